@@ -1,0 +1,19 @@
+//! The proving ground: everything takopi's tests need to be run against.
+//!
+//! - [`model`]: a scripted Responses API on loopback, so that the real codex runs with no account;
+//! - [`real`]: the pinned real codex, installed once under `target/`;
+//! - [`home`]: a `CODEX_HOME`, a workspace and a state directory per test;
+//! - [`fake`]: scripts for `fake-codex`, which shows the faults the real one cannot be made to show.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test library: a failure here is a test's failure"
+)]
+
+pub mod fake;
+pub mod home;
+pub mod model;
+pub mod real;
