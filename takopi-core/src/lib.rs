@@ -1,1 +1,72 @@
-//! placeholder
+//! takopi runs coding agents for other programs.
+//!
+//! A program hands a [`Runner`] a prompt and, to go on with an earlier conversation, a
+//! [`ResumeToken`]. It gets back one ordered stream of [`TakopiEvent`]s: [`Started`] when the engine
+//! confirms the session, [`ActionEvent`]s for what the agent does, and [`Completed`], exactly once
+//! and last, whatever happens. Two prompts for one session wait their turn, across tasks and
+//! processes; a run that is cancelled leaves no process behind.
+//!
+//! ```
+//! use futures::StreamExt;
+//! use takopi_core::demo::Demo;
+//! use takopi_core::{Runner, RunRequest, TakopiEvent};
+//!
+//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+//! let runner = Demo::new().runner();
+//! let mut events = runner.run(RunRequest::new("say hello").build());
+//! while let Some(event) = events.next().await {
+//!     match event {
+//!         TakopiEvent::Started(started) => println!("session {}", started.resume.value),
+//!         TakopiEvent::Action(event) => println!("{:?} {}", event.phase, event.action.title),
+//!         TakopiEvent::Completed(end) => println!("{}", end.answer),
+//!         _ => {}
+//!     }
+//! }
+//! runner.shutdown().await;
+//! # });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! # The path of a prompt
+//!
+//! In the order data flows, each step knowing only the one before it:
+//!
+//! | step | module | what it does |
+//! |---|---|---|
+//! | request | [`runner`] | prompt, session, limits; where it lives is the [`host`] |
+//! | lock | [`locks`] | one run at a time on a session, first come, first served |
+//! | engine | [`runner::Engine`], [`jsonl`] | what to start, and how its lines become events |
+//! | process | [`process`] | started, fed, framed, ended; nothing left behind |
+//! | events | [`model`] | what the consumer reads |
+//!
+//! The run is a task on takopi's own supervisor thread; the consumer holds only the end of a bounded
+//! buffer. Dropping the stream cancels the run, and the session stays locked until nothing of the
+//! run can write any more.
+//!
+//! # Writing an engine
+//!
+//! An engine that is a program printing JSON lines needs a [`jsonl::LineEngine`], which says what to
+//! start, and a [`jsonl::Translator`], a pure state machine from lines to events. Locking, ordering,
+//! the terminal event and the process's end come from here. `examples/third_party_engine.rs` is a
+//! complete one around an ordinary program.
+
+#[cfg(not(unix))]
+compile_error!("takopi runs on Linux and macOS; Windows is not supported yet");
+
+pub mod demo;
+pub mod host;
+pub mod jsonl;
+pub mod locks;
+pub mod model;
+pub mod process;
+pub mod runner;
+
+pub use host::Host;
+pub use model::{
+    Action, ActionEvent, ActionKind, Completed, EngineId, Level, Phase, Reason, ResumeToken,
+    Started, TakopiEvent, Usage, UsageScope,
+};
+pub use runner::{
+    ApprovalHandler, ApprovalRequest, Decision, Engine, EngineRun, EngineRunner, EventStream,
+    Refusal, RunRequest, Runner,
+};

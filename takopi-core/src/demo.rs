@@ -1,0 +1,285 @@
+//! The demo engine: a scripted agent inside takopi.
+//!
+//! It needs no account and no program, and its sessions live in this process only. [`Demo::new`]
+//! shows every kind of action, a failing command, a question, and an answer; [`Demo::scripted`]
+//! plays what it is given, so that a bridge can be tested without an agent. Both honour resume and
+//! cancel.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use uuid::Uuid;
+
+use crate::model::{
+    Action, ActionEvent, ActionKind, Completed, EngineId, Level, Phase, Reason, ResumeToken,
+    Started, Usage,
+};
+use crate::runner::{
+    ApprovalKind, ApprovalRequest, Decision, Engine, EngineRun, EngineRunner, Refusal, ResumeCodec,
+    RunRequest, SessionScope, Stopped,
+};
+
+/// The demo engine's name.
+pub const DEMO: EngineId = EngineId::from_static("demo");
+
+/// One step of a script.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Step {
+    /// Something happens.
+    Act(ActionEvent),
+    /// Leave is asked for something.
+    Ask {
+        /// The id of the approval's action.
+        id: String,
+        /// What for.
+        kind: ApprovalKind,
+        /// What is shown.
+        title: String,
+    },
+    /// The answer so far, for runs that are cancelled later.
+    Say(String),
+    /// Nothing happens for a while.
+    Pause(Duration),
+    /// The turn fails, and the script ends.
+    Fail(Reason, String),
+}
+
+/// A scripted agent. See the [module](self).
+///
+/// ```
+/// use futures::StreamExt;
+/// use takopi_core::demo::Demo;
+/// use takopi_core::{Runner, RunRequest, TakopiEvent};
+///
+/// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
+/// let runner = Demo::new().runner();
+/// let events: Vec<_> = runner.run(RunRequest::new("hello").build()).collect().await;
+/// assert!(matches!(events.first(), Some(TakopiEvent::Started(_))));
+/// assert!(matches!(events.last(), Some(TakopiEvent::Completed(end)) if end.ok));
+/// # });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Demo {
+    script: Option<Vec<Step>>,
+    pace: Duration,
+}
+
+impl Default for Demo {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Demo {
+    /// Shows all there is, at once.
+    pub fn new() -> Self {
+        Self { script: None, pace: Duration::ZERO }
+    }
+
+    /// Plays a script; the answer is the last [`Step::Say`].
+    pub fn scripted(script: impl IntoIterator<Item = Step>) -> Self {
+        Self { script: Some(script.into_iter().collect()), pace: Duration::ZERO }
+    }
+
+    /// Takes this long over every step, so that a person can follow.
+    pub fn pace(mut self, pace: Duration) -> Self {
+        self.pace = pace;
+        self
+    }
+
+    /// A runner for it, on the global host.
+    pub fn runner(self) -> EngineRunner<Self> {
+        EngineRunner::new(self)
+    }
+
+    async fn turn(&self, run: &EngineRun) -> Result<(), Stopped> {
+        let token = run.resume.clone().unwrap_or_else(|| {
+            let id = Uuid::new_v4().simple().to_string();
+            ResumeToken::new(DEMO, format!("demo-{}", &id[..12]))
+        });
+        run.emit(Started::new(token).title("Demo")).await?;
+        let script = self.script.clone().unwrap_or_else(|| tour(run));
+        let mut answer = String::new();
+        for step in script {
+            if self.play(run, step, &mut answer).await? {
+                return Ok(());
+            }
+            if pause(run, self.pace).await.is_err() {
+                run.emit(cut_short(&answer)).await?;
+                return Err(Stopped);
+            }
+        }
+        let usage = Usage { input_tokens: 11, output_tokens: 7, ..Usage::default() };
+        run.emit(Completed::success(DEMO, answer).usage(Some(usage))).await
+    }
+
+    /// Plays one step; `true` if it ended the turn.
+    async fn play(
+        &self,
+        run: &EngineRun,
+        step: Step,
+        answer: &mut String,
+    ) -> Result<bool, Stopped> {
+        let played = match step {
+            Step::Act(event) => run.emit(event).await.map(|()| false),
+            Step::Say(text) => {
+                *answer = text;
+                Ok(false)
+            }
+            Step::Pause(length) => pause(run, length).await.map(|()| false),
+            Step::Ask { id, kind, title } => ask(run, &id, kind, &title).await,
+            Step::Fail(reason, error) => {
+                run.emit(Completed::failure(DEMO, reason, error).answer(answer.as_str())).await?;
+                return Ok(true);
+            }
+        };
+        if played == Ok(false) {
+            return Ok(false);
+        }
+        run.emit(cut_short(answer)).await?;
+        Ok(true)
+    }
+}
+
+impl Engine for Demo {
+    fn id(&self) -> EngineId {
+        DEMO
+    }
+
+    fn resume_codec(&self) -> ResumeCodec {
+        ResumeCodec::new(DEMO, "takopi run --engine demo --resume", canonical)
+            .also(&["takopi run --resume"])
+    }
+
+    fn session_scope(&self) -> SessionScope {
+        SessionScope::Process
+    }
+
+    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+        match &request.cwd {
+            Some(cwd) if !cwd.is_dir() => {
+                let error = format!("the directory {} does not exist", cwd.display());
+                Err(Refusal::new(Reason::SpawnFailed, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let _ = self.turn(&run).await;
+        })
+    }
+}
+
+/// `demo-` and some letters and digits.
+fn canonical(id: &str) -> Option<String> {
+    let id = id.to_ascii_lowercase();
+    let name = id.strip_prefix("demo-")?;
+    let good =
+        (1..=32).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    good.then_some(id)
+}
+
+fn cut_short(answer: &str) -> Completed {
+    Completed::failure(DEMO, Reason::Interrupted, "interrupted").answer(answer)
+}
+
+async fn pause(run: &EngineRun, length: Duration) -> Result<(), Stopped> {
+    if length.is_zero() {
+        return if run.stop().is_cancelled() { Err(Stopped) } else { Ok(()) };
+    }
+    tokio::select! {
+        biased;
+        () = run.stop().cancelled() => Err(Stopped),
+        () = tokio::time::sleep(length) => Ok(()),
+    }
+}
+
+/// Asks for leave, visibly; `true` if the answer ends the turn.
+async fn ask(run: &EngineRun, id: &str, kind: ApprovalKind, title: &str) -> Result<bool, Stopped> {
+    let action =
+        |phase| ActionEvent::new(DEMO, Action::new(id, ActionKind::Approval, title), phase);
+    run.emit(action(Phase::Started)).await?;
+    let cwd = run.request.cwd.clone().unwrap_or_else(|| PathBuf::from("."));
+    let decision = run.ask(ApprovalRequest::new(DEMO, kind, title, cwd)).await?;
+    let (ok, message) = match decision {
+        Some(Decision::Accept) => (true, "accepted"),
+        Some(Decision::AcceptForSession) => (true, "accepted for the session"),
+        Some(Decision::Decline) => (false, "declined"),
+        Some(Decision::Cancel) => (false, "declined, and the turn ends"),
+        None => (false, "declined: nobody could be asked"),
+    };
+    run.emit(action(Phase::Completed).ok(ok).message(message)).await?;
+    Ok(decision == Some(Decision::Cancel))
+}
+
+/// Every kind of action once.
+fn tour(run: &EngineRun) -> Vec<Step> {
+    let act = |id: &str, kind: ActionKind, title: &str, phase| {
+        ActionEvent::new(DEMO, Action::new(id, kind, title), phase)
+    };
+    let begin = |id, kind, title| Step::Act(act(id, kind, title, Phase::Started));
+    let end = |id, kind, title| Step::Act(act(id, kind, title, Phase::Completed).ok(true));
+    let command = |id, title, exit_code: i32| {
+        let action = Action::new(id, ActionKind::Command, title).with("exit_code", exit_code);
+        Step::Act(ActionEvent::new(DEMO, action, Phase::Completed).ok(exit_code == 0))
+    };
+    let changes = serde_json::json!([{ "path": "src/lib.rs", "kind": "update" }]);
+    let change = |phase| {
+        let action = Action::new("edit", ActionKind::FileChange, "src/lib.rs")
+            .with("changes", changes.clone());
+        ActionEvent::new(DEMO, action, phase)
+    };
+    let todo = |done: u64, next: &str, phase| {
+        let action = Action::new("plan", ActionKind::Note, format!("todo {done}/2: {next}"));
+        Step::Act(ActionEvent::new(DEMO, action.with("done", done).with("total", 2), phase))
+    };
+    let greeting = match &run.resume {
+        Some(token) => format!("Welcome back to {}.", token.value),
+        None => "This is the demo engine: no account, no model, nothing installed.".to_owned(),
+    };
+    vec![
+        begin("turn_0", ActionKind::Turn, "turn started"),
+        todo(0, "look around", Phase::Started),
+        Step::Act(
+            ActionEvent::new(
+                DEMO,
+                Action::new("hello", ActionKind::Note, "I will look around first.")
+                    .with("phase", "commentary"),
+                Phase::Completed,
+            )
+            .ok(true),
+        ),
+        begin("list", ActionKind::Command, "ls"),
+        command("list", "ls", 0),
+        begin("search", ActionKind::WebSearch, "why do octopuses have three hearts"),
+        end("search", ActionKind::WebSearch, "why do octopuses have three hearts"),
+        begin("tool", ActionKind::Tool, "aquarium.feed"),
+        end("tool", ActionKind::Tool, "aquarium.feed"),
+        begin("agent", ActionKind::Subagent, "review: the change below"),
+        end("agent", ActionKind::Subagent, "review: the change below"),
+        todo(1, "make the change", Phase::Updated),
+        Step::Ask {
+            id: "ask".to_owned(),
+            kind: ApprovalKind::FileChange,
+            title: "1 update: src/lib.rs".to_owned(),
+        },
+        Step::Act(change(Phase::Started)),
+        Step::Act(change(Phase::Completed).ok(true)),
+        begin("test", ActionKind::Command, "cargo test"),
+        command("test", "cargo test", 101),
+        Step::Act(ActionEvent::warning(DEMO, "warning", "one test fails; this is only a demo")),
+        Step::Act(
+            act("limits", ActionKind::Telemetry, "rate limits: 12 % used", Phase::Completed)
+                .ok(true)
+                .level(Level::Debug),
+        ),
+        todo(2, "nothing left", Phase::Completed),
+        Step::Say(format!("{greeting} You said: {}", run.request.prompt.trim())),
+    ]
+}

@@ -1,0 +1,267 @@
+//! Where takopi lives in this process: the supervisor's runtime, the state directory, the locks.
+//!
+//! Runs and process owners live on a thread of takopi's own, not on the caller's runtime: a caller
+//! that drops everything and shuts its runtime down does not take the clean-up with it, and the
+//! kernel's death signal, which is tied to the thread that started a process, fires when this
+//! process ends and not before.
+//!
+//! [`Host::global`] is the one nearly everybody uses. [`Host::builder`] makes others: for tests, on
+//! a runtime with a paused clock or with a state directory of their own.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use thiserror::Error;
+use tokio::runtime::Handle;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::locks::{FileLocks, LocalLocks, SessionGuard, SessionLease};
+use crate::process::{Instance, Launch, Output, Process, SpawnError, end_strays};
+
+/// The supervisor could not be started.
+#[derive(Debug, Error)]
+#[error("cannot start takopi's supervisor thread: {source}")]
+pub struct HostError {
+    #[from]
+    source: io::Error,
+}
+
+/// Where takopi lives in this process. Clones are the same host.
+#[derive(Clone)]
+pub struct Host {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    runtime: Handle,
+    state_directory: PathBuf,
+    local_locks: LocalLocks,
+    file_locks: FileLocks,
+    instance: OnceLock<Instance>,
+    tasks: TaskTracker,
+    next_run: AtomicU64,
+}
+
+impl Host {
+    /// The host of this process, with the user's state directory.
+    pub fn global() -> Result<Self, HostError> {
+        static GLOBAL: Mutex<Option<Host>> = Mutex::new(None);
+        let mut global = GLOBAL.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(host) = global.as_ref() {
+            return Ok(host.clone());
+        }
+        let host = Self::builder().build()?;
+        *global = Some(host.clone());
+        Ok(host)
+    }
+
+    /// Another host.
+    pub fn builder() -> HostBuilder {
+        HostBuilder { state_directory: None, runtime: None }
+    }
+
+    /// The directory for locks and run records.
+    pub fn state_directory(&self) -> &Path {
+        &self.inner.state_directory
+    }
+
+    /// The locks of sessions that live in this process only.
+    pub fn local_locks(&self) -> &LocalLocks {
+        &self.inner.local_locks
+    }
+
+    /// The locks of sessions that other processes can reach.
+    pub fn file_locks(&self) -> &FileLocks {
+        &self.inner.file_locks
+    }
+
+    /// Waits until every run and every process of this host is over, and removes the run record.
+    ///
+    /// New runs are not refused; it is for the end of a program, after its streams are done with.
+    pub async fn settle(&self) {
+        self.inner.tasks.close();
+        self.inner.tasks.wait().await;
+        self.inner.tasks.reopen();
+        if let Some(instance) = self.inner.instance.get() {
+            instance.remove();
+        }
+    }
+
+    /// Starts a process that belongs to no run, on the supervisor's thread.
+    pub async fn start(&self, launch: Launch) -> Result<(Process, Output), SpawnError> {
+        let host = self.clone();
+        let started = self.inner.runtime.spawn(async move {
+            let keep = RunKeep::new(host.next_run(), SessionSlot::default(), &TaskTracker::new());
+            launch.start(&host, keep)
+        });
+        match started.await {
+            Ok(result) => result,
+            Err(error) => Err(SpawnError::Supervisor { source: error.into() }),
+        }
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.inner.runtime
+    }
+
+    /// Runs a task on the supervisor that [`Self::settle`] waits for.
+    pub(crate) fn track(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.inner.runtime.spawn(self.inner.tasks.track_future(task));
+    }
+
+    /// A number for a new run.
+    pub(crate) fn next_run(&self) -> u64 {
+        self.inner.next_run.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The marker of a run's processes.
+    pub(crate) fn marker(&self, run: u64) -> String {
+        self.instance().marker(run)
+    }
+
+    pub(crate) fn opened(&self, run: u64) {
+        self.instance().opened(run);
+    }
+
+    pub(crate) fn closed(&self, run: u64) {
+        self.instance().closed(run);
+    }
+
+    /// This process's run record. The first use is the start of which the next takopi's clean-up
+    /// speaks: what a killed one left behind is ended beside the run.
+    fn instance(&self) -> &Instance {
+        self.inner.instance.get_or_init(|| {
+            let state_directory = self.inner.state_directory.clone();
+            self.inner.runtime.spawn_blocking(move || {
+                for stray in end_strays(&state_directory) {
+                    tracing::warn!(
+                        pid = stray.pid,
+                        command = stray.command,
+                        "ended a stray process"
+                    );
+                }
+            });
+            Instance::open(&self.inner.state_directory.join("runs"))
+        })
+    }
+}
+
+/// Makes a [`Host`].
+#[derive(Debug)]
+pub struct HostBuilder {
+    state_directory: Option<PathBuf>,
+    runtime: Option<Handle>,
+}
+
+impl HostBuilder {
+    /// Keeps locks and run records in this directory.
+    pub fn state_directory(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.state_directory = Some(directory.into());
+        self
+    }
+
+    /// Lives on this runtime instead of a thread of its own. The promises about a caller that shuts
+    /// its runtime down then do not hold.
+    pub fn runtime(mut self, runtime: Handle) -> Self {
+        self.runtime = Some(runtime);
+        self
+    }
+
+    /// Makes the host; starts its thread unless it was given a runtime.
+    pub fn build(self) -> Result<Host, HostError> {
+        let runtime = match self.runtime {
+            Some(runtime) => runtime,
+            None => supervisor()?,
+        };
+        let state_directory = self.state_directory.unwrap_or_else(default_state_directory);
+        let local_locks = LocalLocks::new();
+        let file_locks = FileLocks::new(LocalLocks::new(), state_directory.join("locks"));
+        Ok(Host {
+            inner: Arc::new(Inner {
+                runtime,
+                state_directory,
+                local_locks,
+                file_locks,
+                instance: OnceLock::new(),
+                tasks: TaskTracker::new(),
+                next_run: AtomicU64::new(1),
+            }),
+        })
+    }
+}
+
+/// Starts the thread everything runs on. It lives until the process ends.
+fn supervisor() -> io::Result<Handle> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(4)
+        .thread_name("takopi-blocking")
+        .build()?;
+    let handle = runtime.handle().clone();
+    std::thread::Builder::new()
+        .name("takopi-supervisor".to_owned())
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+    Ok(handle)
+}
+
+/// `TAKOPI_STATE_DIR`, else `takopi` under `XDG_STATE_HOME`, else under `~/.local/state`.
+fn default_state_directory() -> PathBuf {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if let Some(directory) = set("TAKOPI_STATE_DIR") {
+        return directory;
+    }
+    if let Some(directory) = set("XDG_STATE_HOME").filter(|directory| directory.is_absolute()) {
+        return directory.join("takopi");
+    }
+    if let Some(home) = std::env::home_dir().filter(|home| !home.as_os_str().is_empty()) {
+        return home.join(".local/state/takopi");
+    }
+    std::env::temp_dir().join(format!("takopi-{}", nix::unistd::getuid()))
+}
+
+/// Where a run keeps its session's lock. The lock goes with the last clone.
+#[derive(Clone, Default)]
+pub(crate) struct SessionSlot {
+    guard: Arc<Mutex<Option<SessionGuard>>>,
+}
+
+impl SessionSlot {
+    /// Keeps the lock.
+    pub(crate) fn put(&self, guard: SessionGuard) {
+        *self.guard.lock().unwrap_or_else(PoisonError::into_inner) = Some(guard);
+    }
+
+    /// Splits off what other processes see of the lock.
+    pub(crate) fn split_lease(&self) -> Option<SessionLease> {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.split_lease()
+    }
+
+    /// Lets the lock go: nothing of the run can write any more.
+    pub(crate) fn clear(&self) {
+        let guard = self.guard.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(guard);
+    }
+}
+
+/// What a process of a run keeps until it is gone: the session's lock, and the run's knowledge that
+/// something of it is alive.
+pub(crate) struct RunKeep {
+    run: u64,
+    // In this order: who waits for the token's end may rely on the lock being free.
+    _slot: SessionSlot,
+    _token: TaskTrackerToken,
+}
+
+impl RunKeep {
+    pub(crate) fn new(run: u64, slot: SessionSlot, processes: &TaskTracker) -> Self {
+        Self { run, _slot: slot, _token: processes.token() }
+    }
+
+    /// The number of the run in its host.
+    pub(crate) fn run(&self) -> u64 {
+        self.run
+    }
+}

@@ -1,0 +1,325 @@
+//! Engines that are programs printing JSON lines.
+//!
+//! An author writes a [`LineEngine`] (what to start) and a [`Translator`] (a pure state machine from
+//! lines to events: no I/O, no clock). Starting, feeding, framing, waiting for a session that
+//! somebody else holds, ending and reaping are here and in [`process`](crate::process).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::time::timeout;
+
+use crate::model::{Completed, EngineId, Reason, ResumeToken, TakopiEvent};
+use crate::process::{Exit, Frame, Launch, Output, Process};
+use crate::runner::{
+    Engine, EngineRun, EngineRunner, Refusal, ResumeCodec, RunRequest, SessionScope, Stopped,
+};
+
+/// How many lines that are not JSON are shown before they are only counted.
+const STRANGE_LINES_SHOWN: u64 = 3;
+/// How much of such a line is shown.
+const STRANGE_LINE_SHOWN: usize = 200;
+/// How long a process may live on after it closed its output.
+const EXIT_AFTER_OUTPUT: Duration = Duration::from_secs(10);
+
+/// A program that is given a prompt and prints JSON lines.
+pub trait LineEngine: Send + Sync + 'static {
+    /// Turns its lines into events.
+    type Translator: Translator;
+
+    /// Its name.
+    fn id(&self) -> EngineId;
+
+    /// How its sessions are written.
+    fn resume_codec(&self) -> ResumeCodec;
+
+    /// Where its sessions can be reached from.
+    fn session_scope(&self) -> SessionScope {
+        SessionScope::Machine
+    }
+
+    /// Looks at a request before anything is locked or started.
+    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+        let _ = request;
+        Ok(())
+    }
+
+    /// What to start: program, arguments, environment, standard input.
+    fn launch(&self, request: &RunRequest, resume: Option<&ResumeToken>)
+    -> Result<Launch, Refusal>;
+
+    /// A translator for one run.
+    fn translator(&self, request: &RunRequest, resume: Option<&ResumeToken>) -> Self::Translator;
+
+    /// Something to find out beside the run, such as the program's version; resolves only if the
+    /// run must end for it.
+    fn misgiving(&self, run: &EngineRun) -> BoxFuture<'static, Refusal> {
+        let _ = run;
+        Box::pin(std::future::pending())
+    }
+}
+
+/// A line that is not JSON.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotJson;
+
+/// What the end of the process means.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ending {
+    /// The run is over; `Completed` was pushed.
+    Over,
+    /// Somebody outside takopi holds the session, and nothing was done: wait and start again.
+    Busy {
+        /// Who, as far as it is known.
+        holder: String,
+    },
+}
+
+/// Turns the lines of one run into events. Pure: no I/O, no clock.
+pub trait Translator: Send + 'static {
+    /// Translates one line. Blank lines never come; a line that is JSON but unknown is no error.
+    fn line(&mut self, line: &[u8], events: &mut Vec<TakopiEvent>) -> Result<(), NotJson>;
+
+    /// The process ended without a terminal event: says what that means.
+    fn end(&mut self, exit: &Exit, events: &mut Vec<TakopiEvent>) -> Ending;
+
+    /// The answer so far, for runs that are cut short.
+    fn answer(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// A [`LineEngine`] as an [`Engine`].
+pub struct Jsonl<E> {
+    engine: E,
+}
+
+impl<E: LineEngine> Jsonl<E> {
+    /// Wraps the engine.
+    pub fn new(engine: E) -> Self {
+        Self { engine }
+    }
+
+    /// A runner for the engine, on the global host.
+    pub fn runner(engine: E) -> EngineRunner<Self> {
+        EngineRunner::new(Self::new(engine))
+    }
+}
+
+impl<E: LineEngine> Engine for Jsonl<E> {
+    fn id(&self) -> EngineId {
+        self.engine.id()
+    }
+
+    fn resume_codec(&self) -> ResumeCodec {
+        self.engine.resume_codec()
+    }
+
+    fn session_scope(&self) -> SessionScope {
+        self.engine.session_scope()
+    }
+
+    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+        self.engine.check(request)
+    }
+
+    fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            // A stop is no fault here: the run's driver knows why.
+            let _ = self.turn(&run).await;
+        })
+    }
+}
+
+impl<E: LineEngine> Jsonl<E> {
+    async fn turn(&self, run: &EngineRun) -> Result<(), Stopped> {
+        let mut pause = Duration::from_millis(100);
+        loop {
+            let started = self
+                .engine
+                .launch(&run.request, run.resume.as_ref())
+                .and_then(|launch| run.start(launch).map_err(Refusal::from));
+            let (process, output) = match started {
+                Ok(started) => started,
+                Err(refusal) => {
+                    run.refuse(refusal).await;
+                    return Ok(());
+                }
+            };
+            let translator = self.engine.translator(&run.request, run.resume.as_ref());
+            let misgiving = self.engine.misgiving(run);
+            let mut talk = Talk { run, translator, events: Vec::new(), strange: 0 };
+            match talk.listen(process, output, misgiving).await? {
+                Ending::Over => return Ok(()),
+                Ending::Busy { holder } => {
+                    if !run.wait_for_session(&holder, pause).await? {
+                        let error = format!("the session is held by {holder}");
+                        run.refuse(Refusal::new(Reason::SessionBusy, error)).await;
+                        return Ok(());
+                    }
+                    pause = (pause * 2).min(Duration::from_secs(1));
+                }
+            }
+        }
+    }
+}
+
+/// One process, from its first line to its end.
+struct Talk<'a, T> {
+    run: &'a EngineRun,
+    translator: T,
+    events: Vec<TakopiEvent>,
+    /// Lines that were not JSON.
+    strange: u64,
+}
+
+impl<T: Translator> Talk<'_, T> {
+    async fn listen(
+        &mut self,
+        process: Process,
+        mut output: Output,
+        misgiving: BoxFuture<'static, Refusal>,
+    ) -> Result<Ending, Stopped> {
+        let stop = self.run.stop().clone();
+        let mut misgiving = misgiving;
+        loop {
+            let more = tokio::select! {
+                biased;
+                () = stop.cancelled() => return self.stop(process, output).await,
+                refusal = &mut misgiving => {
+                    process.stop().await;
+                    self.run.refuse(refusal).await;
+                    return Ok(Ending::Over);
+                }
+                more = output.fill() => more,
+            };
+            if !more {
+                break;
+            }
+            self.run.heard();
+            match self.translate(&mut output).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    process.finish();
+                    self.run.discard(output);
+                    return Ok(Ending::Over);
+                }
+                Err(Stopped) => return self.stop(process, output).await,
+            }
+        }
+        self.end(process).await
+    }
+
+    /// Translates what is there; `true` once the run is over.
+    async fn translate(&mut self, output: &mut Output) -> Result<bool, Stopped> {
+        while let Some(frame) = output.pop() {
+            match frame {
+                Frame::Line(line) => self.line(line),
+                Frame::Skipped { bytes, .. } => {
+                    let text = format!("a line of {bytes} bytes was too long and is skipped");
+                    self.run.warn(text).await?;
+                }
+            }
+            if !self.events.is_empty() && self.pass_on().await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        let understood = self.translator.line(line, &mut self.events).or_else(|NotJson| {
+            // Bytes that are not UTF-8 spoil a line for the parser, not for us.
+            match String::from_utf8_lossy(line) {
+                std::borrow::Cow::Borrowed(_) => Err(NotJson),
+                std::borrow::Cow::Owned(text) => {
+                    self.translator.line(text.as_bytes(), &mut self.events)
+                }
+            }
+        });
+        if understood.is_err() {
+            self.strange += 1;
+            if self.strange <= STRANGE_LINES_SHOWN {
+                let text = String::from_utf8_lossy(&line[..line.len().min(STRANGE_LINE_SHOWN)]);
+                self.events.push(self.run.warning(format!("not JSON: {}", text.trim_end())));
+            }
+        }
+    }
+
+    /// Emits the translated events; `true` once `Completed` is among them.
+    async fn pass_on(&mut self) -> Result<bool, Stopped> {
+        let mut over = false;
+        for event in std::mem::take(&mut self.events) {
+            over |= matches!(event, TakopiEvent::Completed(_));
+            if over && self.strange > STRANGE_LINES_SHOWN {
+                let more = self.strange - STRANGE_LINES_SHOWN;
+                self.strange = 0;
+                self.run.warn(format!("{more} more lines were not JSON")).await?;
+            }
+            self.run.emit(event).await?;
+        }
+        Ok(over)
+    }
+
+    /// The output is at its end without a terminal event.
+    async fn end(&mut self, mut process: Process) -> Result<Ending, Stopped> {
+        let stop = self.run.stop().clone();
+        let exit = tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            exit = timeout(EXIT_AFTER_OUTPUT, process.exited()) => Some(exit.ok()),
+        };
+        let Some(exit) = exit else {
+            process.stop().await;
+            return self.interrupted().await;
+        };
+        let Some(exit) = exit else {
+            process.stop().await;
+            let error = "the engine closed its output and did not end";
+            self.run.refuse(Refusal::new(Reason::Protocol, error)).await;
+            return Ok(Ending::Over);
+        };
+        let ending = self.translator.end(&exit, &mut self.events);
+        // Anything it started in its group or under its marker goes with a process that was killed;
+        // the owner knows.
+        process.finish();
+        self.pass_on().await?;
+        Ok(ending)
+    }
+
+    /// Ends the process, reading to the last for the answer so far.
+    async fn stop(&mut self, process: Process, mut output: Output) -> Result<Ending, Stopped> {
+        let stopped = process.stop();
+        tokio::pin!(stopped);
+        let mut open = true;
+        loop {
+            tokio::select! {
+                biased;
+                more = output.fill(), if open => {
+                    open = more;
+                    while let Some(frame) = output.pop() {
+                        if let Frame::Line(line) = frame {
+                            // Not a warning to anybody any more.
+                            let _ = self.translator.line(line, &mut self.events);
+                        }
+                    }
+                    self.events.clear();
+                }
+                () = &mut stopped => break,
+            }
+        }
+        self.interrupted().await
+    }
+
+    async fn interrupted(&mut self) -> Result<Ending, Stopped> {
+        let answer = self.translator.answer().unwrap_or_default();
+        let completed = Completed::failure(self.run.engine(), Reason::Interrupted, "interrupted");
+        self.run.emit(completed.answer(answer)).await?;
+        Ok(Ending::Over)
+    }
+}

@@ -1,0 +1,252 @@
+//! Kernel file locks under the local ones: one run on a session among the processes of a user.
+//!
+//! One small file a held session, named by a hash of its key. Byte 0 is the lock. Whoever waits
+//! locks a byte of its own far behind it, at the offset of the nanosecond it arrived: its ticket. A
+//! ticket may claim byte 0 when no earlier ticket is alive, so the order is that of arrival, and the
+//! kernel drops the tickets and locks of whoever dies. The file is removed with the last release;
+//! a claim counts only if the path still leads to the file that was locked.
+//!
+//! The file's text names the holder; it is believed only while byte 0 is locked.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use uuid::Uuid;
+
+use super::{
+    ByteRange, Holder, LeaseHolder, LocalLocks, LockError, OfdFile, OutsideLock, SessionGuard,
+    SessionKey, SessionLocks,
+};
+
+const LOCK: ByteRange = ByteRange::byte(0);
+/// Tickets start here, clear of the lock and of the text.
+const TICKETS: i64 = 1 << 20;
+/// A waiting process looks again after this long at first …
+const FIRST_LOOK: Duration = Duration::from_millis(2);
+/// … and after this long when it has waited for a while.
+const LATER_LOOK: Duration = Duration::from_millis(50);
+
+/// Session locks across the processes of one user.
+#[derive(Clone)]
+pub struct FileLocks {
+    local: LocalLocks,
+    directory: PathBuf,
+}
+
+impl FileLocks {
+    /// Locks whose files live in `directory`, which is created when first needed.
+    pub fn new(local: LocalLocks, directory: impl Into<PathBuf>) -> Self {
+        Self { local, directory: directory.into() }
+    }
+
+    /// The lock file of a key.
+    pub fn path(&self, key: &SessionKey) -> PathBuf {
+        let name = Uuid::new_v5(&Uuid::NAMESPACE_URL, key.as_str().as_bytes());
+        self.directory.join(format!("{}.lock", name.simple()))
+    }
+
+    fn prepare(&self) -> Result<(), LockError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.directory)
+            .map_err(|source| LockError::Io { path: self.directory.clone(), source })
+    }
+
+    fn try_file(&self, key: &SessionKey, holder: &Holder) -> Result<Option<FileGuard>, LockError> {
+        self.prepare()?;
+        let path = self.path(key);
+        try_claim_at_once(&path, holder).map_err(|source| LockError::Io { path, source })
+    }
+
+    async fn wait_for_file(
+        &self,
+        key: &SessionKey,
+        holder: &Holder,
+    ) -> Result<FileGuard, LockError> {
+        self.prepare()?;
+        let path = self.path(key);
+        let fault = |source| LockError::Io { path: path.clone(), source };
+        if let Some(guard) = try_claim_at_once(&path, holder).map_err(fault)? {
+            return Ok(guard);
+        }
+        let mut ticket = Ticket::take(&path, arrival()).map_err(fault)?;
+        let mut pause = FIRST_LOOK;
+        loop {
+            match ticket.claim(holder).map_err(fault)? {
+                Ok(guard) => return Ok(guard),
+                Err(still_waiting) => ticket = still_waiting,
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LATER_LOOK);
+        }
+    }
+}
+
+impl SessionLocks for FileLocks {
+    fn try_lock(
+        &self,
+        key: &SessionKey,
+        holder: &Holder,
+        leases: &dyn LeaseHolder,
+    ) -> Result<Option<SessionGuard>, LockError> {
+        let Some(inside) = self.local.try_acquire(key, holder) else { return Ok(None) };
+        let outside = match leases.take_lease(key) {
+            Some(lease) => Some(lease.outside),
+            None => self.try_file(key, holder)?.map(FileGuard::boxed),
+        };
+        Ok(outside.map(|outside| SessionGuard::new(inside, Some(outside))))
+    }
+
+    fn lock(
+        &self,
+        key: SessionKey,
+        holder: Holder,
+        leases: Arc<dyn LeaseHolder>,
+    ) -> BoxFuture<'static, Result<SessionGuard, LockError>> {
+        let locks = self.clone();
+        Box::pin(async move {
+            let inside = locks.local.acquire(key.clone(), holder.clone()).await;
+            let outside = match leases.take_lease(&key) {
+                Some(lease) => lease.outside,
+                None => locks.wait_for_file(&key, &holder).await?.boxed(),
+            };
+            Ok(SessionGuard::new(inside, Some(outside)))
+        })
+    }
+
+    fn holder(&self, key: &SessionKey) -> Option<Holder> {
+        read_holder(&self.path(key)).or_else(|| self.local.holder(key))
+    }
+}
+
+/// Byte 0, held. Dropping it removes the file if nobody waits, and closes the descriptor.
+struct FileGuard {
+    file: OfdFile,
+    path: PathBuf,
+}
+
+impl FileGuard {
+    fn boxed(self) -> Box<dyn OutsideLock> {
+        Box::new(self)
+    }
+}
+
+impl OutsideLock for FileGuard {
+    fn is_wanted(&self) -> bool {
+        // A fault counts as somebody: a lease given up for nothing costs a start, no more.
+        self.file.is_locked_by_other(ByteRange::from(TICKETS)).unwrap_or(true)
+    }
+}
+
+impl Drop for FileGuard {
+    fn drop(&mut self) {
+        // Only the holder removes the file, and only while it holds byte 0 of the file at the path.
+        if !self.is_wanted() {
+            let _ = std::fs::remove_file(&self.path);
+        }
+        // Not left to the descriptor's close: a process that was forked a moment ago may hold a
+        // copy of it until it executes its program.
+        let _ = self.file.unlock(LOCK);
+    }
+}
+
+/// A place in the line of those who wait for a file.
+struct Ticket {
+    file: OfdFile,
+    path: PathBuf,
+    number: i64,
+}
+
+impl Ticket {
+    fn take(path: &Path, mut number: i64) -> io::Result<Self> {
+        let file = OfdFile(open(path)?);
+        while !file.try_lock(ByteRange::byte(number))? {
+            number += 1;
+        }
+        Ok(Self { file, path: path.to_owned(), number })
+    }
+
+    /// Turns the ticket into the lock if it is its turn; otherwise gives the ticket back.
+    fn claim(self, holder: &Holder) -> io::Result<Result<FileGuard, Self>> {
+        if let Some(earlier) = ByteRange::between(TICKETS, self.number)
+            && self.file.is_locked_by_other(earlier)?
+        {
+            return Ok(Err(self));
+        }
+        if !self.file.try_lock(LOCK)? {
+            return Ok(Err(self));
+        }
+        if !leads_to(&self.path, &self.file.0)? {
+            // The last holder removed this file. The arrival stays the same on the new one.
+            return Self::take(&self.path, self.number).map(Err);
+        }
+        self.file.unlock(ByteRange::byte(self.number))?;
+        let mut guard = FileGuard { file: self.file, path: self.path };
+        write_holder(&mut guard.file.0, holder);
+        Ok(Ok(guard))
+    }
+}
+
+/// The lock without a place in line: only if nobody holds it and nobody waits.
+fn try_claim_at_once(path: &Path, holder: &Holder) -> io::Result<Option<FileGuard>> {
+    loop {
+        let file = OfdFile(open(path)?);
+        if file.is_locked_by_other(ByteRange::from(TICKETS))? || !file.try_lock(LOCK)? {
+            return Ok(None);
+        }
+        if leads_to(path, &file.0)? {
+            let mut guard = FileGuard { file, path: path.to_owned() };
+            write_holder(&mut guard.file.0, holder);
+            return Ok(Some(guard));
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// Whether the path still names this very file.
+fn leads_to(path: &Path, file: &File) -> io::Result<bool> {
+    let held = file.metadata()?;
+    match std::fs::metadata(path) {
+        Ok(named) => Ok(named.ino() == held.ino() && named.dev() == held.dev()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The moment of arrival as an offset behind [`TICKETS`], on a clock all processes share.
+fn arrival() -> i64 {
+    let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)
+        .map_or(Duration::ZERO, Duration::from);
+    TICKETS.saturating_add(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX / 2))
+}
+
+/// Says who holds the lock. A fault here costs only the name.
+fn write_holder(file: &mut File, holder: &Holder) {
+    let written = serde_json::to_vec(holder).map_err(io::Error::from).and_then(|text| {
+        file.set_len(0)?;
+        file.seek(SeekFrom::Start(0))?;
+        file.write_all(&text)
+    });
+    if let Err(error) = written {
+        tracing::debug!(%error, "cannot write the holder of a session lock");
+    }
+}
+
+fn read_holder(path: &Path) -> Option<Holder> {
+    let mut file = OpenOptions::new().read(true).write(true).open(path).ok().map(OfdFile)?;
+    if !file.is_locked_by_other(LOCK).ok()? {
+        return None;
+    }
+    let mut text = String::new();
+    file.0.read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}

@@ -1,0 +1,24 @@
+//! The event model: what a consumer of takopi sees.
+//!
+//! One run is one ordered stream of [`TakopiEvent`]s: any number of [`ActionEvent`]s, exactly one
+//! [`Started`] when the engine confirms the session, and exactly one [`Completed`], which is last.
+//!
+//! The JSON shape is one object a line. Absent optional fields are omitted, unknown fields are
+//! ignored on read, and an unknown [`ActionKind`] or [`Reason`] survives a round trip. The JSON
+//! Schema of the stream is [`schema::stream_schema`]; a copy is checked in as
+//! `docs/events.schema.json`.
+
+mod action;
+mod event;
+mod ids;
+pub mod schema;
+mod text;
+mod usage;
+mod words;
+
+pub use action::{Action, ActionEvent, Detail, Level, Phase};
+pub use event::{Completed, Started, TakopiEvent};
+pub use ids::{EngineId, ResumeToken};
+pub use text::{OUTPUT_TAIL_BYTES, tail};
+pub use usage::{Usage, UsageScope};
+pub use words::{ActionKind, Reason};

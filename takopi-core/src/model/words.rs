@@ -1,0 +1,152 @@
+//! Open vocabularies: closed enough to match on, open enough to keep a word nobody here knows yet.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Defines an enum that is a string on the wire and keeps unknown strings as they came.
+macro_rules! open_words {
+    (
+        $(#[$meta:meta])*
+        $name:ident { $( $(#[$vmeta:meta])* $variant:ident = $word:literal, )* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum $name {
+            $( $(#[$vmeta])* $variant, )*
+            /// A word this version does not know; it survives a round trip.
+            Other(String),
+        }
+
+        impl $name {
+            /// Every word this version knows, in the order of the specification.
+            pub const KNOWN: &'static [Self] = &[$( Self::$variant, )*];
+
+            /// The word as it stands on the wire.
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $( Self::$variant => $word, )*
+                    Self::Other(word) => word,
+                }
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(word: &str) -> Self {
+                match word {
+                    $( $word => Self::$variant, )*
+                    other => Self::Other(other.to_owned()),
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let word = Cow::<'de, str>::deserialize(deserializer)?;
+                Ok(Self::from(word.as_ref()))
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "examples": [$( $word ),*] })
+            }
+        }
+    };
+}
+
+open_words! {
+    /// What an action is.
+    ActionKind {
+        /// A shell command of the agent.
+        Command = "command",
+        /// A call of a tool, such as an MCP tool.
+        Tool = "tool",
+        /// Files added, changed or removed.
+        FileChange = "file_change",
+        /// A search on the web.
+        WebSearch = "web_search",
+        /// Work handed to another agent.
+        Subagent = "subagent",
+        /// Something said along the way: commentary, reasoning, a plan, waiting.
+        Note = "note",
+        /// The engine began a turn.
+        Turn = "turn",
+        /// Something went wrong but the run goes on.
+        Warning = "warning",
+        /// Figures for machines, such as rate limits.
+        Telemetry = "telemetry",
+        /// The agent asked for leave, and what came of it.
+        Approval = "approval",
+    }
+}
+
+impl ActionKind {
+    /// Whether an action of this kind is work that may rightly be silent for long, so that the idle
+    /// limit waits for it.
+    pub fn is_tool(&self) -> bool {
+        matches!(
+            self,
+            Self::Command | Self::Tool | Self::FileChange | Self::WebSearch | Self::Subagent
+        )
+    }
+}
+
+open_words! {
+    /// Why a run is not ok, for machines.
+    Reason {
+        /// Cancelled by the caller or by the engine's user.
+        Interrupted = "interrupted",
+        /// Nothing was heard from the engine for the idle limit.
+        TimeoutIdle = "timeout_idle",
+        /// The run took longer than the wall-clock limit.
+        TimeoutWall = "timeout_wall",
+        /// Somebody else held the session for longer than `wait`.
+        SessionBusy = "session_busy",
+        /// The engine knows no such session, or the token is none.
+        SessionNotFound = "session_not_found",
+        /// The engine is not logged in, or its login was refused.
+        Auth = "auth",
+        /// The account's quota is used up.
+        UsageLimit = "usage_limit",
+        /// Too many requests for the moment.
+        RateLimit = "rate_limit",
+        /// The model's service has no room for the moment.
+        Overloaded = "overloaded",
+        /// The conversation no longer fits the model.
+        ContextTooLong = "context_too_long",
+        /// The engine said that the turn failed.
+        EngineFailed = "engine_failed",
+        /// The engine's process ended before the turn did.
+        ProcessDied = "process_died",
+        /// There is no such program, or it cannot be executed.
+        EngineMissing = "engine_missing",
+        /// The engine's version is below the minimum.
+        EngineTooOld = "engine_too_old",
+        /// The engine could not be started.
+        SpawnFailed = "spawn_failed",
+        /// The engine said something that its protocol does not allow.
+        Protocol = "protocol",
+        /// The consumer stopped reading and the shared engine could not wait.
+        ConsumerStalled = "consumer_stalled",
+    }
+}

@@ -1,0 +1,153 @@
+//! Who descends from an engine, and who bears a run's marker.
+//!
+//! Codex starts its commands in sessions of their own, so a signal to the group does not reach them,
+//! and a child whose parent died is no longer in the tree. Hence snapshots of the tree before each
+//! signal, and the marker in the environment for what left the tree earlier. A process that left
+//! the tree *and* cleared its environment is out of reach.
+//!
+//! Processes are told apart by pid and start time, so a pid that was reused is never mistaken.
+
+#[cfg(target_os = "linux")]
+mod linux;
+#[cfg(not(target_os = "linux"))]
+mod other;
+
+use std::collections::{HashMap, HashSet};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+#[cfg(target_os = "linux")]
+use linux as platform;
+#[cfg(not(target_os = "linux"))]
+use other as platform;
+
+/// A process at one moment.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) pid: i32,
+    pub(super) parent: i32,
+    pub(super) group: i32,
+    /// When it started, in ticks since boot.
+    pub(super) started: u64,
+    pub(super) dead: bool,
+}
+
+/// What is known of the processes that came of one run.
+#[derive(Debug, Default)]
+pub(super) struct Census {
+    /// The engine's pid, which is also its group.
+    root: i32,
+    /// `NAME=value` as it stands in the environment of the run's processes.
+    marker: String,
+    known: HashMap<i32, u64>,
+}
+
+impl Census {
+    pub(super) fn new(root: i32, marker: String) -> Self {
+        Self { root, marker, known: HashMap::new() }
+    }
+
+    /// Remembers the engine's descendants. Only while the engine is not reaped: afterwards its pid
+    /// may be somebody else's.
+    pub(super) fn observe(&mut self) {
+        let table = platform::processes();
+        self.remember_descendants(&table, HashSet::from([self.root]));
+    }
+
+    /// The processes of the run that are known.
+    pub(super) fn pids(&self) -> Vec<i32> {
+        self.known.keys().copied().collect()
+    }
+
+    /// Knows everything of the run that is still alive, and nothing else, now that the engine is
+    /// gone.
+    pub(super) fn keep_survivors(&mut self) {
+        let table = platform::processes();
+        let own = i32::try_from(std::process::id()).unwrap_or(0);
+        for entry in &table {
+            let in_group = entry.group == self.root;
+            if !entry.dead
+                && entry.pid != own
+                && !self.known.contains_key(&entry.pid)
+                && (in_group || platform::has_variable(entry.pid, &self.marker))
+            {
+                self.known.insert(entry.pid, entry.started);
+            }
+        }
+        self.known.retain(|pid, started| {
+            table.iter().any(|entry| entry.pid == *pid && entry.started == *started && !entry.dead)
+        });
+        self.remember_descendants(&table, self.known.keys().copied().collect());
+    }
+
+    fn remember_descendants(&mut self, table: &[Entry], mut family: HashSet<i32>) {
+        loop {
+            let before = family.len();
+            for entry in table {
+                if family.contains(&entry.parent) && !entry.dead && family.insert(entry.pid) {
+                    self.known.insert(entry.pid, entry.started);
+                }
+            }
+            if family.len() == before {
+                return;
+            }
+        }
+    }
+}
+
+/// The live processes whose environment has one of these `NAME=value`s.
+pub(super) fn bearers(markers: &[String]) -> Vec<i32> {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    platform::processes()
+        .into_iter()
+        .filter(|entry| !entry.dead && entry.pid != own)
+        .filter(|entry| markers.iter().any(|marker| platform::has_variable(entry.pid, marker)))
+        .map(|entry| entry.pid)
+        .collect()
+}
+
+/// What a process was started as, for people.
+pub(super) fn command_line(pid: i32) -> String {
+    platform::command_line(pid)
+}
+
+/// Sends a signal; a process that is gone already is no fault.
+pub(super) fn signal(pids: &[i32], signal: Signal) {
+    for pid in pids {
+        let _ = kill(Pid::from_raw(*pid), signal);
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn descendants_and_bearers_of_the_marker_are_found() {
+        let mut child = Command::new("sh")
+            .args(["-c", "sleep 60 & wait"])
+            .env("TAKOPI_CENSUS_TEST", "a b")
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let root = i32::try_from(child.id()).unwrap();
+        let mut census = Census::new(root, "TAKOPI_CENSUS_TEST=a b".to_owned());
+        while census.known.is_empty() {
+            census.observe();
+            std::thread::yield_now();
+        }
+        let sleep = census.pids();
+        assert!(platform::has_variable(sleep[0], "TAKOPI_CENSUS_TEST=a b"));
+        assert!(!platform::has_variable(sleep[0], "TAKOPI_CENSUS_TEST=a"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        census.keep_survivors();
+        assert_eq!(census.pids(), sleep, "the orphan is remembered");
+        signal(&sleep, Signal::SIGKILL);
+        while !census.pids().is_empty() {
+            census.keep_survivors();
+        }
+    }
+}

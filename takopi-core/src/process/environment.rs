@@ -1,0 +1,81 @@
+//! What an engine inherits, and where its program is.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{AccessFlags, access};
+
+/// Secrets of chat bots that an agent has no business with. A trailing `*` matches any ending.
+const DENIED: &[&str] = &[
+    "TELEGRAM_BOT_TOKEN",
+    "TELEGRAM_TOKEN",
+    "SLACK_*",
+    "DISCORD_*",
+    "MATRIX_ACCESS_TOKEN",
+    "MATTERMOST_TOKEN",
+    "SIGNAL_CLI_*",
+    "TWILIO_*",
+    "WHATSAPP_*",
+    "LINE_CHANNEL_*",
+    "TEAMS_BOT_*",
+];
+
+/// Which variables an engine inherits: all but those on the deny list.
+#[derive(Debug, Clone)]
+pub struct EnvPolicy {
+    denied: Vec<String>,
+}
+
+impl Default for EnvPolicy {
+    fn default() -> Self {
+        Self { denied: DENIED.iter().map(|&name| name.to_owned()).collect() }
+    }
+}
+
+impl EnvPolicy {
+    /// Keeps one more variable from engines; a trailing `*` matches any ending.
+    pub fn deny(mut self, name: impl Into<String>) -> Self {
+        self.denied.push(name.into());
+        self
+    }
+
+    /// Whether an engine may see the variable.
+    ///
+    /// ```
+    /// use takopi_core::process::EnvPolicy;
+    /// let policy = EnvPolicy::default().deny("MY_BOT_*");
+    /// assert!(policy.allows("HOME".as_ref()));
+    /// assert!(!policy.allows("SLACK_APP_TOKEN".as_ref()));
+    /// assert!(!policy.allows("MY_BOT_KEY".as_ref()));
+    /// ```
+    pub fn allows(&self, name: &OsStr) -> bool {
+        let name = name.as_encoded_bytes();
+        !self.denied.iter().any(|pattern| match pattern.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix.as_bytes()),
+            None => name == pattern.as_bytes(),
+        })
+    }
+}
+
+/// Finds a program the way a shell does: a name on `path` (a `PATH` value), or a path as it stands.
+///
+/// An executable file is preferred; a file that cannot be executed is returned too, so that the
+/// caller can say what is wrong with it.
+pub fn find_program(program: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
+    if program.components().count() > 1 || program.is_absolute() {
+        let absolute = std::path::absolute(program).ok()?;
+        return absolute.is_file().then_some(absolute);
+    }
+    let inherited: Option<OsString> = std::env::var_os("PATH");
+    let path = path.or(inherited.as_deref())?;
+    let candidates: Vec<PathBuf> = std::env::split_paths(path)
+        .map(|directory| directory.join(program))
+        .filter(|candidate| candidate.is_file())
+        .collect();
+    candidates.iter().find(|candidate| is_executable(candidate)).or(candidates.first()).cloned()
+}
+
+/// Whether this user may execute the file.
+pub(super) fn is_executable(file: &Path) -> bool {
+    access(file, AccessFlags::X_OK).is_ok()
+}

@@ -1,0 +1,322 @@
+//! What to start, and starting it.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+
+use super::environment::{EnvPolicy, find_program, is_executable};
+use super::frames::DEFAULT_LINE_LIMIT;
+use super::ladder::Ladder;
+use super::owner::{self, Process};
+use super::pipe::{Output, PipeReader, StdinWriter};
+use super::{MARKER, limits};
+use crate::host::{Host, RunKeep};
+use crate::model::Reason;
+
+/// What an engine finds on its standard input. It is never inherited.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub enum StdinPlan {
+    /// Nothing.
+    #[default]
+    Closed,
+    /// These bytes, and then the end.
+    Payload(Vec<u8>),
+    /// Whatever is written to [`Process::stdin`], until that is dropped.
+    Open,
+}
+
+/// A process to start.
+///
+/// The environment is inherited but for the deny list of the [`EnvPolicy`]; the process leads a
+/// group of its own.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    program: PathBuf,
+    args: Vec<OsString>,
+    cwd: Option<PathBuf>,
+    env: Vec<(OsString, OsString)>,
+    policy: EnvPolicy,
+    stdin: StdinPlan,
+    pub(super) ladder: Ladder,
+    pub(super) linger: Duration,
+    interrupt_on_death: bool,
+    line_limit: usize,
+}
+
+impl Launch {
+    /// A program by name or path.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            args: Vec::new(),
+            cwd: None,
+            env: Vec::new(),
+            policy: EnvPolicy::default(),
+            stdin: StdinPlan::Closed,
+            ladder: Ladder::interrupt_first(),
+            linger: Duration::from_secs(10),
+            interrupt_on_death: true,
+            line_limit: DEFAULT_LINE_LIMIT,
+        }
+    }
+
+    /// Adds arguments.
+    pub fn args<I, S>(mut self, args: I) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<OsString>,
+    {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// The arguments so far.
+    pub fn arguments(&self) -> &[OsString] {
+        &self.args
+    }
+
+    /// The directory to run in.
+    pub fn cwd(mut self, cwd: impl Into<PathBuf>) -> Self {
+        self.cwd = Some(cwd.into());
+        self
+    }
+
+    /// Sets a variable, deny list or not: what the caller names, it means.
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Which variables are inherited.
+    pub fn env_policy(mut self, policy: EnvPolicy) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// What stands on its standard input.
+    pub fn stdin(mut self, stdin: StdinPlan) -> Self {
+        self.stdin = stdin;
+        self
+    }
+
+    /// How it is ended.
+    pub fn ladder(mut self, ladder: Ladder) -> Self {
+        self.ladder = ladder;
+        self
+    }
+
+    /// How long it may take to end by itself after its work is done.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.linger = linger;
+        self
+    }
+
+    /// Whether the kernel sends it SIGINT when this process dies (Linux). On by default; off for
+    /// servers that end with their input and leave children behind on SIGINT.
+    pub fn interrupt_on_death(mut self, on: bool) -> Self {
+        self.interrupt_on_death = on;
+        self
+    }
+
+    /// The longest line of output that is taken whole.
+    pub fn line_limit(mut self, bytes: usize) -> Self {
+        self.line_limit = bytes;
+        self
+    }
+
+    /// Starts it; its owner lives on the host's supervisor thread.
+    ///
+    /// Must be called on that thread, as engines are: the kernel ties the death signal to the
+    /// thread that started a process.
+    pub(crate) fn start(
+        mut self,
+        host: &Host,
+        keep: RunKeep,
+    ) -> Result<(Process, Output), SpawnError> {
+        let program = self.resolve()?;
+        let marker = host.marker(keep.run());
+        let mut command = self.command(&program, &marker);
+        let mut child =
+            command.spawn().map_err(|source| SpawnError::from_system(&program, source))?;
+        let (exited, exit_seen) = watch::channel(false);
+        let pipes = (|| {
+            let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?.into_owned_fd()?;
+            let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?.into_owned_fd()?;
+            Ok((PipeReader::new(output, exit_seen.clone())?, PipeReader::new(errors, exit_seen)?))
+        })();
+        let (output, errors) = match pipes {
+            Ok(pipes) => pipes,
+            Err(source) => {
+                abandon(child);
+                return Err(SpawnError::from_system(&program, source));
+            }
+        };
+        let output = Output::new(output, self.line_limit);
+        let (writer, lines) = StdinWriter::channel();
+        let writer = match std::mem::take(&mut self.stdin) {
+            StdinPlan::Closed => None,
+            StdinPlan::Payload(bytes) => {
+                // The queue is empty: there is room for one.
+                let _ = writer.queue_now(bytes);
+                None
+            }
+            StdinPlan::Open => Some(writer),
+        };
+        let process = owner::start(host, self, child, exited, errors, writer, lines, keep, &marker);
+        Ok((process, output))
+    }
+
+    fn resolve(&self) -> Result<PathBuf, SpawnError> {
+        if let Some(cwd) = &self.cwd
+            && !cwd.is_dir()
+        {
+            return Err(SpawnError::NoDirectory { path: cwd.clone() });
+        }
+        let path = self.env.iter().rev().find(|(name, _)| name == "PATH");
+        let path = path.map(|(_, value)| value.as_os_str());
+        let program = find_program(&self.program, path)
+            .ok_or_else(|| SpawnError::Missing { program: self.program.clone() })?;
+        if is_executable(&program) {
+            Ok(program)
+        } else {
+            Err(SpawnError::NotExecutable { program })
+        }
+    }
+
+    fn command(&self, program: &std::path::Path, marker: &str) -> Command {
+        let mut command = Command::new(program);
+        command
+            .args(&self.args)
+            .stdin(if matches!(self.stdin, StdinPlan::Closed) {
+                Stdio::null()
+            } else {
+                Stdio::piped()
+            })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0);
+        if let Some(cwd) = &self.cwd {
+            command.current_dir(cwd);
+        }
+        for (name, _) in std::env::vars_os() {
+            if !self.policy.allows(&name) {
+                command.env_remove(name);
+            }
+        }
+        command.envs(self.env.iter().map(|(name, value)| (name, value))).env(MARKER, marker);
+        let interrupt_on_death = self.interrupt_on_death;
+        let limit = limits::original();
+        if interrupt_on_death || limit.is_some() {
+            let parent = nix::unistd::getpid();
+            // SAFETY: the closure runs in the forked child and makes system calls only: no
+            // allocation, no locks.
+            unsafe {
+                command.pre_exec(move || {
+                    if let Some((soft, hard)) = limit {
+                        nix::sys::resource::setrlimit(
+                            nix::sys::resource::Resource::RLIMIT_NOFILE,
+                            soft,
+                            hard,
+                        )?;
+                    }
+                    #[cfg(target_os = "linux")]
+                    if interrupt_on_death {
+                        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGINT)?;
+                        if nix::unistd::getppid() != parent {
+                            // The parent died before the line above: the signal would never come.
+                            return Err(io::ErrorKind::BrokenPipe.into());
+                        }
+                    }
+                    #[cfg(not(target_os = "linux"))]
+                    let _ = (interrupt_on_death, parent);
+                    Ok(())
+                });
+            }
+        }
+        command
+    }
+}
+
+/// Kills a child whose pipes could not be used; tokio reaps it.
+fn abandon(mut child: Child) {
+    if let Err(error) = child.start_kill() {
+        tracing::debug!(%error, "cannot kill a child that could not be used");
+    }
+}
+
+/// Why a process could not be started.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SpawnError {
+    /// No such program.
+    #[error("{} was not found", program.display())]
+    Missing {
+        /// The name or path that was asked for.
+        program: PathBuf,
+    },
+    /// The program's file may not be executed.
+    #[error("{} is not executable", program.display())]
+    NotExecutable {
+        /// The file.
+        program: PathBuf,
+    },
+    /// The directory to run in does not exist.
+    #[error("the directory {} does not exist", path.display())]
+    NoDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// This process has too many open descriptors.
+    #[error("cannot start {}: too many open files (the limit is {limit}; see `ulimit -n`)", program.display())]
+    OutOfDescriptors {
+        /// The program.
+        program: PathBuf,
+        /// The soft limit.
+        limit: u64,
+    },
+    /// The supervisor's thread is gone: this process is about to end.
+    #[error("takopi's supervisor is gone: {source}")]
+    Supervisor {
+        /// What became of it.
+        source: io::Error,
+    },
+    /// The system refused.
+    #[error("cannot start {}: {source}", program.display())]
+    System {
+        /// The program.
+        program: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl SpawnError {
+    fn from_system(program: &std::path::Path, source: io::Error) -> Self {
+        let program = program.to_owned();
+        match source.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => {
+                Self::OutOfDescriptors { program, limit: limits::descriptor_limit().unwrap_or(0) }
+            }
+            Some(libc::EACCES | libc::ENOEXEC) => Self::NotExecutable { program },
+            _ => Self::System { program, source },
+        }
+    }
+
+    /// The reason a run ends with.
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Missing { .. } | Self::NotExecutable { .. } => Reason::EngineMissing,
+            Self::NoDirectory { .. }
+            | Self::OutOfDescriptors { .. }
+            | Self::Supervisor { .. }
+            | Self::System { .. } => Reason::SpawnFailed,
+        }
+    }
+}

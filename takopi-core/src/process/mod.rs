@@ -1,0 +1,35 @@
+//! Engine processes: started, read, and ended so that nothing is left behind.
+//!
+//! A [`Launch`] describes a process; starting it yields a [`Process`], the handle, and an
+//! [`Output`], its standard output in frames. Behind them one owner task on the host's supervisor
+//! thread alone touches the child: it feeds stdin, drains stderr into a bounded ring, climbs the
+//! [`Ladder`], reaps, and sweeps. Handles are cheap and may be dropped at any time.
+//!
+//! Promises:
+//! - stdin is written while stdout is read, and a broken pipe on it is no outcome;
+//! - dropping a [`Process`] ends it; [`Process::finish`] lets it end by itself, within a limit;
+//! - after a stop every descendant and every bearer of the run's marker is gone (on Linux);
+//! - what was written before the process ended is read, and a grandchild that keeps the pipe open
+//!   delays nothing;
+//! - what the owner keeps for the run (the session lock) is let go when all that is over.
+
+mod census;
+mod environment;
+mod frames;
+mod instance;
+mod ladder;
+mod launch;
+mod limits;
+mod owner;
+mod pipe;
+mod tail;
+
+pub use environment::{EnvPolicy, find_program};
+pub use frames::{DEFAULT_LINE_LIMIT, Frame, LineFramer};
+pub(crate) use instance::{Instance, MARKER};
+pub use instance::{Stray, end_strays, strays};
+pub use ladder::{Ladder, Rung};
+pub use launch::{Launch, SpawnError, StdinPlan};
+pub use limits::{descriptor_limit, raise_descriptor_limit};
+pub use owner::{Exit, Process};
+pub use pipe::{Output, StdinWriter};

@@ -1,0 +1,303 @@
+//! The owner: one task per process, which alone touches the child.
+
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use tokio::process::Child;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use super::MARKER;
+use super::census::{self, Census};
+use super::ladder::Rung;
+use super::launch::Launch;
+use super::pipe::{PipeReader, StdinWriter, feed};
+use super::tail::Tail;
+use crate::host::{Host, RunKeep};
+
+/// How much of stderr is kept.
+const STDERR_TAIL: usize = 8 * 1024;
+/// How long strays are given between SIGTERM and SIGKILL.
+const SWEEP_GRACE: Duration = Duration::from_millis(500);
+/// How long a sweep goes on at the most: what is left then is beyond killing.
+const SWEEP_LIMIT: Duration = Duration::from_secs(5);
+/// How long a killed process is waited for before its owner says so and goes on waiting.
+const KILL_LIMIT: Duration = Duration::from_secs(5);
+
+/// How a process ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exit {
+    /// Its exit code, unless a signal ended it.
+    pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// The end of what it wrote to stderr.
+    pub stderr_tail: String,
+}
+
+impl Exit {
+    /// The code, or the negated signal: what `rc` means in messages.
+    pub fn rc(&self) -> i32 {
+        self.code.or(self.signal.map(|signal| -signal)).unwrap_or(-1)
+    }
+}
+
+/// What the holder of the handle wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// It has done its work: let it end by itself, within the limit.
+    Finish,
+    /// End it, and everything that came of it.
+    Stop,
+}
+
+/// A handle on a running process. Dropping it stops the process.
+#[derive(Debug)]
+pub struct Process {
+    pid: u32,
+    stdin: Option<StdinWriter>,
+    ending: Option<oneshot::Sender<Ending>>,
+    exit: watch::Receiver<Option<Exit>>,
+    settled: watch::Receiver<bool>,
+    stderr: Arc<Mutex<Tail>>,
+}
+
+impl Process {
+    /// Its pid, which is also its group.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its standard input, if it was started with [`StdinPlan::Open`](super::StdinPlan::Open). Taken once; dropping it
+    /// closes the input.
+    pub fn stdin(&mut self) -> Option<StdinWriter> {
+        self.stdin.take()
+    }
+
+    /// The end of what it wrote to stderr so far.
+    pub fn stderr_tail(&self) -> String {
+        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).text()
+    }
+
+    /// Waits until it has ended and its stderr is read. Cancel-safe.
+    pub async fn exited(&mut self) -> Exit {
+        match self.exit.wait_for(Option::is_some).await {
+            Ok(exit) => exit.clone(),
+            Err(_) => None,
+        }
+        .unwrap_or(Exit { code: None, signal: None, stderr_tail: String::new() })
+    }
+
+    /// Lets it end by itself, within its linger time, and reaps it in the background.
+    pub fn finish(mut self) {
+        self.end(Ending::Finish);
+    }
+
+    /// Ends it and everything that came of it; returns when nothing is left.
+    pub async fn stop(mut self) {
+        self.end(Ending::Stop);
+        let _ = self.settled.wait_for(|settled| *settled).await;
+    }
+
+    fn end(&mut self, ending: Ending) {
+        if let Some(sender) = self.ending.take() {
+            // The owner outlives its handles; it is gone only if its runtime is.
+            let _ = sender.send(ending);
+        }
+    }
+}
+
+struct Owner {
+    host: Host,
+    launch: Launch,
+    child: Child,
+    group: Pid,
+    census: Census,
+    exited: watch::Sender<bool>,
+    exit: watch::Sender<Option<Exit>>,
+    feeder: Option<JoinHandle<()>>,
+    drain: JoinHandle<()>,
+    stderr: Arc<Mutex<Tail>>,
+}
+
+/// Puts the owner of a child on the host's runtime.
+#[expect(clippy::too_many_arguments, reason = "the parts of one child, put together once")]
+pub(super) fn start(
+    host: &Host,
+    launch: Launch,
+    mut child: Child,
+    exited: watch::Sender<bool>,
+    errors: PipeReader,
+    stdin: Option<StdinWriter>,
+    lines: mpsc::Receiver<Vec<u8>>,
+    keep: RunKeep,
+    marker: &str,
+) -> Process {
+    let pid = child.id().unwrap_or_default();
+    let group = Pid::from_raw(i32::try_from(pid).unwrap_or_default());
+    let stderr = Arc::new(Mutex::new(Tail::new(STDERR_TAIL)));
+    let (exit, exit_seen) = watch::channel(None);
+    let (settle, settled) = watch::channel(false);
+    let (ending, wish) = oneshot::channel();
+    let feeder = child.stdin.take().map(|stdin| tokio::spawn(feed(stdin, lines)));
+    let owner = Owner {
+        host: host.clone(),
+        launch,
+        child,
+        group,
+        census: Census::new(group.as_raw(), format!("{MARKER}={marker}")),
+        exited,
+        exit,
+        feeder,
+        drain: tokio::spawn(drain(errors, stderr.clone())),
+        stderr: stderr.clone(),
+    };
+    host.opened(keep.run());
+    let host_of_task = host.clone();
+    host.track(async move {
+        owner.run(wish).await;
+        host_of_task.closed(keep.run());
+        drop(keep);
+        let _ = settle.send(true);
+    });
+    Process { pid, stdin, ending: Some(ending), exit: exit_seen, settled, stderr }
+}
+
+async fn drain(mut errors: PipeReader, tail: Arc<Mutex<Tail>>) {
+    let mut buffer = vec![0; 4096];
+    while let Ok(count) = errors.read(&mut buffer).await
+        && count > 0
+    {
+        tail.lock().unwrap_or_else(PoisonError::into_inner).push(&buffer[..count]);
+    }
+}
+
+impl Owner {
+    async fn run(mut self, mut wish: oneshot::Receiver<Ending>) {
+        let first = tokio::select! {
+            // A wish that is known already is heeded first: a stop needs its snapshot of the tree.
+            biased;
+            ending = &mut wish => Err(ending.unwrap_or(Ending::Stop)),
+            status = self.child.wait() => Ok(status),
+        };
+        match first {
+            Ok(status) => {
+                let killed = self.gone(status).await;
+                let stopped = wish.await.unwrap_or(Ending::Stop) == Ending::Stop;
+                if killed || stopped {
+                    self.sweep().await;
+                }
+            }
+            Err(Ending::Finish) => {
+                if let Ok(status) = timeout(self.launch.linger, self.child.wait()).await {
+                    if self.gone(status).await {
+                        self.sweep().await;
+                    }
+                } else {
+                    tracing::warn!(pid = %self.group, "the engine lingers after its work; ending it");
+                    // What the agent detached on purpose stays, unless the engine had to be killed
+                    // and could not end its own commands.
+                    if self.climb().await {
+                        self.sweep().await;
+                    }
+                }
+            }
+            Err(Ending::Stop) => {
+                self.climb().await;
+                self.sweep().await;
+            }
+        }
+    }
+
+    /// Climbs the ladder until the child is gone; returns whether a signal ended it.
+    async fn climb(&mut self) -> bool {
+        let rungs = std::mem::take(&mut self.launch.ladder.rungs);
+        for (rung, grace) in rungs {
+            self.step(rung).await;
+            if let Ok(status) = timeout(grace, self.child.wait()).await {
+                return self.gone(status).await;
+            }
+        }
+        self.step(Rung::Kill).await;
+        loop {
+            if let Ok(status) = timeout(KILL_LIMIT, self.child.wait()).await {
+                return self.gone(status).await;
+            }
+            tracing::error!(pid = %self.group, "the engine does not die; its session stays locked");
+        }
+    }
+
+    async fn step(&mut self, rung: Rung) {
+        self.survey(Census::observe).await;
+        tracing::debug!(pid = %self.group, ?rung, "ending the engine");
+        match rung.signal() {
+            Some(signal) => {
+                let _ = killpg(self.group, signal);
+            }
+            None => {
+                if let Some(feeder) = self.feeder.take() {
+                    feeder.abort();
+                }
+            }
+        }
+    }
+
+    /// The child is reaped: tells the readers and publishes how it ended.
+    async fn gone(&mut self, status: std::io::Result<ExitStatus>) -> bool {
+        use std::os::unix::process::ExitStatusExt;
+        if let Some(feeder) = self.feeder.take() {
+            feeder.abort();
+        }
+        let _ = self.exited.send(true);
+        let _ = (&mut self.drain).await;
+        let stderr_tail = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).text();
+        let (code, signal) = match status {
+            Ok(status) => (status.code(), status.signal()),
+            Err(error) => {
+                tracing::debug!(%error, "cannot learn how the engine ended");
+                (None, None)
+            }
+        };
+        let _ = self.exit.send(Some(Exit { code, signal, stderr_tail }));
+        signal.is_some()
+    }
+
+    /// Ends everything of the run that is still alive.
+    async fn sweep(&mut self) {
+        let begun = Instant::now();
+        let mut pause = Duration::from_millis(5);
+        loop {
+            self.survey(Census::keep_survivors).await;
+            let left = self.census.pids();
+            if left.is_empty() {
+                return;
+            }
+            let waited = begun.elapsed();
+            if waited > SWEEP_LIMIT {
+                tracing::error!(pids = ?left, "processes of a stopped engine do not die");
+                return;
+            }
+            let signal = if waited > SWEEP_GRACE { Signal::SIGKILL } else { Signal::SIGTERM };
+            census::signal(&left, signal);
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(100));
+        }
+    }
+    /// Reads the process table, off the supervisor's thread: it may be long.
+    async fn survey(&mut self, look: fn(&mut Census)) {
+        let mut census = std::mem::take(&mut self.census);
+        let looked = self.host.runtime().spawn_blocking(move || {
+            look(&mut census);
+            census
+        });
+        match looked.await {
+            Ok(census) => self.census = census,
+            Err(error) => tracing::error!(%error, "cannot read the process table"),
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The pipes of a child.
+//!
+//! A pipe is at its end when every writer closed it, or when the child is gone and what was in the
+//! pipe is read: a grandchild that inherited the writing end delays nothing.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use tokio::io::AsyncWriteExt;
+use tokio::net::unix::pipe;
+use tokio::process::ChildStdin;
+use tokio::sync::{mpsc, watch};
+
+use super::frames::{Frame, LineFramer};
+
+/// What is read at the most once the child is gone: more than a pipe can hold, so nothing the child
+/// wrote is lost, and a grandchild that goes on writing cannot keep the reader for ever.
+const LEFT_IN_PIPE: usize = 4 * 1024 * 1024;
+
+pub(super) struct PipeReader {
+    pipe: pipe::Receiver,
+    exited: watch::Receiver<bool>,
+    /// Bytes that may still be read, once the child is gone.
+    left: Option<usize>,
+}
+
+impl PipeReader {
+    pub(super) fn new(fd: OwnedFd, exited: watch::Receiver<bool>) -> io::Result<Self> {
+        Ok(Self { pipe: pipe::Receiver::from_owned_fd(fd)?, exited, left: None })
+    }
+
+    /// Reads some bytes; 0 at the end. Cancel-safe.
+    pub(super) async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Some(left) = self.left {
+                // No waiting any more, and no trust in cached readiness: ask the kernel itself.
+                let count = match read_fd(&self.pipe, buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                    result => result?,
+                };
+                self.left = Some(left.saturating_sub(count));
+                return Ok(if left == 0 { 0 } else { count });
+            }
+            tokio::select! {
+                biased;
+                ready = self.pipe.readable() => {
+                    ready?;
+                    match self.pipe.try_read(buffer) {
+                        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                        result => return result,
+                    }
+                }
+                _ = self.exited.wait_for(|exited| *exited) => self.left = Some(LEFT_IN_PIPE),
+            }
+        }
+    }
+}
+
+fn read_fd(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match nix::unistd::read(fd.as_fd(), buffer) {
+            Err(nix::errno::Errno::EINTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// The standard output of a process, in frames.
+///
+/// ```ignore
+/// while output.fill().await {
+///     while let Some(frame) = output.pop() { … }
+/// }
+/// ```
+pub struct Output {
+    pipe: PipeReader,
+    framer: LineFramer,
+    ended: bool,
+}
+
+impl Output {
+    pub(super) fn new(pipe: PipeReader, line_limit: usize) -> Self {
+        Self { pipe, framer: LineFramer::new(line_limit), ended: false }
+    }
+
+    /// Reads more; `false` when the output is at its end and every frame was popped. Cancel-safe.
+    pub async fn fill(&mut self) -> bool {
+        if self.ended {
+            return false;
+        }
+        let count = match self.pipe.read(self.framer.room()).await {
+            Ok(count) => count,
+            Err(error) => {
+                tracing::debug!(%error, "cannot read the engine's output");
+                0
+            }
+        };
+        self.framer.advance(count);
+        if count == 0 {
+            self.ended = true;
+            self.framer.finish();
+        }
+        true
+    }
+
+    /// The next frame that is whole.
+    pub fn pop(&mut self) -> Option<Frame<'_>> {
+        self.framer.pop()
+    }
+}
+
+/// The standard input of a process that is talked to.
+///
+/// Lines go through a bounded queue to the owner, which writes them; dropping the writer closes the
+/// process's standard input once the queue is empty.
+#[derive(Debug, Clone)]
+pub struct StdinWriter {
+    queue: mpsc::Sender<Vec<u8>>,
+}
+
+impl StdinWriter {
+    pub(super) fn channel() -> (Self, mpsc::Receiver<Vec<u8>>) {
+        let (queue, lines) = mpsc::channel(64);
+        (Self { queue }, lines)
+    }
+
+    /// Queues bytes if there is room for them.
+    pub(super) fn queue_now(&self, bytes: Vec<u8>) -> bool {
+        self.queue.try_send(bytes).is_ok()
+    }
+
+    /// Queues bytes; `false` when the process no longer reads.
+    pub async fn write(&self, bytes: Vec<u8>) -> bool {
+        self.queue.send(bytes).await.is_ok()
+    }
+}
+
+/// Writes what an engine is given and closes its standard input. A broken pipe is the engine's
+/// choice: its events and its exit status decide.
+pub(super) async fn feed(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Vec<u8>>) {
+    while let Some(bytes) = lines.recv().await {
+        if let Err(error) = stdin.write_all(&bytes).await {
+            tracing::debug!(%error, "the engine does not read its input");
+            return;
+        }
+    }
+}

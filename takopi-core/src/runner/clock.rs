@@ -1,0 +1,179 @@
+//! The limits of a run: idle and wall clock.
+//!
+//! Pure: moments in, deadlines out. Idle is renewed by whatever is heard, and stands still while a
+//! tool is at work (until it completes or a later item appears), while somebody is asked for leave,
+//! and while the consumer does not read. Neither limit counts while a lock is waited for.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::model::{ActionEvent, Phase, Reason};
+
+pub(super) struct Clock {
+    idle: Option<Duration>,
+    wall: Option<Duration>,
+    /// When the engine was started, moved on by the time spent waiting for locks.
+    started: Instant,
+    heard: Instant,
+    open_tool: Option<String>,
+    idle_pauses: usize,
+    waiting_since: Option<Instant>,
+}
+
+impl Clock {
+    pub(super) fn new(idle: Option<Duration>, wall: Option<Duration>, now: Instant) -> Self {
+        Self {
+            idle,
+            wall,
+            started: now,
+            heard: now,
+            open_tool: None,
+            idle_pauses: 0,
+            waiting_since: None,
+        }
+    }
+
+    /// The engine is started now.
+    pub(super) fn start(&mut self, now: Instant) {
+        (self.started, self.heard) = (now, now);
+    }
+
+    pub(super) fn heard(&mut self, now: Instant) {
+        self.heard = now;
+    }
+
+    /// Learns from an action whether a tool is at work; says whether the deadline came nearer.
+    pub(super) fn observe(&mut self, event: &ActionEvent) -> bool {
+        let was_open = self.open_tool.is_some();
+        if event.phase != Phase::Completed && event.action.kind.is_tool() {
+            if self.open_tool.as_ref() != Some(&event.action.id) {
+                self.open_tool = Some(event.action.id.clone());
+            }
+            return false;
+        }
+        // Either this very tool is done, or a later item appeared.
+        self.open_tool = None;
+        was_open && self.idle.is_some()
+    }
+
+    pub(super) fn pause_idle(&mut self) {
+        self.idle_pauses += 1;
+    }
+
+    pub(super) fn resume_idle(&mut self, now: Instant) {
+        self.idle_pauses = self.idle_pauses.saturating_sub(1);
+        self.heard = now;
+    }
+
+    /// A lock is waited for.
+    pub(super) fn wait(&mut self, now: Instant) {
+        self.waiting_since.get_or_insert(now);
+    }
+
+    /// The wait is over.
+    pub(super) fn go_on(&mut self, now: Instant) {
+        if let Some(since) = self.waiting_since.take() {
+            self.started += now.saturating_duration_since(since);
+            self.heard = now;
+        }
+    }
+
+    /// When the first limit will be reached, as things stand.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        if self.waiting_since.is_some() {
+            return None;
+        }
+        let wall = self.wall.and_then(|wall| self.started.checked_add(wall));
+        [self.idle_deadline(), wall].into_iter().flatten().min()
+    }
+
+    fn idle_deadline(&self) -> Option<Instant> {
+        if self.idle_pauses > 0 || self.open_tool.is_some() {
+            return None;
+        }
+        self.idle.and_then(|idle| self.heard.checked_add(idle))
+    }
+
+    /// The limit that is reached, if one is: its name and its value.
+    pub(super) fn expired(&self, now: Instant) -> Option<(Reason, String)> {
+        let deadline = self.deadline().filter(|deadline| *deadline <= now)?;
+        match (self.idle, self.wall) {
+            (Some(idle), _) if self.idle_deadline() == Some(deadline) => Some((
+                Reason::TimeoutIdle,
+                format!("nothing was heard from the engine for {idle:?} (idle limit)"),
+            )),
+            (_, wall) => Some((
+                Reason::TimeoutWall,
+                format!(
+                    "the run took longer than {:?} (wall-clock limit)",
+                    wall.unwrap_or_default()
+                ),
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Action, ActionKind};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn action(id: &str, kind: ActionKind, phase: Phase) -> ActionEvent {
+        ActionEvent::new("lab", Action::new(id, kind, id), phase)
+    }
+
+    #[test]
+    fn idle_is_renewed_by_every_event_and_named_when_it_fires() {
+        let begin = Instant::now();
+        let mut clock = Clock::new(Some(10 * SECOND), None, begin);
+        assert_eq!(clock.deadline(), Some(begin + 10 * SECOND));
+        clock.heard(begin + 5 * SECOND);
+        assert!(clock.expired(begin + 14 * SECOND).is_none());
+        let (reason, error) = clock.expired(begin + 15 * SECOND).unwrap();
+        assert_eq!(reason, Reason::TimeoutIdle);
+        assert!(error.contains("10s") && error.contains("idle"), "{error}");
+    }
+
+    #[test]
+    fn idle_waits_for_an_open_tool_until_it_completes_or_a_later_item_appears() {
+        let begin = Instant::now();
+        let mut clock = Clock::new(Some(SECOND), None, begin);
+        clock.observe(&action("a", ActionKind::Command, Phase::Started));
+        assert_eq!(clock.deadline(), None);
+        clock.observe(&action("a", ActionKind::Command, Phase::Completed));
+        assert!(clock.deadline().is_some());
+        clock.observe(&action("b", ActionKind::Command, Phase::Started));
+        clock.observe(&action("n", ActionKind::Note, Phase::Completed));
+        assert!(clock.deadline().is_some(), "b went to the background");
+        clock.observe(&action("n", ActionKind::Note, Phase::Started));
+        assert!(clock.deadline().is_some(), "a note is no work");
+    }
+
+    #[test]
+    fn the_wall_clock_runs_on_while_tools_work_but_not_while_a_lock_is_waited_for() {
+        let begin = Instant::now();
+        let mut clock = Clock::new(Some(SECOND), Some(10 * SECOND), begin);
+        clock.observe(&action("a", ActionKind::Command, Phase::Started));
+        assert_eq!(clock.deadline(), Some(begin + 10 * SECOND));
+        clock.wait(begin + SECOND);
+        assert_eq!(clock.deadline(), None);
+        clock.go_on(begin + 5 * SECOND);
+        assert_eq!(clock.deadline(), Some(begin + 14 * SECOND));
+        let (reason, error) = clock.expired(begin + 14 * SECOND).unwrap();
+        assert_eq!(reason, Reason::TimeoutWall);
+        assert!(error.contains("10s") && error.contains("wall"), "{error}");
+    }
+
+    #[test]
+    fn idle_pauses_while_somebody_is_asked() {
+        let begin = Instant::now();
+        let mut clock = Clock::new(Some(SECOND), None, begin);
+        clock.pause_idle();
+        assert_eq!(clock.deadline(), None);
+        clock.resume_idle(begin + 9 * SECOND);
+        assert_eq!(clock.deadline(), Some(begin + 10 * SECOND));
+    }
+}

@@ -1,0 +1,191 @@
+//! What an engine's author writes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use thiserror::Error;
+use tokio_util::sync::CancellationToken;
+
+use super::drive::Shared;
+use super::{ApprovalRequest, Decision, ResumeCodec, RunRequest};
+use crate::locks::{SessionKey, SessionLease};
+use crate::model::{
+    Action, ActionEvent, ActionKind, Completed, EngineId, Phase, Reason, ResumeToken, TakopiEvent,
+};
+use crate::process::{Launch, Output, Process, SpawnError};
+
+/// Where an engine's sessions can be reached from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SessionScope {
+    /// From every process of the user: they are locked with files.
+    #[default]
+    Machine,
+    /// From this process only.
+    Process,
+}
+
+/// A coding agent that takopi can run.
+///
+/// Most engines are programs that print JSON lines and are better written as a
+/// [`LineEngine`](crate::jsonl::LineEngine); this is the trait under it.
+pub trait Engine: Send + Sync + 'static {
+    /// Its name.
+    fn id(&self) -> EngineId;
+
+    /// How its sessions are written.
+    fn resume_codec(&self) -> ResumeCodec;
+
+    /// Where its sessions can be reached from.
+    fn session_scope(&self) -> SessionScope {
+        SessionScope::Machine
+    }
+
+    /// Looks at a request before anything is locked or started.
+    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+        let _ = request;
+        Ok(())
+    }
+
+    /// Runs one turn: emits what happens, and `Completed` at its end.
+    ///
+    /// When [`EngineRun::stop`] fires, end whatever was started, emit a `Completed` with the answer
+    /// so far if there is one, and return. A process handle that is dropped is ended too.
+    fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()>;
+
+    /// Hands over what is kept of a session between two runs. See
+    /// [`LeaseHolder::take_lease`](crate::locks::LeaseHolder::take_lease).
+    fn take_lease(&self, key: &SessionKey) -> Option<SessionLease> {
+        let _ = key;
+        None
+    }
+
+    /// Ends what is kept warm.
+    fn shutdown(&self) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// Why a run is not even begun.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{error}")]
+pub struct Refusal {
+    /// For machines.
+    pub reason: Reason,
+    /// For people.
+    pub error: String,
+}
+
+impl Refusal {
+    /// A refusal.
+    pub fn new(reason: Reason, error: impl Into<String>) -> Self {
+        Self { reason, error: error.into() }
+    }
+}
+
+impl From<SpawnError> for Refusal {
+    fn from(error: SpawnError) -> Self {
+        Self::new(error.reason(), error.to_string())
+    }
+}
+
+/// The run was stopped: nobody wants further events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the run was stopped")]
+pub struct Stopped;
+
+/// One run, as its engine sees it.
+pub struct EngineRun {
+    /// What was asked.
+    pub request: Arc<RunRequest>,
+    /// The session to go on with, in canonical form. Its lock is held.
+    pub resume: Option<ResumeToken>,
+    pub(super) shared: Arc<Shared>,
+}
+
+impl EngineRun {
+    /// Passes an event on; waits while the consumer's buffer is full.
+    ///
+    /// `Started` of a new session first takes the session's lock. After `Completed`, and once the
+    /// run is stopped, further events are dropped.
+    pub async fn emit(&self, event: impl Into<TakopiEvent>) -> Result<(), Stopped> {
+        self.shared.emit(event.into()).await
+    }
+
+    /// Ends the run as failed.
+    pub async fn refuse(&self, refusal: Refusal) {
+        let completed = Completed::failure(self.shared.engine(), refusal.reason, refusal.error);
+        let _ = self.emit(completed).await;
+    }
+
+    /// Fires when the run must end.
+    pub fn stop(&self) -> &CancellationToken {
+        &self.shared.stop
+    }
+
+    /// Renews the idle limit: something was heard of the engine.
+    pub fn heard(&self) {
+        self.shared.heard();
+    }
+
+    /// Starts a process of this run. The session's lock is held until it is gone.
+    pub fn start(&self, launch: Launch) -> Result<(Process, Output), SpawnError> {
+        launch.start(&self.shared.host, self.shared.keep())
+    }
+
+    /// Splits the session's lease off its lock, for an engine that stays with the session when the
+    /// run is over. To be called before `Completed` is emitted; `None` if there is no outside to
+    /// keep the session from.
+    pub fn keep_lease(&self) -> Option<SessionLease> {
+        self.shared.split_lease()
+    }
+
+    /// Reads and forgets what a process still prints, so that it does not wait for us to end.
+    pub fn discard(&self, mut output: Output) {
+        self.shared.host.runtime().spawn(async move {
+            while output.fill().await {
+                while output.pop().is_some() {}
+            }
+        });
+    }
+
+    /// Somebody outside takopi holds the session: says so and waits for `pause`.
+    ///
+    /// `Ok(false)` once the request's `wait` is used up. The time limits do not count meanwhile.
+    pub async fn wait_for_session(&self, holder: &str, pause: Duration) -> Result<bool, Stopped> {
+        self.shared.wait_outside(holder, pause).await
+    }
+
+    /// Asks whoever may decide; `None` when there is nobody. The idle limit waits meanwhile.
+    pub async fn ask(&self, request: ApprovalRequest) -> Result<Option<Decision>, Stopped> {
+        let Some(handler) = self.request.approvals.clone() else { return Ok(None) };
+        let _paused = self.shared.pause_idle();
+        tokio::select! {
+            biased;
+            () = self.shared.stop.cancelled() => Err(Stopped),
+            decision = handler.decide(request) => Ok(Some(decision)),
+        }
+    }
+
+    /// The engine's name.
+    pub fn engine(&self) -> EngineId {
+        self.shared.engine()
+    }
+
+    /// A warning of takopi's own.
+    pub fn warning(&self, title: impl Into<String>) -> TakopiEvent {
+        ActionEvent::warning(self.engine(), self.shared.next_id("warning"), title).into()
+    }
+
+    /// Emits a warning of takopi's own.
+    pub async fn warn(&self, title: impl Into<String>) -> Result<(), Stopped> {
+        self.emit(self.warning(title)).await
+    }
+
+    /// Emits a note of takopi's own.
+    pub async fn note(&self, title: impl Into<String>) -> Result<(), Stopped> {
+        let action = Action::new(self.shared.next_id("note"), ActionKind::Note, title);
+        self.emit(ActionEvent::new(self.engine(), action, Phase::Completed).ok(true)).await
+    }
+}

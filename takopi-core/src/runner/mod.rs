@@ -1,0 +1,51 @@
+//! The runner contract: a request in, one ordered stream of events out.
+//!
+//! [`Runner`] is what consumers hold. [`Engine`] is what an engine's author writes, and
+//! [`EngineRunner`] turns any engine into a runner: it takes the session's lock, passes events on
+//! in order, applies the limits, and sees to it that every run ends with exactly one `Completed`,
+//! whatever the engine does.
+
+mod approval;
+mod buffer;
+mod clock;
+mod contract;
+mod drive;
+mod engine;
+mod request;
+mod resume;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+
+use crate::model::{EngineId, ResumeToken, TakopiEvent};
+
+pub use approval::{ApprovalHandler, ApprovalKind, ApprovalRequest, Decision};
+pub use drive::EngineRunner;
+pub use engine::{Engine, EngineRun, Refusal, SessionScope, Stopped};
+pub use request::{RunRequest, RunRequestBuilder};
+pub use resume::ResumeCodec;
+
+/// The events of one run. Dropping it before `Completed` cancels the run; after it, nothing.
+pub type EventStream = BoxStream<'static, TakopiEvent>;
+
+/// Runs an engine. Object-safe: bridges hold many of them as `Arc<dyn Runner>`.
+pub trait Runner: Send + Sync {
+    /// The engine's name.
+    fn engine(&self) -> EngineId;
+
+    /// Runs one turn. The run goes on whether or not the stream is polled, until its bounded buffer
+    /// is full.
+    fn run(&self, request: RunRequest) -> EventStream;
+
+    /// The line a person can paste to go on with the session, e.g. `` `codex resume <id>` ``.
+    fn format_resume(&self, token: &ResumeToken) -> String;
+
+    /// The session that the last resume line in the text names.
+    fn extract_resume(&self, text: &str) -> Option<ResumeToken>;
+
+    /// Whether the line is a resume line of this engine and nothing else.
+    fn is_resume_line(&self, line: &str) -> bool;
+
+    /// Ends what is kept warm, and waits until every process is gone.
+    fn shutdown(&self) -> BoxFuture<'_, ()>;
+}

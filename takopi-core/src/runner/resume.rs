@@ -1,0 +1,109 @@
+//! Resume lines: how a session is written where people read, and found again.
+
+use crate::model::{EngineId, ResumeToken};
+
+/// How an engine writes its sessions.
+///
+/// The canonical line is the engine's own interactive command, alone on its line, in backticks:
+/// `` `codex resume <id>` ``. Backticks are optional on reading, and the last match wins.
+#[derive(Debug, Clone)]
+pub struct ResumeCodec {
+    engine: EngineId,
+    command: &'static str,
+    also: &'static [&'static str],
+    canonical: fn(&str) -> Option<String>,
+}
+
+impl ResumeCodec {
+    /// A codec for lines `<command> <id>`. `canonical` folds an id into its one canonical form, or
+    /// says that it is none.
+    pub const fn new(
+        engine: EngineId,
+        command: &'static str,
+        canonical: fn(&str) -> Option<String>,
+    ) -> Self {
+        Self { engine, command, also: &[], canonical }
+    }
+
+    /// Reads these commands too.
+    pub const fn also(mut self, commands: &'static [&'static str]) -> Self {
+        self.also = commands;
+        self
+    }
+
+    /// The token of an id, in canonical form, if it is one.
+    pub fn token(&self, id: &str) -> Option<ResumeToken> {
+        (self.canonical)(id).map(|value| ResumeToken { engine: self.engine.clone(), value })
+    }
+
+    /// The line for people.
+    pub fn format(&self, token: &ResumeToken) -> String {
+        format!("`{} {}`", self.command, token.value)
+    }
+
+    /// The session that the last resume line in the text names.
+    pub fn extract(&self, text: &str) -> Option<ResumeToken> {
+        text.lines().rev().find_map(|line| self.parse(line))
+    }
+
+    /// Whether the line is a resume line and nothing else.
+    pub fn is_line(&self, line: &str) -> bool {
+        self.parse(line).is_some()
+    }
+
+    fn parse(&self, line: &str) -> Option<ResumeToken> {
+        let line = line.trim();
+        let line = match line.strip_prefix('`') {
+            Some(rest) => rest.strip_suffix('`')?.trim(),
+            None => line,
+        };
+        std::iter::once(&self.command).chain(self.also).find_map(|command| {
+            let mut words = line.split_ascii_whitespace();
+            let begins = command.split(' ').all(|word| words.next() == Some(word));
+            let id = words.next().filter(|_| begins && words.next().is_none())?;
+            self.token(id)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODEC: ResumeCodec = ResumeCodec::new(EngineId::from_static("lab"), "lab resume", |id| {
+        id.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| id.to_ascii_lowercase())
+    })
+    .also(&["lab exec resume"]);
+
+    #[test]
+    fn resume_lines_are_read_with_and_without_backticks() {
+        let token = ResumeToken::new("lab", "ab1");
+        assert_eq!(CODEC.format(&token), "`lab resume ab1`");
+        for line in
+            ["`lab resume ab1`", " lab resume AB1 ", "lab  exec resume ab1", "` lab resume ab1 `"]
+        {
+            assert_eq!(CODEC.extract(line), Some(token.clone()), "{line}");
+            assert!(CODEC.is_line(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn the_last_match_wins() {
+        let text = "lab resume one\nsome text\n`lab resume two`\nnot lab resume three";
+        assert_eq!(CODEC.extract(text).map(|token| token.value).as_deref(), Some("two"));
+    }
+
+    #[test]
+    fn a_resume_line_stands_alone_and_names_an_id() {
+        for line in [
+            "run lab resume ab1",
+            "lab resume",
+            "lab resume --last",
+            "lab resume a b",
+            "`lab resume a",
+            "lab resum a",
+        ] {
+            assert!(!CODEC.is_line(line), "{line}");
+        }
+    }
+}
