@@ -41,8 +41,9 @@ struct Inner {
     local_locks: LocalLocks,
     file_locks: FileLocks,
     instance: OnceLock<Instance>,
+    /// Closed from the start, which only means that it can be waited for at any time.
     tasks: TaskTracker,
-    next_run: AtomicU64,
+    next_process: AtomicU64,
 }
 
 impl Host {
@@ -82,9 +83,7 @@ impl Host {
     ///
     /// New runs are not refused; it is for the end of a program, after its streams are done with.
     pub async fn settle(&self) {
-        self.inner.tasks.close();
         self.inner.tasks.wait().await;
-        self.inner.tasks.reopen();
         if let Some(instance) = self.inner.instance.get() {
             instance.remove();
         }
@@ -94,7 +93,7 @@ impl Host {
     pub async fn start(&self, launch: Launch) -> Result<(Process, Output), SpawnError> {
         let host = self.clone();
         let started = self.inner.runtime.spawn(async move {
-            let keep = RunKeep::new(host.next_run(), SessionSlot::default(), &TaskTracker::new());
+            let keep = RunKeep::new(SessionSlot::default(), &TaskTracker::new());
             launch.start(&host, keep)
         });
         match started.await {
@@ -108,26 +107,28 @@ impl Host {
     }
 
     /// Runs a task on the supervisor that [`Self::settle`] waits for.
-    pub(crate) fn track(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub fn track(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.inner.runtime.spawn(self.inner.tasks.track_future(task));
     }
 
-    /// A number for a new run.
-    pub(crate) fn next_run(&self) -> u64 {
-        self.inner.next_run.fetch_add(1, Ordering::Relaxed)
+    /// A number for a new process.
+    pub(crate) fn next_process(&self) -> u64 {
+        self.inner.next_process.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The marker of a run's processes.
-    pub(crate) fn marker(&self, run: u64) -> String {
-        self.instance().marker(run)
+    /// The marker of a process and of all that comes of it.
+    pub(crate) fn marker(&self, process: u64) -> String {
+        self.instance().marker(process)
     }
 
-    pub(crate) fn opened(&self, run: u64) {
-        self.instance().opened(run);
+    /// Puts a process on record, before it is started.
+    pub(crate) fn opened(&self, process: u64) {
+        self.instance().opened(process);
     }
 
-    pub(crate) fn closed(&self, run: u64) {
-        self.instance().closed(run);
+    /// Strikes a process off the record: nothing of it is left but what may stay.
+    pub(crate) fn closed(&self, process: u64) {
+        self.instance().closed(process);
     }
 
     /// This process's run record. The first use is the start of which the next takopi's clean-up
@@ -135,7 +136,7 @@ impl Host {
     fn instance(&self) -> &Instance {
         self.inner.instance.get_or_init(|| {
             let state_directory = self.inner.state_directory.clone();
-            self.inner.runtime.spawn_blocking(move || {
+            let clean_up = move || {
                 for stray in end_strays(&state_directory) {
                     tracing::warn!(
                         pid = stray.pid,
@@ -143,8 +144,9 @@ impl Host {
                         "ended a stray process"
                     );
                 }
-            });
-            Instance::open(&self.inner.state_directory.join("runs"))
+            };
+            self.inner.tasks.spawn_blocking_on(clean_up, &self.inner.runtime);
+            Instance::new(&self.inner.state_directory.join("runs"))
         })
     }
 }
@@ -179,6 +181,8 @@ impl HostBuilder {
         let state_directory = self.state_directory.unwrap_or_else(default_state_directory);
         let local_locks = LocalLocks::new();
         let file_locks = FileLocks::new(LocalLocks::new(), state_directory.join("locks"));
+        let tasks = TaskTracker::new();
+        tasks.close();
         Ok(Host {
             inner: Arc::new(Inner {
                 runtime,
@@ -186,8 +190,8 @@ impl HostBuilder {
                 local_locks,
                 file_locks,
                 instance: OnceLock::new(),
-                tasks: TaskTracker::new(),
-                next_run: AtomicU64::new(1),
+                tasks,
+                next_process: AtomicU64::new(1),
             }),
         })
     }
@@ -249,19 +253,13 @@ impl SessionSlot {
 /// What a process of a run keeps until it is gone: the session's lock, and the run's knowledge that
 /// something of it is alive.
 pub(crate) struct RunKeep {
-    run: u64,
     // In this order: who waits for the token's end may rely on the lock being free.
     _slot: SessionSlot,
     _token: TaskTrackerToken,
 }
 
 impl RunKeep {
-    pub(crate) fn new(run: u64, slot: SessionSlot, processes: &TaskTracker) -> Self {
-        Self { run, _slot: slot, _token: processes.token() }
-    }
-
-    /// The number of the run in its host.
-    pub(crate) fn run(&self) -> u64 {
-        self.run
+    pub(crate) fn new(slot: SessionSlot, processes: &TaskTracker) -> Self {
+        Self { _slot: slot, _token: processes.token() }
     }
 }

@@ -304,11 +304,11 @@ impl<T: Translator> Talk<'_, T> {
                     open = more;
                     while let Some(frame) = output.pop() {
                         if let Frame::Line(line) = frame {
-                            // Not a warning to anybody any more.
-                            let _ = self.translator.line(line, &mut self.events);
+                            self.line(line);
                         }
+                        // Of no interest to anybody any more; the answer is.
+                        self.events.clear();
                     }
-                    self.events.clear();
                 }
                 () = &mut stopped => break,
             }

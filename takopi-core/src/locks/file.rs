@@ -10,7 +10,7 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,13 +55,13 @@ impl FileLocks {
             .recursive(true)
             .mode(0o700)
             .create(&self.directory)
-            .map_err(|source| LockError::Io { path: self.directory.clone(), source })
+            .map_err(|source| LockError::new(&self.directory, source))
     }
 
     fn try_file(&self, key: &SessionKey, holder: &Holder) -> Result<Option<FileGuard>, LockError> {
         self.prepare()?;
         let path = self.path(key);
-        try_claim_at_once(&path, holder).map_err(|source| LockError::Io { path, source })
+        try_claim_at_once(&path, holder).map_err(|source| LockError::new(&path, source))
     }
 
     async fn wait_for_file(
@@ -71,7 +71,7 @@ impl FileLocks {
     ) -> Result<FileGuard, LockError> {
         self.prepare()?;
         let path = self.path(key);
-        let fault = |source| LockError::Io { path: path.clone(), source };
+        let fault = |source| LockError::new(&path, source);
         if let Some(guard) = try_claim_at_once(&path, holder).map_err(fault)? {
             return Ok(guard);
         }
@@ -125,10 +125,51 @@ impl SessionLocks for FileLocks {
     }
 }
 
-/// Byte 0, held. Dropping it removes the file if nobody waits, and closes the descriptor.
-struct FileGuard {
+/// A lock file, opened. Dropping it gives up what it has locked, and removes the file if nobody
+/// holds the session or waits for it.
+struct Opened {
     file: OfdFile,
     path: PathBuf,
+}
+
+impl Opened {
+    fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: OfdFile(open(path)?), path: path.to_owned() })
+    }
+
+    /// Whether others wait.
+    fn is_wanted(&self) -> io::Result<bool> {
+        self.file.is_locked_by_other(ByteRange::from(TICKETS))
+    }
+
+    /// Whether nobody else holds the session or waits for it. Whoever comes now, waits.
+    fn is_last(&self) -> io::Result<bool> {
+        Ok(self.file.try_lock(LOCK)? && !self.is_wanted()? && self.file.is_at(&self.path)?)
+    }
+
+    /// Byte 0 is locked and counts: says who holds the session from now on.
+    fn into_guard(mut self, holder: &Holder) -> FileGuard {
+        write_holder(&mut self.file.0, holder);
+        FileGuard { opened: self }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // Only who holds byte 0 of the file at the path may remove it. A waiter that leaves takes it
+        // if it can: it may be the last who knows of the file.
+        if self.is_last().unwrap_or(false) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+        // Not left to the descriptor's close: a process that was forked a moment ago may hold a
+        // copy of it until it executes its program.
+        let _ = self.file.unlock(ByteRange::from(0));
+    }
+}
+
+/// Byte 0, held.
+struct FileGuard {
+    opened: Opened,
 }
 
 impl FileGuard {
@@ -140,56 +181,42 @@ impl FileGuard {
 impl OutsideLock for FileGuard {
     fn is_wanted(&self) -> bool {
         // A fault counts as somebody: a lease given up for nothing costs a start, no more.
-        self.file.is_locked_by_other(ByteRange::from(TICKETS)).unwrap_or(true)
-    }
-}
-
-impl Drop for FileGuard {
-    fn drop(&mut self) {
-        // Only the holder removes the file, and only while it holds byte 0 of the file at the path.
-        if !self.is_wanted() {
-            let _ = std::fs::remove_file(&self.path);
-        }
-        // Not left to the descriptor's close: a process that was forked a moment ago may hold a
-        // copy of it until it executes its program.
-        let _ = self.file.unlock(LOCK);
+        self.opened.is_wanted().unwrap_or(true)
     }
 }
 
 /// A place in the line of those who wait for a file.
 struct Ticket {
-    file: OfdFile,
-    path: PathBuf,
+    opened: Opened,
     number: i64,
 }
 
 impl Ticket {
     fn take(path: &Path, mut number: i64) -> io::Result<Self> {
-        let file = OfdFile(open(path)?);
-        while !file.try_lock(ByteRange::byte(number))? {
+        let opened = Opened::new(path)?;
+        while !opened.file.try_lock(ByteRange::byte(number))? {
             number += 1;
         }
-        Ok(Self { file, path: path.to_owned(), number })
+        Ok(Self { opened, number })
     }
 
     /// Turns the ticket into the lock if it is its turn; otherwise gives the ticket back.
     fn claim(self, holder: &Holder) -> io::Result<Result<FileGuard, Self>> {
+        let file = &self.opened.file;
         if let Some(earlier) = ByteRange::between(TICKETS, self.number)
-            && self.file.is_locked_by_other(earlier)?
+            && file.is_locked_by_other(earlier)?
         {
             return Ok(Err(self));
         }
-        if !self.file.try_lock(LOCK)? {
+        if !file.try_lock(LOCK)? {
             return Ok(Err(self));
         }
-        if !leads_to(&self.path, &self.file.0)? {
+        if !file.is_at(&self.opened.path)? {
             // The last holder removed this file. The arrival stays the same on the new one.
-            return Self::take(&self.path, self.number).map(Err);
+            return Self::take(&self.opened.path, self.number).map(Err);
         }
-        self.file.unlock(ByteRange::byte(self.number))?;
-        let mut guard = FileGuard { file: self.file, path: self.path };
-        write_holder(&mut guard.file.0, holder);
-        Ok(Ok(guard))
+        file.unlock(ByteRange::byte(self.number))?;
+        Ok(Ok(self.opened.into_guard(holder)))
     }
 }
 
@@ -200,26 +227,14 @@ fn try_claim_at_once(path: &Path, holder: &Holder) -> io::Result<Option<FileGuar
         if file.is_locked_by_other(ByteRange::from(TICKETS))? || !file.try_lock(LOCK)? {
             return Ok(None);
         }
-        if leads_to(path, &file.0)? {
-            let mut guard = FileGuard { file, path: path.to_owned() };
-            write_holder(&mut guard.file.0, holder);
-            return Ok(Some(guard));
+        if file.is_at(path)? {
+            return Ok(Some(Opened { file, path: path.to_owned() }.into_guard(holder)));
         }
     }
 }
 
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
-}
-
-/// Whether the path still names this very file.
-fn leads_to(path: &Path, file: &File) -> io::Result<bool> {
-    let held = file.metadata()?;
-    match std::fs::metadata(path) {
-        Ok(named) => Ok(named.ino() == held.ino() && named.dev() == held.dev()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// The moment of arrival as an offset behind [`TICKETS`], on a clock all processes share.

@@ -20,15 +20,17 @@ mod file;
 mod local;
 mod ofd;
 
-use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fmt, io};
 
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::model::{EngineId, ResumeToken};
+use crate::process::descriptor_limit;
 
 pub use file::FileLocks;
 pub use local::{LocalGuard, LocalLocks};
@@ -103,10 +105,27 @@ pub enum LockError {
     )]
     Io {
         /// The file or directory.
-        path: std::path::PathBuf,
+        path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
+    /// This process has too many open descriptors.
+    #[error("cannot lock the session: too many open files (the limit is {limit}; see `ulimit -n`)")]
+    OutOfDescriptors {
+        /// The soft limit.
+        limit: u64,
+    },
+}
+
+impl LockError {
+    fn new(path: &Path, source: io::Error) -> Self {
+        match source.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => {
+                Self::OutOfDescriptors { limit: descriptor_limit().unwrap_or(0) }
+            }
+            _ => Self::Io { path: path.to_owned(), source },
+        }
+    }
 }
 
 /// What other processes see of a held session; released on drop.

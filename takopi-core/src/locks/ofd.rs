@@ -7,6 +7,8 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 // The C types of these constants differ between platforms.
 #[allow(clippy::cast_possible_truncation, clippy::unnecessary_cast, reason = "they are 0, 1 or 2")]
@@ -75,6 +77,16 @@ impl OfdFile {
         let mut flock = range.request(kind::WRITE);
         self.fcntl(libc::F_OFD_GETLK, &mut flock)?;
         Ok(flock.l_type != kind::NONE)
+    }
+
+    /// Whether the path still names this very file.
+    pub(crate) fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let held = self.0.metadata()?;
+        match std::fs::metadata(path) {
+            Ok(named) => Ok(named.ino() == held.ino() && named.dev() == held.dev()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     fn fcntl(&self, command: i32, flock: &mut libc::flock) -> io::Result<()> {

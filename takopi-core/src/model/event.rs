@@ -118,6 +118,7 @@ impl Completed {
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
+#[schemars(description = "One event of a run.")]
 #[non_exhaustive]
 pub enum TakopiEvent {
     /// The engine confirmed the session.

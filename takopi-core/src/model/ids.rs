@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
     Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(transparent)]
+#[schemars(description = "The name of an engine.")]
 pub struct EngineId(#[schemars(with = "String")] Cow<'static, str>);
 
 impl EngineId {

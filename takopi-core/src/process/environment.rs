@@ -21,7 +21,7 @@ const DENIED: &[&str] = &[
 ];
 
 /// Which variables an engine inherits: all but those on the deny list.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvPolicy {
     denied: Vec<String>,
 }
@@ -69,7 +69,8 @@ pub fn find_program(program: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
     let inherited: Option<OsString> = std::env::var_os("PATH");
     let path = path.or(inherited.as_deref())?;
     let candidates: Vec<PathBuf> = std::env::split_paths(path)
-        .map(|directory| directory.join(program))
+        // Absolute, because the engine may be started in another directory than this one.
+        .filter_map(|directory| std::path::absolute(directory.join(program)).ok())
         .filter(|candidate| candidate.is_file())
         .collect();
     candidates.iter().find(|candidate| is_executable(candidate)).or(candidates.first()).cloned()

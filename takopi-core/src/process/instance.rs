@@ -1,18 +1,19 @@
 //! The run record: what lets a later takopi find what a killed one left behind.
 //!
 //! Each takopi process that starts engines keeps one file, locked by the kernel for as long as it
-//! lives, and appends a line when a run's engine is started (`+7`) and when it is gone (`-7`). Every
-//! process of a run carries [`MARKER`]`=<instance>.<run>`. A record whose lock is free belongs to a
-//! dead takopi; whatever bears the marker of one of its open runs is a stray.
+//! lives, and appends a line before a process is started (`+7`) and when it is gone (`-7`). A
+//! process and all that comes of it carry [`MARKER`]`=<instance>.<number>`. A record whose lock is
+//! free belongs to a dead takopi; whatever bears the marker of one of its open numbers is a stray.
 //!
-//! Runs that had ended are not touched: what their agents detached on purpose, stays.
+//! Processes that had ended are not touched: what their agents detached on purpose, stays.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -21,70 +22,103 @@ use uuid::Uuid;
 use super::census;
 use crate::locks::{ByteRange, OfdFile};
 
-/// The variable that marks every process of a run.
+/// The variable that marks a process and all that comes of it.
 pub(crate) const MARKER: &str = "TAKOPI_RUN";
 const LOCK: ByteRange = ByteRange::byte(0);
+/// A record of so many lines is written anew with what is open, so that it stays small over months.
+const MANY_LINES: usize = 1024;
 
 /// This process's record.
 #[derive(Debug)]
 pub(crate) struct Instance {
     id: String,
+    directory: PathBuf,
     record: Mutex<Record>,
-    path: PathBuf,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Record {
+    /// There from the first process on, and again after it was removed.
     file: Option<OfdFile>,
-    open_runs: usize,
+    open: BTreeSet<u64>,
+    lines: usize,
 }
 
 impl Instance {
-    /// Opens a record in `directory`. Without one (a directory that cannot be written) everything
-    /// works but the clean-up after this very process was killed.
-    pub(crate) fn open(directory: &Path) -> Self {
-        let id = Uuid::new_v4().simple().to_string();
-        let path = directory.join(format!("{id}.run"));
-        let record = create(directory, &path)
-            .map_err(
-                |error| tracing::warn!(%error, path = %path.display(), "cannot keep a run record"),
-            )
-            .ok();
-        Self { id, record: Mutex::new(Record { file: record, open_runs: 0 }), path }
+    /// A record in `directory`, which is created when first needed. Without one (a directory that
+    /// cannot be written) everything works but the clean-up after this very process was killed.
+    pub(crate) fn new(directory: &Path) -> Self {
+        Self {
+            id: Uuid::new_v4().simple().to_string(),
+            directory: directory.to_owned(),
+            record: Mutex::default(),
+        }
     }
 
-    /// The marker of a run.
-    pub(crate) fn marker(&self, run: u64) -> String {
-        format!("{}.{run}", self.id)
+    /// The marker of a process.
+    pub(crate) fn marker(&self, process: u64) -> String {
+        format!("{}.{process}", self.id)
     }
 
-    pub(crate) fn opened(&self, run: u64) {
-        let Ok(mut record) = self.record.lock() else { return };
-        record.open_runs += 1;
-        record.write(|mut file| file.write_all(format!("+{run}\n").as_bytes()));
+    pub(crate) fn opened(&self, process: u64) {
+        let mut record = self.record();
+        record.open.insert(process);
+        if record.file.is_none() {
+            record.file = create(&self.directory, &self.path())
+                .map_err(|error| {
+                    tracing::warn!(%error, path = %self.path().display(), "cannot keep a run record");
+                })
+                .ok();
+            record.lines = 0;
+        }
+        record.append(&format!("+{process}\n"));
     }
 
-    pub(crate) fn closed(&self, run: u64) {
-        let Ok(mut record) = self.record.lock() else { return };
-        record.open_runs = record.open_runs.saturating_sub(1);
-        if record.open_runs == 0 {
-            // Begun anew whenever nothing runs, so that it stays small over months.
-            record.write(|file| file.set_len(0));
+    pub(crate) fn closed(&self, process: u64) {
+        let mut record = self.record();
+        record.open.remove(&process);
+        if record.lines >= MANY_LINES.max(2 * record.open.len()) {
+            record.begin_anew();
         } else {
-            record.write(|mut file| file.write_all(format!("-{run}\n").as_bytes()));
+            record.append(&format!("-{process}\n"));
         }
     }
 
-    /// Removes the record: nothing is left to be found.
+    /// Removes the record if nothing is left to be found.
     pub(crate) fn remove(&self) {
-        let taken = self.record.lock().ok().and_then(|mut record| record.file.take());
-        if taken.is_some() {
-            let _ = std::fs::remove_file(&self.path);
+        let mut record = self.record();
+        if record.open.is_empty()
+            && let Some(_locked) = record.file.take()
+        {
+            let _ = std::fs::remove_file(self.path());
         }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.join(format!("{}.run", self.id))
+    }
+
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Record {
+    fn append(&mut self, lines: &str) {
+        self.lines += lines.lines().count();
+        self.write(|mut file| file.write_all(lines.as_bytes()));
+    }
+
+    fn begin_anew(&mut self) {
+        let open = self.open.iter().fold(String::new(), |mut lines, process| {
+            let _ = writeln!(lines, "+{process}");
+            lines
+        });
+        self.lines = 0;
+        self.write(|file| file.set_len(0));
+        self.append(&open);
+    }
+
     fn write(&self, change: impl FnOnce(&File) -> io::Result<()>) {
         if let Some(file) = &self.file
             && let Err(error) = change(&file.0)
@@ -96,11 +130,16 @@ impl Record {
 
 fn create(directory: &Path, path: &Path) -> io::Result<OfdFile> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let file = OfdFile(
-        OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)?,
-    );
-    file.try_lock(LOCK)?;
-    Ok(file)
+    loop {
+        let file =
+            OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
+        let file = OfdFile(file);
+        // Another takopi that looks for dead ones may have been quicker and removed it as such.
+        if file.try_lock(LOCK)? && file.is_at(path)? {
+            return Ok(file);
+        }
+        std::thread::yield_now();
+    }
 }
 
 /// A process that a takopi which is no more left behind.
@@ -113,6 +152,12 @@ pub struct Stray {
     pub command: String,
 }
 
+impl Stray {
+    fn new(pid: i32) -> Self {
+        Self { pid, command: census::command_line(pid) }
+    }
+}
+
 /// The processes left behind by takopis that were killed, by the records in `state_directory`.
 pub fn strays(state_directory: &Path) -> Vec<Stray> {
     let markers: Vec<String> =
@@ -120,10 +165,13 @@ pub fn strays(state_directory: &Path) -> Vec<Stray> {
     if markers.is_empty() {
         return Vec::new();
     }
-    census::bearers(&markers)
-        .into_iter()
-        .map(|pid| Stray { pid, command: census::command_line(pid) })
-        .collect()
+    match census::bearers(&markers) {
+        Ok(pids) => pids.into_iter().map(Stray::new).collect(),
+        Err(error) => {
+            tracing::warn!(%error, "cannot read the process table");
+            Vec::new()
+        }
+    }
 }
 
 /// Ends what killed takopis left behind and removes their records; returns what was ended.
@@ -132,26 +180,35 @@ pub fn strays(state_directory: &Path) -> Vec<Stray> {
 pub fn end_strays(state_directory: &Path) -> Vec<Stray> {
     let mut ended = Vec::new();
     for (path, _lock, markers) in dead_records(state_directory) {
-        let found = census::bearers(&markers);
-        ended.extend(found.iter().map(|&pid| Stray { pid, command: census::command_line(pid) }));
-        census::signal(&found, Signal::SIGTERM);
-        let patience = Instant::now() + Duration::from_secs(1);
-        let mut left = found;
-        for _ in 0..100 {
-            left = if left.is_empty() { left } else { census::bearers(&markers) };
-            if left.is_empty() {
-                break;
+        match end_bearers(&markers) {
+            Ok(found) => {
+                ended.extend(found);
+                let _ = std::fs::remove_file(path);
             }
-            if Instant::now() > patience {
-                census::signal(&left, Signal::SIGKILL);
-            }
-            std::thread::sleep(Duration::from_millis(30));
-        }
-        if left.is_empty() {
-            let _ = std::fs::remove_file(path);
+            // The record stays, for the next who looks.
+            Err(error) => tracing::warn!(%error, "cannot end what a killed takopi left behind"),
         }
     }
     ended
+}
+
+/// Ends every bearer of the markers, gently first.
+fn end_bearers(markers: &[String]) -> io::Result<Vec<Stray>> {
+    const GRACE: Duration = Duration::from_secs(1);
+    const LIMIT: Duration = Duration::from_secs(4);
+    let begun = Instant::now();
+    let mut left = census::bearers(markers)?;
+    let found = left.iter().copied().map(Stray::new).collect();
+    while !left.is_empty() {
+        if begun.elapsed() > LIMIT {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let signal = if begun.elapsed() > GRACE { Signal::SIGKILL } else { Signal::SIGTERM };
+        census::signal(&left, signal);
+        std::thread::sleep(Duration::from_millis(30));
+        left = census::bearers(markers)?;
+    }
+    Ok(found)
 }
 
 /// Where the records are kept.
@@ -159,38 +216,41 @@ pub(crate) fn directory(state_directory: &Path) -> PathBuf {
     state_directory.join("runs")
 }
 
-/// The records of dead takopis: the file, the lock that keeps others off it, and the markers of the
-/// runs that were open. Records without an open run are removed at once.
+/// The records of dead takopis: the file, the lock that keeps others off it, and the markers that
+/// were open. Records without one are removed at once.
 fn dead_records(state_directory: &Path) -> Vec<(PathBuf, OfdFile, Vec<String>)> {
     let Ok(files) = std::fs::read_dir(directory(state_directory)) else { return Vec::new() };
     files
         .filter_map(|file| {
             let path = file.ok()?.path();
             let id = path.file_name()?.to_str()?.strip_suffix(".run")?.to_owned();
-            let file = OfdFile(File::options().read(true).write(true).open(&path).ok()?);
-            if !file.try_lock(LOCK).ok()? {
+            let mut file = OfdFile(File::options().read(true).write(true).open(&path).ok()?);
+            // A live takopi may have removed this file and begun another at the path.
+            if !file.try_lock(LOCK).ok()? || !file.is_at(&path).ok()? {
                 return None;
             }
-            let runs = open_runs(&std::fs::read_to_string(&path).ok()?);
-            if runs.is_empty() {
+            let mut record = String::new();
+            file.0.read_to_string(&mut record).ok()?;
+            let open = open_numbers(&record);
+            if open.is_empty() {
                 let _ = std::fs::remove_file(&path);
                 return None;
             }
-            let markers = runs.iter().map(|run| format!("{MARKER}={id}.{run}")).collect();
+            let markers = open.iter().map(|number| format!("{MARKER}={id}.{number}")).collect();
             Some((path, file, markers))
         })
         .collect()
 }
 
-fn open_runs(record: &str) -> BTreeSet<u64> {
+fn open_numbers(record: &str) -> BTreeSet<u64> {
     let mut open = BTreeSet::new();
     for line in record.lines() {
-        match (line.get(..1), line.get(1..).and_then(|run| run.parse().ok())) {
-            (Some("+"), Some(run)) => {
-                open.insert(run);
+        match (line.get(..1), line.get(1..).and_then(|number| number.parse().ok())) {
+            (Some("+"), Some(number)) => {
+                open.insert(number);
             }
-            (Some("-"), Some(run)) => {
-                open.remove(&run);
+            (Some("-"), Some(number)) => {
+                open.remove(&number);
             }
             _ => {}
         }
@@ -202,18 +262,55 @@ fn open_runs(record: &str) -> BTreeSet<u64> {
 mod tests {
     use super::*;
 
+    fn records(state: &Path) -> usize {
+        std::fs::read_dir(directory(state)).map_or(0, Iterator::count)
+    }
+
     #[test]
-    fn a_record_tells_which_runs_were_open() {
-        assert_eq!(open_runs("+1\n+2\n-1\n+3\n+"), BTreeSet::from([2, 3]));
+    fn a_record_tells_which_processes_were_open() {
+        assert_eq!(open_numbers("+1\n+2\n-1\n+3\n+"), BTreeSet::from([2, 3]));
     }
 
     #[test]
     fn the_record_of_a_live_process_is_left_alone() {
-        let directory = tempfile::tempdir().unwrap();
-        let instance = Instance::open(&super::directory(directory.path()));
+        let state = tempfile::tempdir().unwrap();
+        let instance = Instance::new(&directory(state.path()));
         instance.opened(1);
-        assert!(dead_records(directory.path()).is_empty());
+        assert!(dead_records(state.path()).is_empty());
+        instance.closed(1);
         instance.remove();
-        assert_eq!(std::fs::read_dir(super::directory(directory.path())).unwrap().count(), 0);
+        assert_eq!(records(state.path()), 0);
+    }
+
+    #[test]
+    fn a_record_is_removed_only_when_nothing_is_open_and_comes_back_when_needed() {
+        let state = tempfile::tempdir().unwrap();
+        let instance = Instance::new(&directory(state.path()));
+        instance.opened(1);
+        instance.remove();
+        assert_eq!(records(state.path()), 1, "a process is open");
+        instance.closed(1);
+        instance.remove();
+        instance.opened(2);
+        assert_eq!(records(state.path()), 1);
+        drop(instance);
+        let dead = dead_records(state.path());
+        assert_eq!(dead.len(), 1, "its taker is gone, and 2 was open");
+        assert!(dead[0].2[0].ends_with(".2"));
+    }
+
+    #[test]
+    fn a_record_stays_small_over_months() {
+        let state = tempfile::tempdir().unwrap();
+        let instance = Instance::new(&directory(state.path()));
+        instance.opened(0);
+        for number in 1..20_000 {
+            instance.opened(number);
+            instance.closed(number);
+        }
+        instance.opened(20_000);
+        let text = std::fs::read_to_string(instance.path()).unwrap();
+        assert!(text.lines().count() <= MANY_LINES + 1);
+        assert_eq!(open_numbers(&text), BTreeSet::from([0, 20_000]));
     }
 }

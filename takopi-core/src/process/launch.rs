@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigHandler, Signal, signal};
 use thiserror::Error;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
@@ -141,20 +143,15 @@ impl Launch {
         keep: RunKeep,
     ) -> Result<(Process, Output), SpawnError> {
         let program = self.resolve()?;
-        let marker = host.marker(keep.run());
-        let mut command = self.command(&program, &marker);
-        let mut child =
-            command.spawn().map_err(|source| SpawnError::from_system(&program, source))?;
+        let number = host.next_process();
+        let marker = host.marker(number);
+        // On record first: this process may be killed at any time.
+        host.opened(number);
         let (exited, exit_seen) = watch::channel(false);
-        let pipes = (|| {
-            let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?.into_owned_fd()?;
-            let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?.into_owned_fd()?;
-            Ok((PipeReader::new(output, exit_seen.clone())?, PipeReader::new(errors, exit_seen)?))
-        })();
-        let (output, errors) = match pipes {
-            Ok(pipes) => pipes,
+        let (child, output, errors) = match spawn(self.command(&program, &marker), exit_seen) {
+            Ok(parts) => parts,
             Err(source) => {
-                abandon(child);
+                host.closed(number);
                 return Err(SpawnError::from_system(&program, source));
             }
         };
@@ -169,8 +166,9 @@ impl Launch {
             }
             StdinPlan::Open => Some(writer),
         };
-        let process = owner::start(host, self, child, exited, errors, writer, lines, keep, &marker);
-        Ok((process, output))
+        let parts =
+            owner::Parts { launch: self, number, marker, child, exited, errors, lines, keep };
+        Ok((owner::start(host, parts, writer), output))
     }
 
     fn resolve(&self) -> Result<PathBuf, SpawnError> {
@@ -213,41 +211,56 @@ impl Launch {
         command.envs(self.env.iter().map(|(name, value)| (name, value))).env(MARKER, marker);
         let interrupt_on_death = self.interrupt_on_death;
         let limit = limits::original();
-        if interrupt_on_death || limit.is_some() {
-            let parent = nix::unistd::getpid();
-            // SAFETY: the closure runs in the forked child and makes system calls only: no
-            // allocation, no locks.
-            unsafe {
-                command.pre_exec(move || {
-                    if let Some((soft, hard)) = limit {
-                        nix::sys::resource::setrlimit(
-                            nix::sys::resource::Resource::RLIMIT_NOFILE,
-                            soft,
-                            hard,
-                        )?;
+        let parent = nix::unistd::getpid();
+        // SAFETY: the closure runs in the forked child and makes system calls only: no allocation,
+        // no locks.
+        unsafe {
+            command.pre_exec(move || {
+                // A shell starts what runs in its background with SIGINT ignored, and that is
+                // inherited: the ladder and the death signal would not be heard.
+                for heard in [Signal::SIGINT, Signal::SIGTERM] {
+                    signal(heard, SigHandler::SigDfl)?;
+                }
+                if let Some((soft, hard)) = limit {
+                    setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+                }
+                #[cfg(target_os = "linux")]
+                if interrupt_on_death {
+                    nix::sys::prctl::set_pdeathsig(Signal::SIGINT)?;
+                    if nix::unistd::getppid() != parent {
+                        // The parent died before the line above: the signal would never come.
+                        return Err(io::ErrorKind::BrokenPipe.into());
                     }
-                    #[cfg(target_os = "linux")]
-                    if interrupt_on_death {
-                        nix::sys::prctl::set_pdeathsig(nix::sys::signal::Signal::SIGINT)?;
-                        if nix::unistd::getppid() != parent {
-                            // The parent died before the line above: the signal would never come.
-                            return Err(io::ErrorKind::BrokenPipe.into());
-                        }
-                    }
-                    #[cfg(not(target_os = "linux"))]
-                    let _ = (interrupt_on_death, parent);
-                    Ok(())
-                });
-            }
+                }
+                #[cfg(not(target_os = "linux"))]
+                let _ = (interrupt_on_death, parent);
+                Ok(())
+            });
         }
         command
     }
 }
 
-/// Kills a child whose pipes could not be used; tokio reaps it.
-fn abandon(mut child: Child) {
-    if let Err(error) = child.start_kill() {
-        tracing::debug!(%error, "cannot kill a child that could not be used");
+/// The child and the reading ends of its pipes.
+fn spawn(
+    mut command: Command,
+    exit_seen: watch::Receiver<bool>,
+) -> io::Result<(Child, PipeReader, PipeReader)> {
+    let mut child = command.spawn()?;
+    let pipes = (|| {
+        let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?.into_owned_fd()?;
+        let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?.into_owned_fd()?;
+        Ok((PipeReader::new(output, exit_seen.clone())?, PipeReader::new(errors, exit_seen)?))
+    })();
+    match pipes {
+        Ok((output, errors)) => Ok((child, output, errors)),
+        Err(error) => {
+            // Of no use without them; tokio reaps it.
+            if let Err(error) = child.start_kill() {
+                tracing::debug!(%error, "cannot kill a child that could not be used");
+            }
+            Err(error)
+        }
     }
 }
 

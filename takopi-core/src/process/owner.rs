@@ -1,5 +1,6 @@
 //! The owner: one task per process, which alone touches the child.
 
+use std::io;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -98,10 +99,18 @@ impl Process {
         self.end(Ending::Finish);
     }
 
-    /// Ends it and everything that came of it; returns when nothing is left.
-    pub async fn stop(mut self) {
-        self.end(Ending::Stop);
+    /// Like [`Self::finish`], and returns when it is gone.
+    pub async fn finished(mut self) {
+        self.end(Ending::Finish);
         let _ = self.settled.wait_for(|settled| *settled).await;
+    }
+
+    /// Ends it and everything that came of it, from now on; the future resolves when nothing is left.
+    pub fn stop(mut self) -> impl Future<Output = ()> + Send + 'static {
+        self.end(Ending::Stop);
+        async move {
+            let _ = self.settled.wait_for(|settled| *settled).await;
+        }
     }
 
     fn end(&mut self, ending: Ending) {
@@ -125,19 +134,25 @@ struct Owner {
     stderr: Arc<Mutex<Tail>>,
 }
 
+/// What an owner is made of.
+pub(super) struct Parts {
+    pub(super) launch: Launch,
+    /// Its number on the host's record.
+    pub(super) number: u64,
+    pub(super) marker: String,
+    pub(super) child: Child,
+    /// Told when the child is gone.
+    pub(super) exited: watch::Sender<bool>,
+    pub(super) errors: PipeReader,
+    /// What goes to its standard input.
+    pub(super) lines: mpsc::Receiver<Vec<u8>>,
+    /// What is let go when all is over.
+    pub(super) keep: RunKeep,
+}
+
 /// Puts the owner of a child on the host's runtime.
-#[expect(clippy::too_many_arguments, reason = "the parts of one child, put together once")]
-pub(super) fn start(
-    host: &Host,
-    launch: Launch,
-    mut child: Child,
-    exited: watch::Sender<bool>,
-    errors: PipeReader,
-    stdin: Option<StdinWriter>,
-    lines: mpsc::Receiver<Vec<u8>>,
-    keep: RunKeep,
-    marker: &str,
-) -> Process {
+pub(super) fn start(host: &Host, parts: Parts, stdin: Option<StdinWriter>) -> Process {
+    let Parts { launch, number, marker, mut child, exited, errors, lines, keep } = parts;
     let pid = child.id().unwrap_or_default();
     let group = Pid::from_raw(i32::try_from(pid).unwrap_or_default());
     let stderr = Arc::new(Mutex::new(Tail::new(STDERR_TAIL)));
@@ -157,11 +172,10 @@ pub(super) fn start(
         drain: tokio::spawn(drain(errors, stderr.clone())),
         stderr: stderr.clone(),
     };
-    host.opened(keep.run());
     let host_of_task = host.clone();
     host.track(async move {
         owner.run(wish).await;
-        host_of_task.closed(keep.run());
+        host_of_task.closed(number);
         drop(keep);
         let _ = settle.send(true);
     });
@@ -233,7 +247,9 @@ impl Owner {
     }
 
     async fn step(&mut self, rung: Rung) {
-        self.survey(Census::observe).await;
+        if let Err(error) = self.survey(Census::observe).await {
+            tracing::warn!(%error, pid = %self.group, "cannot see the engine's descendants");
+        }
         tracing::debug!(pid = %self.group, ?rung, "ending the engine");
         match rung.signal() {
             Some(signal) => {
@@ -248,12 +264,17 @@ impl Owner {
     }
 
     /// The child is reaped: tells the readers and publishes how it ended.
-    async fn gone(&mut self, status: std::io::Result<ExitStatus>) -> bool {
+    async fn gone(&mut self, status: io::Result<ExitStatus>) -> bool {
         use std::os::unix::process::ExitStatusExt;
         if let Some(feeder) = self.feeder.take() {
             feeder.abort();
         }
         let _ = self.exited.send(true);
+        if killpg(self.group, None).is_ok()
+            && let Err(error) = self.survey(Census::observe_group).await
+        {
+            tracing::warn!(%error, pid = %self.group, "cannot see the rest of the engine's group");
+        }
         let _ = (&mut self.drain).await;
         let stderr_tail = self.stderr.lock().unwrap_or_else(PoisonError::into_inner).text();
         let (code, signal) = match status {
@@ -272,32 +293,38 @@ impl Owner {
         let begun = Instant::now();
         let mut pause = Duration::from_millis(5);
         loop {
-            self.survey(Census::keep_survivors).await;
-            let left = self.census.pids();
-            if left.is_empty() {
-                return;
-            }
             let waited = begun.elapsed();
-            if waited > SWEEP_LIMIT {
-                tracing::error!(pids = ?left, "processes of a stopped engine do not die");
-                return;
+            match self.survey(Census::keep_survivors).await {
+                Ok(()) => {
+                    let left = self.census.pids();
+                    if left.is_empty() {
+                        return;
+                    }
+                    if waited > SWEEP_LIMIT {
+                        tracing::error!(pids = ?left, "processes of a stopped engine do not die");
+                        return;
+                    }
+                    let kill = waited > SWEEP_GRACE;
+                    census::signal(&left, if kill { Signal::SIGKILL } else { Signal::SIGTERM });
+                }
+                // Not seeing anybody is not the same as nobody being there.
+                Err(error) if waited > SWEEP_LIMIT => {
+                    tracing::error!(%error, "cannot sweep behind a stopped engine");
+                    return;
+                }
+                Err(_) => {}
             }
-            let signal = if waited > SWEEP_GRACE { Signal::SIGKILL } else { Signal::SIGTERM };
-            census::signal(&left, signal);
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(100));
         }
     }
+
     /// Reads the process table, off the supervisor's thread: it may be long.
-    async fn survey(&mut self, look: fn(&mut Census)) {
-        let mut census = std::mem::take(&mut self.census);
-        let looked = self.host.runtime().spawn_blocking(move || {
-            look(&mut census);
-            census
-        });
-        match looked.await {
-            Ok(census) => self.census = census,
-            Err(error) => tracing::error!(%error, "cannot read the process table"),
-        }
+    async fn survey(&mut self, look: fn(&mut Census) -> io::Result<()>) -> io::Result<()> {
+        // A copy, so that a look that fails does not cost what is known already.
+        let mut census = self.census.clone();
+        let look = move || look(&mut census).map(|()| census);
+        self.census = self.host.runtime().spawn_blocking(look).await??;
+        Ok(())
     }
 }

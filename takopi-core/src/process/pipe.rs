@@ -17,8 +17,14 @@ use super::frames::{Frame, LineFramer};
 /// wrote is lost, and a grandchild that goes on writing cannot keep the reader for ever.
 const LEFT_IN_PIPE: usize = 4 * 1024 * 1024;
 
+/// What is read at the most before the others on the supervisor's thread have their turn: reads from
+/// a process that never stops printing never have to wait.
+const GREED_LIMIT: usize = 64 * 1024;
+
 pub(super) struct PipeReader {
     pipe: pipe::Receiver,
+    /// Bytes read since the others had their turn.
+    greed: usize,
     exited: watch::Receiver<bool>,
     /// Bytes that may still be read, once the child is gone.
     left: Option<usize>,
@@ -26,11 +32,21 @@ pub(super) struct PipeReader {
 
 impl PipeReader {
     pub(super) fn new(fd: OwnedFd, exited: watch::Receiver<bool>) -> io::Result<Self> {
-        Ok(Self { pipe: pipe::Receiver::from_owned_fd(fd)?, exited, left: None })
+        Ok(Self { pipe: pipe::Receiver::from_owned_fd(fd)?, greed: 0, exited, left: None })
     }
 
     /// Reads some bytes; 0 at the end. Cancel-safe.
     pub(super) async fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.greed >= GREED_LIMIT {
+            self.greed = 0;
+            tokio::task::yield_now().await;
+        }
+        let count = self.read_some(buffer).await?;
+        self.greed += count;
+        Ok(count)
+    }
+
+    async fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             if let Some(left) = self.left {
                 // No waiting any more, and no trust in cached readiness: ask the kernel itself.
@@ -42,7 +58,9 @@ impl PipeReader {
                 return Ok(if left == 0 { 0 } else { count });
             }
             tokio::select! {
+                // The exit first: a grandchild that never stops writing must not hide it.
                 biased;
+                _ = self.exited.wait_for(|exited| *exited) => self.left = Some(LEFT_IN_PIPE),
                 ready = self.pipe.readable() => {
                     ready?;
                     match self.pipe.try_read(buffer) {
@@ -50,7 +68,6 @@ impl PipeReader {
                         result => return result,
                     }
                 }
-                _ = self.exited.wait_for(|exited| *exited) => self.left = Some(LEFT_IN_PIPE),
             }
         }
     }

@@ -76,10 +76,14 @@ pub(super) fn channel(bounds: Bounds) -> (Sender, Events) {
 }
 
 impl Sender {
-    /// Adds an event if there is room, else gives it back.
+    /// Adds an event if there is room, else gives it back. Nothing is added behind the last event:
+    /// one that waited for room meanwhile comes too late for anybody.
     #[expect(clippy::result_large_err, reason = "the event itself comes back, and seldom")]
     pub(super) fn try_push(&self, event: TakopiEvent) -> Result<(), TakopiEvent> {
         let state = self.buffer.state();
+        if state.finished {
+            return Ok(());
+        }
         let bounds = self.buffer.bounds;
         let full = state.events.len() >= bounds.items || state.bytes >= bounds.bytes;
         if full {
@@ -94,11 +98,12 @@ impl Sender {
         self.buffer.room.notified().await;
     }
 
-    /// Adds the last event, room or not.
+    /// Adds the last event, room or not. The first word counts.
     pub(super) fn finish(&self, completed: Completed) {
         let mut state = self.buffer.state();
-        state.finished = true;
-        Buffer::add(state, completed.into());
+        if !std::mem::replace(&mut state.finished, true) {
+            Buffer::add(state, completed.into());
+        }
     }
 
     /// Fires when nobody reads any more.

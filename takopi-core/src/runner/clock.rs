@@ -4,11 +4,12 @@
 //! tool is at work (until it completes or a later item appears), while somebody is asked for leave,
 //! and while the consumer does not read. Neither limit counts while a lock is waited for.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::model::{ActionEvent, Phase, Reason};
+use crate::model::{Action, ActionEvent, ActionKind, Phase, Reason};
 
 pub(super) struct Clock {
     idle: Option<Duration>,
@@ -16,7 +17,10 @@ pub(super) struct Clock {
     /// When the engine was started, moved on by the time spent waiting for locks.
     started: Instant,
     heard: Instant,
-    open_tool: Option<String>,
+    /// Items that began and are not completed.
+    open: HashSet<String>,
+    /// The latest item, if it is a tool and open.
+    tool: Option<String>,
     idle_pauses: usize,
     waiting_since: Option<Instant>,
 }
@@ -28,7 +32,8 @@ impl Clock {
             wall,
             started: now,
             heard: now,
-            open_tool: None,
+            open: HashSet::new(),
+            tool: None,
             idle_pauses: 0,
             waiting_since: None,
         }
@@ -45,16 +50,20 @@ impl Clock {
 
     /// Learns from an action whether a tool is at work; says whether the deadline came nearer.
     pub(super) fn observe(&mut self, event: &ActionEvent) -> bool {
-        let was_open = self.open_tool.is_some();
-        if event.phase != Phase::Completed && event.action.kind.is_tool() {
-            if self.open_tool.as_ref() != Some(&event.action.id) {
-                self.open_tool = Some(event.action.id.clone());
-            }
+        let Action { id, kind, .. } = &event.action;
+        if self.idle.is_none() || !is_item(kind) {
             return false;
         }
-        // Either this very tool is done, or a later item appeared.
-        self.open_tool = None;
-        was_open && self.idle.is_some()
+        let was_at_work = self.tool.is_some();
+        if event.phase == Phase::Completed {
+            // An earlier item that completes is no later one that appears.
+            if !self.open.remove(id) || self.tool.as_ref() == Some(id) {
+                self.tool = None;
+            }
+        } else if self.open.insert(id.clone()) {
+            self.tool = kind.is_tool().then(|| id.clone());
+        }
+        was_at_work && self.tool.is_none()
     }
 
     pub(super) fn pause_idle(&mut self) {
@@ -89,7 +98,7 @@ impl Clock {
     }
 
     fn idle_deadline(&self) -> Option<Instant> {
-        if self.idle_pauses > 0 || self.open_tool.is_some() {
+        if self.idle_pauses > 0 || self.tool.is_some() {
             return None;
         }
         self.idle.and_then(|idle| self.heard.checked_add(idle))
@@ -114,10 +123,15 @@ impl Clock {
     }
 }
 
+/// Whether an action of this kind is a step of the agent: a question about a tool, a warning beside
+/// it and figures for machines do not say that it is done.
+fn is_item(kind: &ActionKind) -> bool {
+    !matches!(kind, ActionKind::Approval | ActionKind::Warning | ActionKind::Telemetry)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Action, ActionKind};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -150,6 +164,32 @@ mod tests {
         assert!(clock.deadline().is_some(), "b went to the background");
         clock.observe(&action("n", ActionKind::Note, Phase::Started));
         assert!(clock.deadline().is_some(), "a note is no work");
+    }
+
+    #[test]
+    fn idle_waits_for_the_latest_of_several_tools() {
+        let mut clock = Clock::new(Some(SECOND), None, Instant::now());
+        clock.observe(&action("a", ActionKind::Command, Phase::Started));
+        clock.observe(&action("b", ActionKind::Tool, Phase::Started));
+        clock.observe(&action("a", ActionKind::Command, Phase::Updated));
+        clock.observe(&action("a", ActionKind::Command, Phase::Completed));
+        assert_eq!(clock.deadline(), None, "b is at work, and was before a was done");
+        assert!(clock.observe(&action("b", ActionKind::Tool, Phase::Completed)));
+        assert!(clock.deadline().is_some());
+    }
+
+    #[test]
+    fn idle_waits_for_a_tool_that_is_only_asked_about_or_warned_of() {
+        let mut clock = Clock::new(Some(SECOND), None, Instant::now());
+        clock.observe(&action("plan", ActionKind::Note, Phase::Started));
+        clock.observe(&action("a", ActionKind::Command, Phase::Started));
+        for phase in [Phase::Started, Phase::Completed] {
+            clock.observe(&action("ask", ActionKind::Approval, phase));
+        }
+        clock.observe(&action("w", ActionKind::Warning, Phase::Completed));
+        clock.observe(&action("plan", ActionKind::Note, Phase::Updated));
+        clock.observe(&action("plan", ActionKind::Note, Phase::Completed));
+        assert_eq!(clock.deadline(), None);
     }
 
     #[test]

@@ -49,10 +49,6 @@ impl Contract {
         self.over = true;
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.over
-    }
-
     /// The session that was confirmed, else the one that was asked for.
     pub(super) fn resume(&self) -> Option<ResumeToken> {
         self.session.clone().or_else(|| self.asked.clone())
@@ -94,10 +90,9 @@ impl Contract {
     fn completed(&mut self, mut completed: Completed) -> Verdict {
         self.over = true;
         if completed.ok && self.session.is_none() {
-            let answer = std::mem::take(&mut completed.answer);
-            let error = "the engine ended without naming its session";
-            completed =
-                Completed::failure(completed.engine, Reason::Protocol, error).answer(answer);
+            completed.ok = false;
+            completed.reason = Some(Reason::Protocol);
+            completed.error = Some("the engine ended without naming its session".to_owned());
         }
         if !completed.ok {
             completed.reason.get_or_insert(Reason::EngineFailed);

@@ -7,8 +7,9 @@ use futures::future::BoxFuture;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use super::drive::Shared;
+use super::shared::Shared;
 use super::{ApprovalRequest, Decision, ResumeCodec, RunRequest};
+use crate::host::Host;
 use crate::locks::{SessionKey, SessionLease};
 use crate::model::{
     Action, ActionEvent, ActionKind, Completed, EngineId, Phase, Reason, ResumeToken, TakopiEvent,
@@ -95,7 +96,8 @@ impl From<SpawnError> for Refusal {
 #[error("the run was stopped")]
 pub struct Stopped;
 
-/// One run, as its engine sees it.
+/// One run, as its engine sees it. Clones are the same run.
+#[derive(Clone)]
 pub struct EngineRun {
     /// What was asked.
     pub request: Arc<RunRequest>,
@@ -127,6 +129,11 @@ impl EngineRun {
     /// Renews the idle limit: something was heard of the engine.
     pub fn heard(&self) {
         self.shared.heard();
+    }
+
+    /// Where takopi lives.
+    pub fn host(&self) -> &Host {
+        &self.shared.host
     }
 
     /// Starts a process of this run. The session's lock is held until it is gone.

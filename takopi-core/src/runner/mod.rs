@@ -13,6 +13,7 @@ mod drive;
 mod engine;
 mod request;
 mod resume;
+mod shared;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;

@@ -1,21 +1,23 @@
 //! The process table of Linux, from `/proc`.
 
-use std::fs;
+use std::{fs, io};
 
 use super::Entry;
 
 /// Every process that can be seen.
-pub(super) fn processes() -> Vec<Entry> {
-    let Ok(directory) = fs::read_dir("/proc") else { return Vec::new() };
-    directory
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .filter_map(entry)
-        .collect()
+pub(super) fn processes() -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for name in fs::read_dir("/proc")? {
+        if let Some(pid) = name?.file_name().to_str().and_then(|name| name.parse().ok())
+            && let Some(stat) = read(pid, "stat")?
+        {
+            entries.extend(entry(pid, &String::from_utf8_lossy(&stat)));
+        }
+    }
+    Ok(entries)
 }
 
-fn entry(pid: i32) -> Option<Entry> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    let stat = String::from_utf8_lossy(&stat);
+fn entry(pid: i32, stat: &str) -> Option<Entry> {
     // The name stands in parentheses and may contain anything, parentheses and blanks included.
     let (_, fields) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_ascii_whitespace().collect();
@@ -28,22 +30,31 @@ fn entry(pid: i32) -> Option<Entry> {
     })
 }
 
-/// Whether the process was started with this very `NAME=value`.
-pub(super) fn has_variable(pid: i32, variable: &str) -> bool {
-    environment(pid).split(|byte| *byte == 0).any(|entry| entry == variable.as_bytes())
-}
-
-/// The environment, or nothing for a process of another user.
-fn environment(pid: i32) -> Vec<u8> {
-    fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
+/// Whether the process was started with one of these very `NAME=value`s.
+pub(super) fn has_variable(pid: i32, variables: &[String]) -> io::Result<bool> {
+    let environment = read(pid, "environ")?.unwrap_or_default();
+    // What ends the last entry begins no other.
+    let mut entries = environment.split(|byte| *byte == 0).filter(|entry| !entry.is_empty());
+    Ok(entries.any(|entry| variables.iter().any(|variable| variable.as_bytes() == entry)))
 }
 
 pub(super) fn command_line(pid: i32) -> String {
-    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let bytes = read(pid, "cmdline").ok().flatten().unwrap_or_default();
     let words: Vec<_> = bytes
         .split(|byte| *byte == 0)
         .filter(|word| !word.is_empty())
         .map(String::from_utf8_lossy)
         .collect();
     words.join(" ")
+}
+
+/// A file of a process; nothing for one that is gone or of another user.
+fn read(pid: i32, name: &str) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(format!("/proc/{pid}/{name}")) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ESRCH | libc::EACCES | libc::EPERM) => Ok(None),
+            _ => Err(error),
+        },
+    }
 }

@@ -5,7 +5,9 @@
 //! signal, and the marker in the environment for what left the tree earlier. A process that left
 //! the tree *and* cleared its environment is out of reach.
 //!
-//! Processes are told apart by pid and start time, so a pid that was reused is never mistaken.
+//! Processes are told apart by pid and start time, so a pid that was reused is never mistaken. A
+//! process table that could not be read (this process may be out of descriptors) is an error, never
+//! an empty one.
 
 #[cfg(target_os = "linux")]
 mod linux;
@@ -13,6 +15,7 @@ mod linux;
 mod other;
 
 use std::collections::{HashMap, HashSet};
+use std::io;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -33,12 +36,12 @@ pub(super) struct Entry {
     pub(super) dead: bool,
 }
 
-/// What is known of the processes that came of one run.
-#[derive(Debug, Default)]
+/// What is known of the processes that came of an engine.
+#[derive(Debug, Clone)]
 pub(super) struct Census {
     /// The engine's pid, which is also its group.
     root: i32,
-    /// `NAME=value` as it stands in the environment of the run's processes.
+    /// `NAME=value` as it stands in the environment of the engine and all that came of it.
     marker: String,
     known: HashMap<i32, u64>,
 }
@@ -50,42 +53,50 @@ impl Census {
 
     /// Remembers the engine's descendants. Only while the engine is not reaped: afterwards its pid
     /// may be somebody else's.
-    pub(super) fn observe(&mut self) {
-        let table = platform::processes();
-        self.remember_descendants(&table, HashSet::from([self.root]));
+    pub(super) fn observe(&mut self) -> io::Result<()> {
+        self.remember_descendants(&platform::processes()?, HashSet::from([self.root]));
+        Ok(())
     }
 
-    /// The processes of the run that are known.
+    /// Remembers the engine's group. Only when the engine was reaped this moment and its group was
+    /// seen to live on: its number is free for others as soon as the group is empty.
+    pub(super) fn observe_group(&mut self) -> io::Result<()> {
+        let members = platform::processes()?.into_iter();
+        let members = members.filter(|entry| entry.group == self.root && !entry.dead);
+        self.known.extend(members.map(|entry| (entry.pid, entry.started)));
+        Ok(())
+    }
+
+    /// The processes that are known.
     pub(super) fn pids(&self) -> Vec<i32> {
         self.known.keys().copied().collect()
     }
 
-    /// Knows everything of the run that is still alive, and nothing else, now that the engine is
-    /// gone.
-    pub(super) fn keep_survivors(&mut self) {
-        let table = platform::processes();
-        let own = i32::try_from(std::process::id()).unwrap_or(0);
+    /// Knows everything that came of the engine and is still alive, and nothing else, now that the
+    /// engine is gone.
+    pub(super) fn keep_survivors(&mut self) -> io::Result<()> {
+        let table = platform::processes()?;
+        self.known.retain(|pid, started| {
+            table.iter().any(|entry| entry.pid == *pid && entry.started == *started && !entry.dead)
+        });
         for entry in &table {
-            let in_group = entry.group == self.root;
-            if !entry.dead
-                && entry.pid != own
-                && !self.known.contains_key(&entry.pid)
-                && (in_group || platform::has_variable(entry.pid, &self.marker))
+            if !self.known.contains_key(&entry.pid)
+                && may_be_ended(entry)
+                && platform::has_variable(entry.pid, std::slice::from_ref(&self.marker))?
             {
                 self.known.insert(entry.pid, entry.started);
             }
         }
-        self.known.retain(|pid, started| {
-            table.iter().any(|entry| entry.pid == *pid && entry.started == *started && !entry.dead)
-        });
         self.remember_descendants(&table, self.known.keys().copied().collect());
+        Ok(())
     }
 
     fn remember_descendants(&mut self, table: &[Entry], mut family: HashSet<i32>) {
         loop {
             let before = family.len();
             for entry in table {
-                if family.contains(&entry.parent) && !entry.dead && family.insert(entry.pid) {
+                if family.contains(&entry.parent) && may_be_ended(entry) && family.insert(entry.pid)
+                {
                     self.known.insert(entry.pid, entry.started);
                 }
             }
@@ -96,15 +107,20 @@ impl Census {
     }
 }
 
+/// Alive, and not this very process.
+fn may_be_ended(entry: &Entry) -> bool {
+    !entry.dead && i32::try_from(std::process::id()) != Ok(entry.pid)
+}
+
 /// The live processes whose environment has one of these `NAME=value`s.
-pub(super) fn bearers(markers: &[String]) -> Vec<i32> {
-    let own = i32::try_from(std::process::id()).unwrap_or(0);
-    platform::processes()
-        .into_iter()
-        .filter(|entry| !entry.dead && entry.pid != own)
-        .filter(|entry| markers.iter().any(|marker| platform::has_variable(entry.pid, marker)))
-        .map(|entry| entry.pid)
-        .collect()
+pub(super) fn bearers(markers: &[String]) -> io::Result<Vec<i32>> {
+    let mut bearers = Vec::new();
+    for entry in platform::processes()? {
+        if may_be_ended(&entry) && platform::has_variable(entry.pid, markers)? {
+            bearers.push(entry.pid);
+        }
+    }
+    Ok(bearers)
 }
 
 /// What a process was started as, for people.
@@ -135,19 +151,21 @@ mod tests {
         let root = i32::try_from(child.id()).unwrap();
         let mut census = Census::new(root, "TAKOPI_CENSUS_TEST=a b".to_owned());
         while census.known.is_empty() {
-            census.observe();
+            census.observe().unwrap();
             std::thread::yield_now();
         }
         let sleep = census.pids();
-        assert!(platform::has_variable(sleep[0], "TAKOPI_CENSUS_TEST=a b"));
-        assert!(!platform::has_variable(sleep[0], "TAKOPI_CENSUS_TEST=a"));
+        let bears = |variable: &str| platform::has_variable(sleep[0], &[variable.to_owned()]);
+        assert!(bears("TAKOPI_CENSUS_TEST=a b").unwrap());
+        assert!(!bears("TAKOPI_CENSUS_TEST=a").unwrap());
+        assert!(!bears("").unwrap(), "nothing is no marker");
         child.kill().unwrap();
         child.wait().unwrap();
-        census.keep_survivors();
+        census.keep_survivors().unwrap();
         assert_eq!(census.pids(), sleep, "the orphan is remembered");
         signal(&sleep, Signal::SIGKILL);
         while !census.pids().is_empty() {
-            census.keep_survivors();
+            census.keep_survivors().unwrap();
         }
     }
 }

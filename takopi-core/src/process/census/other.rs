@@ -1,13 +1,17 @@
 //! Where there is no process table to read: the group is all that can be ended.
 
+use std::io;
+
 use super::Entry;
 
-pub(super) fn processes() -> Vec<Entry> {
-    Vec::new()
+#[expect(clippy::unnecessary_wraps, reason = "the twin can fail")]
+pub(super) fn processes() -> io::Result<Vec<Entry>> {
+    Ok(Vec::new())
 }
 
-pub(super) fn has_variable(_pid: i32, _variable: &str) -> bool {
-    false
+#[expect(clippy::unnecessary_wraps, reason = "the twin can fail")]
+pub(super) fn has_variable(_pid: i32, _variables: &[String]) -> io::Result<bool> {
+    Ok(false)
 }
 
 pub(super) fn command_line(_pid: i32) -> String {

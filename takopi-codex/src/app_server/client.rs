@@ -1,0 +1,387 @@
+//! The client: one app-server process and the conversation with it.
+//!
+//! One reader and one writer, both with the process's owner on takopi's supervisor; the handle can
+//! be cloned and used from anywhere. Promises:
+//! - answers are matched to requests; one that comes too late is dropped;
+//! - the end of the process fails everything pending at once, with the end of its stderr;
+//! - dropping the last handle ends the process and what it started; [`Client::close`] lets it end
+//!   by itself, so that what the agent detached on purpose stays;
+//! - an overloaded server (-32001) is asked again, with a backoff.
+//!
+//! The client takes no session lock: that is the runner's business.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use takopi_core::Host;
+use takopi_core::process::{
+    EnvPolicy, Frame, Ladder, Launch, Output, Process, StdinPlan, StdinWriter,
+};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use super::error::ClientError;
+use super::message::Incoming;
+use super::requests::ServerRequest;
+use super::routes::{AnswerError, Routes, Unrouted};
+use super::wire::Wire;
+use crate::{MINIMUM_VERSION, Version};
+
+/// The code by which a server says that it has too much to do.
+const OVERLOADED: i64 = -32001;
+/// How often an overloaded server is asked.
+const OVERLOAD_TRIES: u32 = 6;
+
+/// How to start an app-server.
+///
+/// Two equal launches may share a process; that is what equality is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ServerLaunch {
+    /// The codex binary, by name or path.
+    pub binary: PathBuf,
+    /// Arguments ahead of `app-server`, e.g. `-c key=value`.
+    pub args: Vec<String>,
+    /// Variables on top of what is inherited.
+    pub env: Vec<(OsString, OsString)>,
+    /// Which variables are inherited.
+    pub env_policy: EnvPolicy,
+    /// `CODEX_HOME`, if it is not the user's own.
+    pub codex_home: Option<PathBuf>,
+    /// How long a request may take.
+    pub request_timeout: Duration,
+    /// Whether the process is not read while a turn's consumer is behind. Right for a process that
+    /// serves one session; on a shared one a turn that is left behind is ended instead.
+    pub patient: bool,
+}
+
+impl Default for ServerLaunch {
+    fn default() -> Self {
+        Self {
+            binary: PathBuf::from("codex"),
+            args: Vec::new(),
+            env: Vec::new(),
+            env_policy: EnvPolicy::default(),
+            codex_home: None,
+            request_timeout: Duration::from_mins(1),
+            patient: true,
+        }
+    }
+}
+
+impl ServerLaunch {
+    fn launch(&self) -> Launch {
+        let mut launch = Launch::new(&self.binary)
+            .args(self.args.iter().cloned())
+            .args(["app-server"])
+            .env_policy(self.env_policy.clone())
+            .stdin(StdinPlan::Open)
+            .ladder(Ladder::end_of_input_first())
+            // It ends with its input; SIGINT would leave its commands behind.
+            .interrupt_on_death(false)
+            .linger(Duration::from_secs(5));
+        for (name, value) in &self.env {
+            launch = launch.env(name, value);
+        }
+        if let Some(home) = &self.codex_home {
+            launch = launch.env("CODEX_HOME", home);
+        }
+        launch
+    }
+}
+
+/// What the server says of itself.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct ServerInfo {
+    /// Its version, if it can be told from its user agent.
+    pub version: Option<Version>,
+    /// Its whole answer to `initialize`.
+    pub raw: Value,
+}
+
+/// A running app-server.
+///
+/// ```no_run
+/// use takopi_codex::app_server::{Client, ServerLaunch, ThreadOptions, TurnOptions};
+/// use takopi_core::Host;
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = Client::start(&Host::global()?, &ServerLaunch::default()).await?;
+/// let thread = client.start_thread(&ThreadOptions::default()).await?;
+/// let turn = thread.run("say hello", &TurnOptions::default()).await?;
+/// println!("{}", turn.answer.unwrap_or_default());
+/// client.close().await;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    process: Mutex<Option<Process>>,
+    stdin: Mutex<Option<Arc<StdinWriter>>>,
+    wire: Wire,
+    routes: Arc<Routes>,
+    next_id: AtomicI64,
+    ended: watch::Receiver<bool>,
+    timeout: Duration,
+    info: ServerInfo,
+}
+
+impl Client {
+    /// Starts a server and shakes hands.
+    pub async fn start(host: &Host, launch: &ServerLaunch) -> Result<Self, ClientError> {
+        let (mut process, output) = host.start(launch.launch()).await?;
+        let stdin = process.stdin().map(Arc::new).ok_or_else(|| ClientError::Closed {
+            method: "initialize".to_owned(),
+            stderr_tail: String::new(),
+        })?;
+        let wire = Wire::new(&stdin, host.clone());
+        let routes = Arc::new(Routes::default());
+        let (end, ended) = watch::channel(false);
+        let reader = read(output, routes.clone(), wire.clone(), launch.patient);
+        host.track(async move {
+            reader.await;
+            let _ = end.send(true);
+        });
+        let mut inner = Inner {
+            process: Mutex::new(Some(process)),
+            stdin: Mutex::new(Some(stdin)),
+            wire,
+            routes,
+            next_id: AtomicI64::new(1),
+            ended,
+            timeout: launch.request_timeout,
+            info: ServerInfo { version: None, raw: Value::Null },
+        };
+        inner.info = inner.initialize().await?;
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// What the server says of itself.
+    pub fn info(&self) -> &ServerInfo {
+        &self.inner.info
+    }
+
+    /// Calls a method by name: raw access to everything.
+    pub async fn call(&self, method: &str, params: Value) -> Result<Value, ClientError> {
+        self.request(method, &params).await
+    }
+
+    /// Whether the server is gone.
+    pub fn is_closed(&self) -> bool {
+        *self.inner.ended.borrow()
+    }
+
+    /// Waits until the server is gone.
+    pub async fn closed(&self) {
+        let _ = self.inner.ended.clone().wait_for(|ended| *ended).await;
+    }
+
+    /// Closes the server's input and waits until it is gone. What is pending fails.
+    pub async fn close(&self) {
+        let process = self.inner.shut();
+        if let Some(process) = process {
+            process.finished().await;
+        }
+    }
+
+    /// Ends the server and everything that came of it, and waits until nothing is left.
+    pub async fn kill(&self) {
+        let process = self.inner.shut();
+        if let Some(process) = process {
+            process.stop().await;
+        }
+    }
+
+    pub(super) async fn request<R: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+    ) -> Result<R, ClientError> {
+        self.inner.request(method, params, self.inner.timeout).await
+    }
+
+    pub(super) async fn request_within<R: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+        limit: Duration,
+    ) -> Result<R, ClientError> {
+        self.inner.request(method, params, limit).await
+    }
+
+    pub(super) fn stderr_tail(&self) -> String {
+        let process = self.inner.process.lock().unwrap_or_else(PoisonError::into_inner);
+        process.as_ref().map(Process::stderr_tail).unwrap_or_default()
+    }
+
+    pub(super) fn routes(&self) -> &Arc<Routes> {
+        &self.inner.routes
+    }
+}
+
+impl Inner {
+    async fn initialize(&self) -> Result<ServerInfo, ClientError> {
+        let params = json!({
+            "clientInfo": { "name": "takopi", "title": "takopi", "version": env!("CARGO_PKG_VERSION") },
+            // Always: some versions refuse `excludeTurns` without it.
+            "capabilities": { "experimentalApi": true },
+        });
+        let raw: Value = self.request("initialize", &params, self.timeout).await?;
+        let version = raw.get("userAgent").and_then(Value::as_str).and_then(Version::find);
+        if let Some(found) = version.filter(|version| *version < MINIMUM_VERSION) {
+            return Err(ClientError::TooOld {
+                found: found.to_string(),
+                minimum: MINIMUM_VERSION.to_string(),
+            });
+        }
+        self.wire.send(&json!({ "method": "initialized" })).await;
+        Ok(ServerInfo { version, raw })
+    }
+
+    /// Calls a method; a server that is overloaded is asked again.
+    async fn request<R: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+        limit: Duration,
+    ) -> Result<R, ClientError> {
+        let mut tries = 1;
+        let answer = loop {
+            match self.ask(method, params, limit).await {
+                Err(ClientError::Refused { code: OVERLOADED, .. }) if tries < OVERLOAD_TRIES => {
+                    tokio::time::sleep(backoff(tries)).await;
+                    tries += 1;
+                }
+                other => break other?,
+            }
+        };
+        serde_json::from_str(answer.get()).map_err(|error| ClientError::Answer {
+            method: method.to_owned(),
+            detail: error.to_string(),
+        })
+    }
+
+    async fn ask(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+        limit: Duration,
+    ) -> Result<Box<RawValue>, ClientError> {
+        #[derive(Serialize)]
+        struct Request<'a, P> {
+            id: i64,
+            method: &'a str,
+            params: &'a P,
+        }
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let Some(answer) = self.routes.expect(id) else { return Err(self.gone(method)) };
+        let _forget = Forget { routes: &self.routes, id };
+        let exchange = async {
+            if !self.wire.send(&Request { id, method, params }).await {
+                return Err(self.gone(method));
+            }
+            answer.await.map_err(|_| self.gone(method))
+        };
+        let answer = tokio::time::timeout(limit, exchange)
+            .await
+            .map_err(|_| ClientError::Timeout { method: method.to_owned(), limit })??;
+        answer.map_err(|error| match error {
+            AnswerError::Refused(body) => ClientError::Refused {
+                method: method.to_owned(),
+                code: body.code,
+                message: body.message,
+                data: body.data,
+            },
+            AnswerError::TooLong => ClientError::Answer {
+                method: method.to_owned(),
+                detail: "it is too long".to_owned(),
+            },
+        })
+    }
+
+    fn gone(&self, method: &str) -> ClientError {
+        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let stderr_tail = process.as_ref().map(Process::stderr_tail).unwrap_or_default();
+        ClientError::Closed { method: method.to_owned(), stderr_tail }
+    }
+
+    /// Closes the input and gives the process away; everything pending fails.
+    fn shut(&self) -> Option<Process> {
+        let stdin = self.stdin.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(stdin);
+        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.routes.close();
+        process
+    }
+}
+
+/// Forgets a request however its caller goes away.
+struct Forget<'a> {
+    routes: &'a Routes,
+    id: i64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.routes.forget(self.id);
+    }
+}
+
+/// 100 ms, 200 ms, … up to 3.2 s, each with up to half of it on top, so that many do not come at once.
+fn backoff(tries: u32) -> Duration {
+    let base = 100 * u64::from(2_u32.saturating_pow(tries - 1));
+    let (random, _) = Uuid::new_v4().as_u64_pair();
+    Duration::from_millis(base + random % (base / 2 + 1))
+}
+
+/// Reads everything the server says, until it is gone.
+async fn read(mut output: Output, routes: Arc<Routes>, wire: Wire, patient: bool) {
+    while output.fill().await {
+        while let Some(frame) = output.pop() {
+            match frame {
+                Frame::Line(line) => deliver(line, &routes, &wire),
+                Frame::Skipped { head, .. } => routes.deliver_beheaded(head),
+                _ => {}
+            }
+        }
+        if patient {
+            routes.room().await;
+        }
+    }
+    routes.close();
+}
+
+fn deliver(line: &[u8], routes: &Routes, wire: &Wire) {
+    if line.iter().all(u8::is_ascii_whitespace) {
+        return;
+    }
+    let text = String::from_utf8_lossy(line);
+    let incoming: Incoming<'_> = match serde_json::from_str(&text) {
+        Ok(incoming) => incoming,
+        Err(error) => {
+            tracing::debug!(%error, "the app-server said something that is no message");
+            return;
+        }
+    };
+    let ask = |id, method, params| ServerRequest::new(id, method, params, wire.clone());
+    if let Unrouted::Asked(request) = routes.deliver(incoming, ask) {
+        tracing::debug!(method = request.method(), "nobody here can be asked");
+        request.decline();
+    }
+}
+
+/// An empty answer.
+#[derive(Debug, Deserialize)]
+pub(super) struct Nothing {}

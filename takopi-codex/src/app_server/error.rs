@@ -1,0 +1,105 @@
+//! What can go wrong with an app-server, by who can act on it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use takopi_core::process::SpawnError;
+use thiserror::Error;
+
+/// A fault of an app-server, or of talking to it. Tagged with the method that was called.
+#[derive(Debug, Clone, Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// It could not be started.
+    #[error(transparent)]
+    Spawn(#[from] Arc<SpawnError>),
+    /// It ended, or was closed, before it answered.
+    #[error("{method}: the app-server is gone{}", tail(.stderr_tail))]
+    Closed {
+        /// What was called.
+        method: String,
+        /// The end of what it wrote to stderr.
+        stderr_tail: String,
+    },
+    /// It did not answer in time.
+    #[error("{method}: no answer from the app-server within {limit:?}")]
+    Timeout {
+        /// What was called.
+        method: String,
+        /// How long was waited.
+        limit: Duration,
+    },
+    /// It answered with an error.
+    #[error("{message}")]
+    Refused {
+        /// What was called.
+        method: String,
+        /// The error's code.
+        code: i64,
+        /// The error's text.
+        message: String,
+        /// Further data.
+        data: Option<Box<Value>>,
+    },
+    /// Its answer was not understood, or too long to be read.
+    #[error("{method}: the app-server's answer was not understood: {detail}")]
+    Answer {
+        /// What was called.
+        method: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// The thread runs a turn of this client already.
+    #[error("thread {thread} is running a turn already")]
+    TurnRunning {
+        /// The thread.
+        thread: String,
+    },
+    /// The turn's events were not read, and a shared server cannot wait.
+    #[error("the events of thread {thread} were not read in time")]
+    Stalled {
+        /// The thread.
+        thread: String,
+    },
+    /// Its version is below the minimum.
+    #[error(
+        "codex {found} is too old: takopi needs {minimum} or newer (npm install -g @openai/codex)"
+    )]
+    TooOld {
+        /// The version it says it is.
+        found: String,
+        /// The least that will do.
+        minimum: String,
+    },
+}
+
+impl ClientError {
+    /// Whether somebody else holds the session.
+    pub fn is_active_writer(&self) -> bool {
+        matches!(self, Self::Refused { message, .. } if message.contains("already has an active writer"))
+    }
+
+    /// Whether the process behind the client is of no further use.
+    pub fn is_fatal(&self) -> bool {
+        matches!(
+            self,
+            Self::Spawn(_) | Self::Closed { .. } | Self::Timeout { .. } | Self::TooOld { .. }
+        )
+    }
+}
+
+impl From<SpawnError> for ClientError {
+    fn from(error: SpawnError) -> Self {
+        Self::Spawn(Arc::new(error))
+    }
+}
+
+/// The line of stderr that says most: the first that speaks of an error, else the last.
+fn tail(stderr_tail: &str) -> String {
+    let mut lines = stderr_tail.lines().map(str::trim).filter(|line| !line.is_empty());
+    let telling = lines.clone().find(|line| line.to_ascii_lowercase().contains("error"));
+    telling
+        .or_else(|| lines.next_back())
+        .map_or_else(String::new, |line| format!(" (it said: {line})"))
+}

@@ -1,0 +1,38 @@
+//! Codex over `codex app-server`: a process that is talked to.
+//!
+//! From the bottom up:
+//!
+//! - [`Client`] starts a server and talks JSON-RPC with it; everything can be called by name;
+//! - [`Thread`]s and [`TurnStream`]s are codex's conversations and what runs on them;
+//! - [`CodexAppServer`] is the engine behind [`Codex::app_server`](crate::Codex::app_server): the same
+//!   events as over exec, and what is streamed on top of them.
+//!
+//! Promises of the engine:
+//! - one process per live session, kept warm for a set time after a run and reused only for the
+//!   same binary, settings and environment;
+//! - a warm session is a lease: it is given up within a second when another process, or another
+//!   runner, wants it;
+//! - a process that timed out, died or was cut short is never handed out again;
+//! - every request of the server gets an answer; without anybody to ask it is declined, visibly.
+
+mod approvals;
+mod client;
+mod engine;
+mod error;
+mod message;
+mod requests;
+mod routes;
+mod streams;
+mod thread;
+mod translator;
+mod turn;
+mod warm;
+mod wire;
+
+pub use client::{Client, ServerInfo, ServerLaunch};
+pub use engine::CodexAppServer;
+pub use error::ClientError;
+pub use message::{ErrorBody, Notification, RequestId};
+pub use requests::ServerRequest;
+pub use thread::{Thread, ThreadOptions};
+pub use turn::{TurnEvent, TurnOptions, TurnReport, TurnStatus, TurnStream};

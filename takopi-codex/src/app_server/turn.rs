@@ -1,0 +1,336 @@
+//! Turns: one prompt and what comes of it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::client::{Client, Nothing};
+use super::error::ClientError;
+use super::message::Notification;
+use super::requests::ServerRequest;
+use super::routes::{Inbox, TurnMessage};
+
+/// Settings of one turn. What is left out stays as it is for the thread.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct TurnOptions {
+    /// The directory to work in.
+    pub cwd: Option<PathBuf>,
+    /// The model; holds for later turns too.
+    pub model: Option<String>,
+    /// How hard the model should think.
+    pub effort: Option<String>,
+    /// When the agent asks for leave (`never`, `on-request`, …); holds for later turns too.
+    pub approval_policy: Option<String>,
+    /// A JSON Schema the answer must follow, in this turn.
+    pub output_schema: Option<Value>,
+    /// Images that go with the text.
+    pub images: Vec<PathBuf>,
+}
+
+/// Something that happens in a turn.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TurnEvent {
+    /// The server tells something; every delta as it came.
+    Told(Notification),
+    /// The server asks something. Dropped without an answer, it is declined.
+    Asked(ServerRequest),
+}
+
+/// How a turn ended.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum TurnStatus {
+    /// It did what was asked.
+    #[default]
+    Completed,
+    /// It was interrupted.
+    Interrupted,
+    /// It failed.
+    Failed,
+    /// Something this version does not know.
+    Other(String),
+}
+
+/// A turn that is over.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct TurnReport {
+    /// Its id.
+    pub id: String,
+    /// How it ended.
+    pub status: TurnStatus,
+    /// The answer: the last message with phase `final_answer`, else the last with no phase.
+    pub answer: Option<String>,
+    /// The items that were completed, in order, as the server gave them.
+    pub items: Vec<Value>,
+    /// What went wrong, if something did.
+    pub error: Option<Value>,
+}
+
+/// A turn that runs. Dropping it stops listening; [`TurnStream::interrupt`] ends the turn.
+#[derive(Debug)]
+pub struct TurnStream {
+    client: ClientRef,
+    thread: String,
+    id: String,
+    inbox: Inbox,
+    over: bool,
+}
+
+/// A client that does not clutter debug output.
+struct ClientRef(Client);
+
+impl std::fmt::Debug for ClientRef {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+#[derive(Deserialize)]
+struct TurnStarted {
+    turn: TurnId,
+}
+
+#[derive(Deserialize)]
+struct TurnId {
+    id: String,
+}
+
+impl TurnStream {
+    pub(super) async fn start(
+        client: &Client,
+        thread: &str,
+        text: &str,
+        options: &TurnOptions,
+    ) -> Result<Self, ClientError> {
+        // Before the request: events may come ahead of its reply.
+        let inbox = client.routes().open_turn(thread)?;
+        let listening = Listening { client, thread, armed: true };
+        let started: TurnStarted =
+            client.request("turn/start", &turn_params(thread, text, options)).await?;
+        client.routes().name_turn(thread, &started.turn.id);
+        listening.keep();
+        Ok(Self {
+            client: ClientRef(client.clone()),
+            thread: thread.to_owned(),
+            id: started.turn.id,
+            inbox,
+            over: false,
+        })
+    }
+
+    /// Begins to shorten the thread's history, which codex does in a turn of its own.
+    pub(super) async fn compact(client: &Client, thread: &str) -> Result<Self, ClientError> {
+        let inbox = client.routes().open_turn(thread)?;
+        let listening = Listening { client, thread, armed: true };
+        let params = json!({ "threadId": thread });
+        client.request::<Value>("thread/compact/start", &params).await?;
+        listening.keep();
+        Ok(Self {
+            client: ClientRef(client.clone()),
+            thread: thread.to_owned(),
+            id: String::new(),
+            inbox,
+            over: false,
+        })
+    }
+
+    /// The turn's id; empty until a turn that the server began by itself has said so.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The next event; `None` when the turn is over and its end was yielded.
+    pub async fn next(&mut self) -> Result<Option<TurnEvent>, ClientError> {
+        if self.over {
+            return Ok(None);
+        }
+        let message = self.inbox.next().await;
+        self.event(message).map(Some)
+    }
+
+    /// An event that is there already.
+    pub(super) fn try_next(&mut self) -> Result<Option<TurnEvent>, ClientError> {
+        if self.over {
+            return Ok(None);
+        }
+        match self.inbox.try_next() {
+            Some(message) => self.event(Some(message)).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn event(&mut self, message: Option<TurnMessage>) -> Result<TurnEvent, ClientError> {
+        let unread = |detail: &str| ClientError::Answer {
+            method: "turn/completed".to_owned(),
+            detail: detail.to_owned(),
+        };
+        match message {
+            Some(TurnMessage::Told(notification)) => {
+                self.over = notification.method == "turn/completed";
+                if self.id.is_empty()
+                    && let Some(TurnStarted { turn }) = notification.parse()
+                {
+                    self.id = turn.id;
+                }
+                Ok(TurnEvent::Told(notification))
+            }
+            Some(TurnMessage::Asked(request)) => Ok(TurnEvent::Asked(request)),
+            Some(TurnMessage::EndUnread) => {
+                self.over = true;
+                Err(unread("it is too long"))
+            }
+            Some(TurnMessage::Overflow) => {
+                self.over = true;
+                Err(ClientError::Stalled { thread: self.thread.clone() })
+            }
+            None => {
+                self.over = true;
+                Err(ClientError::Closed {
+                    method: "turn/completed".to_owned(),
+                    stderr_tail: self.client.0.stderr_tail(),
+                })
+            }
+        }
+    }
+
+    /// Adds text to the turn while it runs. Fails if another turn than this one is running.
+    pub async fn steer(&self, text: &str) -> Result<(), ClientError> {
+        let params = json!({
+            "threadId": self.thread,
+            "expectedTurnId": self.id,
+            "input": [{ "type": "text", "text": text }],
+        });
+        self.client.0.request::<Value>("turn/steer", &params).await.map(drop)
+    }
+
+    /// Ends the turn; its end is still to be read.
+    pub async fn interrupt(&self) -> Result<(), ClientError> {
+        interrupt(&self.client.0, &self.thread, &self.id, Duration::from_secs(10)).await
+    }
+
+    /// Reads the turn to its end; whatever is asked on the way is declined.
+    pub async fn finish(mut self) -> Result<TurnReport, ClientError> {
+        let mut report = TurnReport::default();
+        let mut answer = crate::common::Answer::default();
+        while let Some(event) = self.next().await? {
+            let TurnEvent::Told(notification) = event else { continue };
+            match notification.method.as_str() {
+                "item/completed" => {
+                    if let Some(ItemTold { item }) = notification.parse() {
+                        hear(&mut answer, &item);
+                        report.items.push(item);
+                    }
+                }
+                "turn/completed" => {
+                    if let Some(TurnTold { turn }) = notification.parse() {
+                        report.status = status(turn.status);
+                        report.error = turn.error;
+                    }
+                }
+                _ => {}
+            }
+        }
+        report.id.clone_from(&self.id);
+        report.answer = answer.take();
+        Ok(report)
+    }
+}
+
+impl Drop for TurnStream {
+    fn drop(&mut self) {
+        if !self.over {
+            self.client.0.routes().close_turn(&self.thread);
+        }
+    }
+}
+
+/// Stops listening for a turn that could not be started.
+struct Listening<'a> {
+    client: &'a Client,
+    thread: &'a str,
+    armed: bool,
+}
+
+impl Listening<'_> {
+    fn keep(mut self) {
+        self.armed = false;
+    }
+}
+
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.client.routes().close_turn(self.thread);
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct ItemTold {
+    item: Value,
+}
+
+#[derive(Deserialize)]
+struct TurnTold {
+    turn: TurnBody,
+}
+
+#[derive(Deserialize)]
+struct TurnBody {
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+fn status(word: String) -> TurnStatus {
+    match word.as_str() {
+        "completed" => TurnStatus::Completed,
+        "interrupted" => TurnStatus::Interrupted,
+        "failed" => TurnStatus::Failed,
+        _ => TurnStatus::Other(word),
+    }
+}
+
+/// Keeps a message for the answer, if the item is one.
+fn hear(answer: &mut crate::common::Answer, item: &Value) {
+    let text = |key: &str| item.get(key).and_then(Value::as_str);
+    if text("type") == Some("agentMessage") {
+        let phase = text("phase").and_then(crate::common::MessagePhase::new);
+        answer.hear(text("text").unwrap_or_default().into(), phase);
+    }
+}
+
+pub(super) async fn interrupt(
+    client: &Client,
+    thread: &str,
+    turn: &str,
+    limit: Duration,
+) -> Result<(), ClientError> {
+    let params = json!({ "threadId": thread, "turnId": turn });
+    client.request_within::<Nothing>("turn/interrupt", &params, limit).await.map(drop)
+}
+
+fn turn_params(thread: &str, text: &str, options: &TurnOptions) -> Value {
+    let mut input = vec![json!({ "type": "text", "text": text })];
+    input.extend(options.images.iter().map(|path| json!({ "type": "localImage", "path": path })));
+    let mut params = Map::new();
+    params.insert("threadId".to_owned(), thread.into());
+    params.insert("input".to_owned(), input.into());
+    let mut set = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            params.insert(key.to_owned(), value);
+        }
+    };
+    set("cwd", options.cwd.as_ref().map(|cwd| json!(cwd)));
+    set("model", options.model.clone().map(Value::from));
+    set("effort", options.effort.clone().map(Value::from));
+    set("approvalPolicy", options.approval_policy.clone().map(Value::from));
+    set("outputSchema", options.output_schema.clone());
+    Value::Object(params)
+}

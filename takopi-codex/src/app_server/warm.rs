@@ -1,0 +1,133 @@
+//! Sessions kept warm between two runs.
+//!
+//! While a server has a thread loaded it holds codex's own writer, so the session is leased from
+//! other processes as long as it is kept. A keeper looks after each kept session: when the lease is
+//! wanted, when its time is over, when its server is gone, it closes the server and then gives up
+//! the lease. A run of the same runner takes the session over instead.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use takopi_core::locks::{SessionKey, SessionLease};
+use tokio::time::Instant;
+
+use super::client::{Client, ServerLaunch};
+use super::thread::Thread;
+
+/// How often a keeper looks whether its session is wanted.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a session that was handed over may wait for its run.
+const HANDED_OVER: Duration = Duration::from_secs(5);
+
+/// A session with its server.
+pub(super) struct Session {
+    pub(super) client: Client,
+    pub(super) launch: ServerLaunch,
+    pub(super) thread: Thread,
+}
+
+struct Kept {
+    session: Session,
+    /// Gone once it was handed over to a run that has not come yet.
+    lease: Option<SessionLease>,
+    until: Instant,
+    /// Tells a keeper whether this is still its session.
+    number: u64,
+}
+
+/// The sessions a runner keeps.
+#[derive(Clone, Default)]
+pub(super) struct Warm {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    kept: HashMap<SessionKey, Kept>,
+    next_number: u64,
+    /// Nothing is kept any more.
+    closed: bool,
+}
+
+impl Warm {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a session for a while, or closes it if that is no time. Must be called on takopi's supervisor, as engines are.
+    pub(super) fn keep(
+        &self,
+        key: SessionKey,
+        session: Session,
+        lease: Option<SessionLease>,
+        time: Duration,
+    ) {
+        let until = Instant::now() + time;
+        let mut state = self.state();
+        state.next_number += 1;
+        let number = state.next_number;
+        let kept = Kept { session, lease, until, number };
+        if time.is_zero() || state.closed {
+            drop(state);
+            tokio::spawn(close(kept));
+            return;
+        }
+        state.kept.insert(key.clone(), kept);
+        drop(state);
+        tokio::spawn(self.clone().look_after(key, number));
+    }
+
+    /// Hands over the lease of a session; one that is wanted elsewhere is given up instead.
+    pub(super) fn take_lease(&self, key: &SessionKey) -> Option<SessionLease> {
+        let mut state = self.state();
+        let kept = state.kept.get_mut(key)?;
+        if kept.lease.as_ref().is_some_and(SessionLease::is_wanted) {
+            // Its keeper will close it in a moment.
+            kept.until = Instant::now();
+            return None;
+        }
+        kept.until = Instant::now() + HANDED_OVER;
+        kept.lease.take()
+    }
+
+    /// Takes the session itself; the caller has its lock.
+    pub(super) fn take(&self, key: &SessionKey) -> Option<Session> {
+        self.state().kept.remove(key).map(|kept| kept.session)
+    }
+
+    /// Closes everything that is kept, and keeps nothing any more.
+    pub(super) async fn close_all(&self) {
+        let all: Vec<Kept> = {
+            let mut state = self.state();
+            state.closed = true;
+            state.kept.drain().map(|(_, kept)| kept).collect()
+        };
+        futures::future::join_all(all.into_iter().map(close)).await;
+    }
+
+    async fn look_after(self, key: SessionKey, number: u64) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let over = {
+                let mut state = self.state();
+                let Some(kept) = state.kept.get(&key).filter(|kept| kept.number == number) else {
+                    return;
+                };
+                let wanted = kept.lease.as_ref().is_some_and(SessionLease::is_wanted);
+                let over =
+                    wanted || Instant::now() >= kept.until || kept.session.client.is_closed();
+                if over { state.kept.remove(&key) } else { None }
+            };
+            if let Some(kept) = over {
+                return close(kept).await;
+            }
+        }
+    }
+}
+
+/// Closes the server first, so that the session is free when the lease is given up.
+async fn close(kept: Kept) {
+    kept.session.client.close().await;
+    drop(kept.lease);
+}

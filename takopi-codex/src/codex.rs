@@ -1,0 +1,171 @@
+//! Which codex to run: what both transports need to know.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use futures::future::BoxFuture;
+use takopi_core::jsonl::Jsonl;
+use takopi_core::process::{EnvPolicy, Launch, find_program};
+use takopi_core::{EngineRunner, Reason, Refusal, RunRequest};
+use tokio::process::Command;
+
+use crate::app_server::{CodexAppServer, ServerLaunch};
+use crate::exec::CodexExec;
+use crate::version::version_of;
+use crate::{MINIMUM_VERSION, TITLE};
+
+/// Which codex to run, and how.
+///
+/// ```
+/// use takopi_codex::Codex;
+/// use takopi_core::Runner;
+///
+/// let runner = Codex::new().binary("/opt/codex/bin/codex").args(["-c", "notify=[]"]).exec();
+/// assert_eq!(runner.engine().as_str(), "codex");
+/// ```
+#[derive(Debug, Clone)]
+#[must_use = "a codex does nothing until it is made into a runner"]
+pub struct Codex {
+    binary: PathBuf,
+    pub(crate) args: Vec<String>,
+    profile: Option<String>,
+    home: Option<PathBuf>,
+    env_policy: EnvPolicy,
+}
+
+impl Default for Codex {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Codex {
+    /// The `codex` on the `PATH`, as the user has set it up.
+    pub fn new() -> Self {
+        Self {
+            binary: PathBuf::from("codex"),
+            args: Vec::new(),
+            profile: None,
+            home: None,
+            env_policy: EnvPolicy::default(),
+        }
+    }
+
+    /// Runs this program: a path, or a name to be found on the `PATH`.
+    pub fn binary(mut self, program: impl Into<PathBuf>) -> Self {
+        self.binary = program.into();
+        self
+    }
+
+    /// Adds arguments that go ahead of codex's subcommand, such as `-c KEY=VALUE`.
+    pub fn args<I, S>(mut self, args: I) -> Self
+    where
+        I: IntoIterator<Item = S>,
+        S: Into<String>,
+    {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Uses a profile of the user's configuration. `Started` calls the engine by its name.
+    pub fn profile(mut self, name: impl Into<String>) -> Self {
+        self.profile = Some(name.into());
+        self
+    }
+
+    /// Sets `CODEX_HOME`, which otherwise is left as it is.
+    pub fn home(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.home = Some(directory.into());
+        self
+    }
+
+    /// Which variables codex inherits.
+    pub fn env_policy(mut self, policy: EnvPolicy) -> Self {
+        self.env_policy = policy;
+        self
+    }
+
+    /// A runner over `codex exec --json`: one process a run.
+    pub fn exec(self) -> EngineRunner<Jsonl<CodexExec>> {
+        Jsonl::runner(CodexExec::new(self))
+    }
+
+    /// A runner over `codex app-server`: a process per live session, kept warm for a while.
+    pub fn app_server(self) -> EngineRunner<CodexAppServer> {
+        EngineRunner::new(CodexAppServer::new(self))
+    }
+
+    /// How to start an app-server for a request.
+    pub(crate) fn server_launch(&self, request: &RunRequest) -> ServerLaunch {
+        let settings = request
+            .settings
+            .iter()
+            .flat_map(|(key, value)| ["-c".to_owned(), format!("{key}={value}")]);
+        ServerLaunch {
+            binary: self.binary.clone(),
+            args: self.all_args().into_iter().map(str::to_owned).chain(settings).collect(),
+            env: request.env.clone(),
+            env_policy: self.env_policy.clone(),
+            codex_home: self.home.clone(),
+            ..ServerLaunch::default()
+        }
+    }
+
+    /// What `Started` calls the engine.
+    pub(crate) fn title(&self) -> &str {
+        self.profile.as_deref().unwrap_or(TITLE)
+    }
+
+    /// What goes ahead of the subcommand.
+    pub(crate) fn all_args(&self) -> Vec<&str> {
+        let profile = self.profile.iter().flat_map(|name| ["--profile", name]);
+        profile.chain(self.args.iter().map(String::as_str)).collect()
+    }
+
+    /// The program and its environment.
+    pub(crate) fn launch(&self, request: &RunRequest) -> Launch {
+        let mut launch = Launch::new(&self.binary).env_policy(self.env_policy.clone());
+        if let Some(home) = &self.home {
+            launch = launch.env("CODEX_HOME", home);
+        }
+        request.env.iter().fold(launch, |launch, (name, value)| launch.env(name, value))
+    }
+
+    /// Asks the program for its version, once as long as its file stays the same, and resolves only
+    /// if that was read and is too old.
+    ///
+    /// The question is not a process of the run: it does not hold the session's lock, and ending it
+    /// must not end what the run started. It ends with the future.
+    pub(crate) fn too_old(&self, request: &RunRequest) -> BoxFuture<'static, Refusal> {
+        let path = request.env.iter().rev().find(|(name, _)| name == "PATH");
+        let program = find_program(&self.binary, path.map(|(_, value)| value.as_os_str()));
+        let question = program.as_deref().map(|program| self.version_question(program, request));
+        Box::pin(async move {
+            if let (Some(program), Some(question)) = (program, question)
+                && let Some(version) = version_of(&program, question).await
+                && version < MINIMUM_VERSION
+            {
+                let error = format!(
+                    "{} is codex {version}, and takopi needs {MINIMUM_VERSION} or newer; \
+                     update it, for example with `npm install -g @openai/codex@latest`",
+                    program.display(),
+                );
+                return Refusal::new(Reason::EngineTooOld, error);
+            }
+            std::future::pending().await
+        })
+    }
+
+    fn version_question(&self, program: &Path, request: &RunRequest) -> Command {
+        let mut question = Command::new(program);
+        question.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        for (name, _) in std::env::vars_os() {
+            if !self.env_policy.allows(&name) {
+                question.env_remove(name);
+            }
+        }
+        question.envs(self.home.iter().map(|home| ("CODEX_HOME", home)));
+        question.envs(request.env.iter().map(|(name, value)| (name, value)));
+        question
+    }
+}

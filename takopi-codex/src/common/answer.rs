@@ -1,0 +1,70 @@
+//! Which of the agent's messages is the answer.
+
+use std::borrow::Cow;
+
+use super::words::MessagePhase;
+
+/// The answer so far: the last message that was said to be final, else the last of no phase.
+///
+/// Each message is looked at once, and two are kept, however many there are.
+#[derive(Debug, Default)]
+pub(crate) struct Answer {
+    last_final: Option<String>,
+    last_plain: Option<String>,
+}
+
+impl Answer {
+    /// Takes note of a message.
+    pub(crate) fn hear(&mut self, text: Cow<'_, str>, phase: Option<MessagePhase>) {
+        match phase {
+            Some(MessagePhase::FinalAnswer) => self.last_final = Some(text.into_owned()),
+            Some(MessagePhase::Commentary) => {}
+            None => self.last_plain = Some(text.into_owned()),
+        }
+    }
+
+    /// The answer; an empty one is an answer too.
+    pub(crate) fn get(&self) -> Option<&str> {
+        self.last_final.as_deref().or(self.last_plain.as_deref())
+    }
+
+    /// Takes the answer out.
+    pub(crate) fn take(&mut self) -> Option<String> {
+        self.last_final.take().or(self.last_plain.take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(messages: &[(&str, &str)]) -> Option<String> {
+        let mut answer = Answer::default();
+        for (text, phase) in messages {
+            answer.hear((*text).into(), MessagePhase::new(phase));
+        }
+        assert_eq!(answer.get().map(str::to_owned), answer.take());
+        let mut answer = Answer::default();
+        for (text, phase) in messages {
+            answer.hear((*text).into(), MessagePhase::new(phase));
+        }
+        answer.take()
+    }
+
+    #[test]
+    fn the_answer_is_the_last_final_message_else_the_last_without_phase() {
+        for (messages, expected) in [
+            (&[("a", ""), ("b", "")][..], Some("b")),
+            (&[("a", ""), ("", "")], Some("")),
+            (&[("a", "commentary"), ("b", "final_answer")], Some("b")),
+            (&[("a", "final_answer"), ("b", "final_answer")], Some("b")),
+            (&[("a", "final_answer"), ("b", "")], Some("a")),
+            (&[("a", "commentary")], None),
+            (&[("a", ""), ("b", "commentary")], Some("a")),
+            (&[("a", "partial_answer")], Some("a")),
+            (&[], None),
+        ] {
+            assert_eq!(answer(messages).as_deref(), expected, "{messages:?}");
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What both transports share: reading items, and turning them into events.
+//!
+//! Data flows from the top of this list to its end:
+//!
+//! - `tolerant` reads JSON that may not be what it should be;
+//! - `words`, `item` and `usage` are the wire types, one for both spellings;
+//! - `command` and `paths` make what was run readable;
+//! - `describe` shows an item as an action;
+//! - `answer` and `reconnect` keep the two things that span items;
+//! - `translation` is the state machine that emits the events.
+//!
+//! All of it is pure: no I/O, no clock.
+
+mod answer;
+mod command;
+mod describe;
+mod item;
+mod paths;
+mod reconnect;
+#[cfg(test)]
+mod tests;
+mod tolerant;
+mod translation;
+mod usage;
+mod words;
+
+pub(crate) use answer::Answer;
+pub(crate) use command::without_shell;
+pub(crate) use item::Item;
+pub(crate) use paths::Directory;
+pub(crate) use tolerant::{Read, Tolerant, first, next_key, skip};
+pub(crate) use translation::Translation;
+pub(crate) use usage::Figures;
+pub(crate) use words::{MessagePhase, snake_case};

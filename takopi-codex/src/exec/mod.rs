@@ -1,0 +1,125 @@
+//! Codex over `codex exec --json`: one process a run.
+//!
+//! For one-shot runs, and for those who trust the isolation of processes most. takopi-core starts
+//! and ends the process and holds the session's lock; here is what to start ([`CodexExec`]) and what
+//! its lines mean ([`ExecTranslator`]).
+//!
+//! Promises: the prompt goes over stdin, never in an argument; codex always runs in the request's
+//! directory, else in the current one; on cancel it gets SIGINT first, so that it ends its own
+//! commands; a version that is too old ends the run, but no run waits for the version.
+
+mod args;
+mod translator;
+mod wire;
+
+use std::path::{Path, PathBuf};
+
+use futures::future::BoxFuture;
+use takopi_core::jsonl::LineEngine;
+use takopi_core::process::{Ladder, Launch, StdinPlan};
+use takopi_core::runner::ResumeCodec;
+use takopi_core::{EngineId, EngineRun, Reason, Refusal, ResumeToken, RunRequest};
+
+pub use args::find_exec_only_flag;
+pub use translator::ExecTranslator;
+
+use crate::common::Directory;
+use crate::{CODEX, Codex, resume_codec};
+
+/// Codex over `codex exec --json`, as an engine. Made into a runner by [`Codex::exec`].
+#[derive(Debug, Clone)]
+pub struct CodexExec {
+    codex: Codex,
+}
+
+impl CodexExec {
+    /// Runs this codex.
+    pub fn new(codex: Codex) -> Self {
+        Self { codex }
+    }
+}
+
+impl LineEngine for CodexExec {
+    type Translator = ExecTranslator;
+
+    fn id(&self) -> EngineId {
+        CODEX
+    }
+
+    fn resume_codec(&self) -> ResumeCodec {
+        resume_codec()
+    }
+
+    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+        if let Some(flag) = find_exec_only_flag(&self.codex.args) {
+            return Err(refused(format!(
+                "`{flag}` belongs to `codex exec` itself and cannot be among the extra arguments"
+            )));
+        }
+        check_files(request)
+    }
+
+    fn launch(
+        &self,
+        request: &RunRequest,
+        resume: Option<&ResumeToken>,
+    ) -> Result<Launch, Refusal> {
+        Ok(self
+            .codex
+            .launch(request)
+            .args(args::arguments(&self.codex.all_args(), request, resume))
+            .cwd(working_directory(request)?)
+            .stdin(StdinPlan::Payload(request.prompt.clone().into_bytes()))
+            .ladder(Ladder::interrupt_first())
+            .interrupt_on_death(true))
+    }
+
+    fn translator(&self, request: &RunRequest, resume: Option<&ResumeToken>) -> ExecTranslator {
+        let directory = directory_of(&working_directory(request).unwrap_or_default());
+        ExecTranslator::of(self.codex.title(), directory, resume.cloned())
+    }
+
+    fn misgiving(&self, run: &EngineRun) -> BoxFuture<'static, Refusal> {
+        self.codex.too_old(&run.request)
+    }
+}
+
+/// Looks whether everything a request names is there.
+pub(crate) fn check_files(request: &RunRequest) -> Result<(), Refusal> {
+    let directory = working_directory(request)?;
+    if !directory.is_dir() {
+        return Err(refused(format!("the directory {} does not exist", directory.display())));
+    }
+    for image in &request.images {
+        // codex itself would leave it out without a word.
+        must_exist("image", image)?;
+    }
+    request.output_schema.as_deref().map_or(Ok(()), |file| must_exist("output schema", file))
+}
+
+/// A directory by the names codex may call it by.
+pub(crate) fn directory_of(directory: &Path) -> Directory {
+    let resolved = directory.canonicalize().unwrap_or_default();
+    Directory::new([directory, resolved.as_path()])
+}
+
+/// The directory a request is run in.
+pub(crate) fn working_directory(request: &RunRequest) -> Result<PathBuf, Refusal> {
+    let directory = match &request.cwd {
+        Some(directory) => std::path::absolute(directory),
+        None => std::env::current_dir(),
+    };
+    directory.map_err(|error| refused(format!("cannot tell the directory to run in: {error}")))
+}
+
+fn must_exist(what: &str, file: &Path) -> Result<(), Refusal> {
+    if file.is_file() {
+        return Ok(());
+    }
+    let fault = if file.exists() { "is not a file" } else { "does not exist" };
+    Err(refused(format!("the {what} {} {fault}", file.display())))
+}
+
+fn refused(error: String) -> Refusal {
+    Refusal::new(Reason::SpawnFailed, error)
+}

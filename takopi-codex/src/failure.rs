@@ -1,0 +1,310 @@
+//! Why a turn failed, for machines and for people.
+//!
+//! The reason comes from structured fields first (`codexErrorInfo`, the HTTP status in it), then from
+//! `error.data`, and only then from phrases in the text. stderr is looked at last, for few phrases:
+//! the log of a plugin that was refused says nothing about the user's login. Texts are compared in
+//! lower case and without apostrophes, which Codex has typed in two ways.
+
+use std::borrow::Cow;
+
+use serde::de::MapAccess;
+use serde_json::value::RawValue;
+use takopi_core::model::Reason;
+
+use crate::common::{Read, Tolerant, first, next_key, skip, snake_case};
+
+/// What Codex says of a failure.
+#[derive(Debug, Default)]
+pub(crate) struct Fault<'a> {
+    message: Option<Cow<'a, str>>,
+    details: Option<Cow<'a, str>>,
+    info: Option<Info<'a>>,
+    data: Option<&'a RawValue>,
+}
+
+impl<'a> Fault<'a> {
+    /// A fault of which only the text is known.
+    pub(crate) fn new(message: impl Into<Cow<'a, str>>) -> Self {
+        Self { message: Some(message.into()), ..Self::default() }
+    }
+
+    /// What it says, without the details.
+    pub(crate) fn message(&self) -> &str {
+        self.message.as_deref().unwrap_or_default()
+    }
+
+    /// What stands behind it.
+    pub(crate) fn details(&self) -> Option<&str> {
+        self.details.as_deref().filter(|details| !details.trim().is_empty())
+    }
+
+    /// All it says; exec prints message and details in one.
+    pub(crate) fn text(&self) -> Cow<'_, str> {
+        match (self.message(), self.details()) {
+            ("", None) => Cow::Borrowed("codex did not say what went wrong"),
+            ("", Some(details)) => Cow::Borrowed(details),
+            (message, None) => Cow::Borrowed(message),
+            (message, Some(details)) => Cow::Owned(format!("{message} ({details})")),
+        }
+    }
+
+    /// Why, for machines.
+    pub(crate) fn reason(&self) -> Reason {
+        self.info
+            .as_ref()
+            .and_then(Info::reason)
+            .or_else(|| self.data.and_then(reason_in_data))
+            .or_else(|| reason_in_text(&self.text()))
+            .unwrap_or(Reason::EngineFailed)
+    }
+
+    /// What went wrong, for people: all it says, and what can be done about it.
+    pub(crate) fn error(&self, reason: &Reason) -> String {
+        advised(reason, self.text().into_owned())
+    }
+}
+
+impl<'de> Tolerant<'de> for Fault<'de> {
+    fn from_input(text: &'de str) -> Option<Self> {
+        Some(Self::new(text))
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        Some(Self::new(text.to_owned()))
+    }
+
+    fn from_object<A: MapAccess<'de>>(mut object: A) -> Result<Option<Self>, A::Error> {
+        let object = &mut object;
+        let mut fault = Self::default();
+        while let Some(key) = next_key(object)? {
+            match &*key {
+                "message" => first(&mut fault.message, object)?,
+                "additional_details" | "additionalDetails" => first(&mut fault.details, object)?,
+                "codex_error_info" | "codexErrorInfo" => first(&mut fault.info, object)?,
+                "data" => {
+                    let data = object.next_value()?;
+                    fault.data.get_or_insert(data);
+                }
+                _ => skip(object)?,
+            }
+        }
+        Ok(Some(fault))
+    }
+}
+
+/// Adds what a person can do.
+pub(crate) fn advised(reason: &Reason, error: String) -> String {
+    if *reason == Reason::Auth && !error.contains("codex login") {
+        format!("{error} (run `codex login`)")
+    } else {
+        error
+    }
+}
+
+/// `codexErrorInfo`: a word, or an object of one word with an HTTP status.
+#[derive(Debug)]
+struct Info<'a> {
+    word: Cow<'a, str>,
+    status: Option<i64>,
+}
+
+impl Info<'_> {
+    fn reason(&self) -> Option<Reason> {
+        match &*snake_case(Cow::Borrowed(&*self.word)) {
+            "unauthorized" => Some(Reason::Auth),
+            "usage_limit_exceeded" => Some(Reason::UsageLimit),
+            "rate_limit_exceeded" => Some(Reason::RateLimit),
+            "context_window_exceeded" => Some(Reason::ContextTooLong),
+            "server_overloaded" | "flex_unavailable" | "policy_capacity_unavailable" => {
+                Some(Reason::Overloaded)
+            }
+            _ => self.status.and_then(reason_of_status),
+        }
+    }
+}
+
+impl<'de> Tolerant<'de> for Info<'de> {
+    fn from_input(text: &'de str) -> Option<Self> {
+        Some(Self { word: Cow::Borrowed(text), status: None })
+    }
+
+    fn from_text(text: &str) -> Option<Self> {
+        Some(Self { word: Cow::Owned(text.to_owned()), status: None })
+    }
+
+    fn from_object<A: MapAccess<'de>>(mut object: A) -> Result<Option<Self>, A::Error> {
+        let mut info = None;
+        while let Some(word) = next_key(&mut object)? {
+            let Read(status) = object.next_value::<Read<HttpStatus>>()?;
+            info.get_or_insert(Self { word, status: status.map(|HttpStatus(status)| status) });
+        }
+        Ok(info)
+    }
+}
+
+/// The status in `{"httpStatusCode":401}`.
+struct HttpStatus(i64);
+
+impl<'de> Tolerant<'de> for HttpStatus {
+    fn from_object<A: MapAccess<'de>>(mut object: A) -> Result<Option<Self>, A::Error> {
+        let mut status = None;
+        while let Some(key) = next_key(&mut object)? {
+            match &*key {
+                "httpStatusCode" | "http_status_code" => first(&mut status, &mut object)?,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(status.map(Self))
+    }
+}
+
+fn reason_of_status(status: i64) -> Option<Reason> {
+    match status {
+        401 => Some(Reason::Auth),
+        429 => Some(Reason::RateLimit),
+        503 | 529 => Some(Reason::Overloaded),
+        _ => None,
+    }
+}
+
+/// `data` of a JSON-RPC error: a fault of its own, or anything with a telling phrase in it.
+fn reason_in_data(data: &RawValue) -> Option<Reason> {
+    let fault =
+        serde_json::from_str::<Read<Fault<'_>>>(data.get()).ok().and_then(|Read(fault)| fault);
+    let info = fault.and_then(|fault| fault.info.as_ref().and_then(Info::reason));
+    info.or_else(|| reason_in_text(data.get()))
+}
+
+/// Folded phrases and what they mean. The first that matches counts.
+type Phrases = [(Reason, &'static [&'static str])];
+
+/// What is said of a session that cannot be had.
+const SESSION: &Phrases = &[
+    (Reason::SessionBusy, &["already has an active writer"]),
+    (
+        Reason::SessionNotFound,
+        &[
+            "no rollout found for",
+            "thread not found",
+            "no thread with id",
+            "no saved session found",
+        ],
+    ),
+];
+
+/// What is said of a model that does not answer.
+const MODEL: &Phrases = &[
+    (
+        Reason::ContextTooLong,
+        &[
+            "ran out of room in the models context window",
+            "context window exceeded",
+            "exceeds the context window",
+            "context_length_exceeded",
+            "maximum context length",
+        ],
+    ),
+    (
+        Reason::UsageLimit,
+        &[
+            "hit your usage limit",
+            "reached your usage limit",
+            "usage_limit_reached",
+            "workspace is out of credits",
+            "hit your spend cap",
+            "quota exceeded",
+            "insufficient_quota",
+            "to use codex with your chatgpt plan",
+        ],
+    ),
+    (
+        Reason::RateLimit,
+        &["rate limit reached", "rate limit exceeded", "rate_limit_exceeded", "too many requests"],
+    ),
+    (
+        Reason::Overloaded,
+        &[
+            "experiencing high demand",
+            "model is at capacity",
+            "capacity is unavailable",
+            "capacity unavailable",
+            "server_is_overloaded",
+            "server overloaded",
+            "overloaded_error",
+        ],
+    ),
+];
+
+/// What a refused login says. Only where no plugin speaks: they have logins of their own.
+const LOGIN: &[&str] = &[
+    "401 unauthorized",
+    "could not be refreshed",
+    "failed to refresh token",
+    "log out and sign in again",
+    "please sign in again",
+    "invalid_grant",
+    "refresh_token_expired",
+    "refresh_token_reused",
+    "refresh_token_invalidated",
+    "token_invalidated",
+    "missing bearer or basic authentication",
+    "incorrect api key",
+    "not logged in",
+    "not signed in",
+    "run codex login",
+    "run `codex login`",
+];
+
+/// What a refused login says on stderr, where a bare 401 may be anybody's.
+const LOGIN_ON_STDERR: &[&str] =
+    &["log out and sign in again", "not logged in", "run codex login", "run `codex login`"];
+
+fn reason_in_text(text: &str) -> Option<Reason> {
+    let text = folded(text);
+    known_phrase(&text, SESSION)
+        .or_else(|| known_phrase(&text, MODEL))
+        .or_else(|| speaks_of_login(&text, LOGIN).then_some(Reason::Auth))
+        .or_else(|| status_in_text(&text).and_then(reason_of_status))
+}
+
+/// Why a process failed that said nothing on stdout, if its stderr leaves no doubt.
+pub(crate) fn reason_on_stderr(stderr: &str) -> Option<Reason> {
+    stderr.lines().find_map(|line| {
+        let line = folded(line);
+        known_phrase(&line, SESSION)
+            .or_else(|| speaks_of_login(&line, LOGIN_ON_STDERR).then_some(Reason::Auth))
+    })
+}
+
+fn folded(text: &str) -> String {
+    text.chars()
+        .filter(|letter| !matches!(letter, '\'' | '’'))
+        .flat_map(char::to_lowercase)
+        .collect()
+}
+
+fn known_phrase(text: &str, known: &Phrases) -> Option<Reason> {
+    known
+        .iter()
+        .find(|(_, phrases)| phrases.iter().any(|phrase| text.contains(phrase)))
+        .map(|(reason, _)| reason.clone())
+}
+
+fn speaks_of_login(text: &str, phrases: &[&str]) -> bool {
+    let of_a_plugin =
+        ["mcp server", "mcp login", "rmcp", "plugin"].iter().any(|word| text.contains(word));
+    !of_a_plugin && phrases.iter().any(|phrase| text.contains(phrase))
+}
+
+/// The status in `unexpected status 401 …` and `last status: 429 …`.
+fn status_in_text(text: &str) -> Option<i64> {
+    text.split("status").skip(1).find_map(|rest| {
+        let rest = rest.trim_start_matches([':', ' ']);
+        let digits = rest.get(..3)?;
+        let ends = !rest[3..].starts_with(|letter: char| letter.is_alphanumeric());
+        digits.parse().ok().filter(|_| ends)
+    })
+}
+
+#[cfg(test)]
+mod tests;

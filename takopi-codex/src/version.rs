@@ -1,0 +1,118 @@
+//! Releases of Codex, and which one a program is.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+use tokio::time::timeout;
+
+/// How long `codex --version` may take.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
+/// The oldest release takopi works with.
+pub const MINIMUM_VERSION: Version = Version { major: 0, minor: 125, patch: 0 };
+
+/// A release of Codex. A pre-release counts as the release it leads to.
+///
+/// ```
+/// use takopi_codex::{MINIMUM_VERSION, Version};
+///
+/// let version = Version::find("codex-cli 0.166.0").unwrap();
+/// assert_eq!(version.to_string(), "0.166.0");
+/// assert!(version >= MINIMUM_VERSION);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub struct Version {
+    /// The first number.
+    pub major: u32,
+    /// The second number.
+    pub minor: u32,
+    /// The third number.
+    pub patch: u32,
+}
+
+impl Version {
+    /// The first version that a text names: what `codex --version` prints, or the user agent that
+    /// app-server gives.
+    pub fn find(text: &str) -> Option<Self> {
+        text.split(|letter: char| letter.is_whitespace() || matches!(letter, '/' | '(' | ')'))
+            .find_map(Self::parse)
+    }
+
+    fn parse(word: &str) -> Option<Self> {
+        let word = word.strip_prefix('v').unwrap_or(word);
+        let numbers = word.split(['-', '+']).next()?;
+        let mut numbers = numbers.split('.').map(|number| number.parse().ok());
+        let (major, minor, patch) = (numbers.next()??, numbers.next()??, numbers.next()??);
+        numbers.next().is_none().then_some(Self { major, minor, patch })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// A program as it is now: an update gives it another time.
+type Program = (PathBuf, Option<SystemTime>);
+/// Of each program, what it said of itself.
+type Answers = HashMap<Program, Arc<OnceCell<Option<Version>>>>;
+
+static ANSWERS: LazyLock<Mutex<Answers>> = LazyLock::new(Mutex::default);
+
+/// The version of a program, by `question`, which is its `--version`.
+///
+/// A program is asked once in this process, however many want to know. One that answers nonsense, or
+/// not in time, is not asked again.
+pub(crate) async fn version_of(program: &Path, question: Command) -> Option<Version> {
+    let changed = program.metadata().and_then(|metadata| metadata.modified()).ok();
+    let answer = {
+        let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
+        answers.entry((program.to_owned(), changed)).or_default().clone()
+    };
+    *answer.get_or_init(|| ask(question)).await
+}
+
+async fn ask(mut question: Command) -> Option<Version> {
+    let answer = timeout(ANSWER_LIMIT, question.output()).await.ok()?.ok()?;
+    Version::find(&String::from_utf8_lossy(&answer.stdout))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_where_codex_says_them() {
+        for (text, expected) in [
+            ("codex-cli 0.166.0\n", Some("0.166.0")),
+            ("codex-cli 0.125.0-alpha.3", Some("0.125.0")),
+            ("lab/0.166.0 (Ubuntu 22.4.0; x86_64) unknown", Some("0.166.0")),
+            ("WARNING: 2 things\ncodex v1.2.3", Some("1.2.3")),
+            ("codex-cli", None),
+            ("1.2", None),
+            ("1.2.3.4", None),
+            ("", None),
+        ] {
+            assert_eq!(
+                Version::find(text).map(|version| version.to_string()).as_deref(),
+                expected,
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn versions_are_ordered_by_number() {
+        let order = ["0.9.0", "0.124.9", "0.125.0", "0.125.1", "1.0.0"];
+        let versions: Vec<_> = order.iter().filter_map(|text| Version::find(text)).collect();
+        assert!(versions.is_sorted());
+        assert!(versions[1] < MINIMUM_VERSION && versions[2] == MINIMUM_VERSION);
+    }
+}
