@@ -3,6 +3,7 @@
 //! - [`model`]: a scripted Responses API on loopback, so that the real codex runs with no account;
 //! - [`real`]: the pinned real codex, installed once under `target/`;
 //! - [`home`]: a `CODEX_HOME`, a workspace and a state directory per test;
+//! - [`runs`]: runs of a runner, gathered so that a test can ask what happened;
 //! - [`fake`]: scripts for `fake-codex`, which shows the faults the real one cannot be made to show.
 #![allow(
     clippy::unwrap_used,
@@ -17,3 +18,4 @@ pub mod fake;
 pub mod home;
 pub mod model;
 pub mod real;
+pub mod runs;

@@ -1,0 +1,117 @@
+//! What a fake is told: one [`Start`] per process, and how it travels in the environment.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Server, Step};
+
+/// The script as JSON.
+pub const SCRIPT: &str = "FAKE_CODEX_SCRIPT";
+/// A file that holds the script, for one that is too long for a variable.
+pub const SCRIPT_FILE: &str = "FAKE_CODEX_SCRIPT_FILE";
+/// Directory of the test's [`Control`](super::Control).
+pub const CONTROL: &str = "FAKE_CODEX_CONTROL";
+
+/// Linux refuses a single variable of 128 KiB.
+const LONGEST_VARIABLE: usize = 100 * 1024;
+
+/// What every process started from one environment does.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Script {
+    /// One entry per process start; the last repeats.
+    pub starts: Vec<Start>,
+    /// `codex --version`; prints `codex-cli 0.166.0` unless told. Counts as no start.
+    pub version: Option<Vec<Step>>,
+    /// `codex login …`; says `Logged in using ChatGPT` unless told. Counts as no start.
+    pub login: Option<Vec<Step>>,
+}
+
+/// What one process does, by the transport it was started for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Start {
+    /// `codex exec`; without it, being started so is an error of the script.
+    pub exec: Option<Vec<Step>>,
+    /// `codex app-server`; without it, being started so is an error of the script.
+    pub app_server: Option<Server>,
+}
+
+impl Script {
+    /// Every `codex exec` plays these steps.
+    pub fn exec(steps: impl IntoIterator<Item = Step>) -> Self {
+        Self::start(Start { exec: Some(steps.into_iter().collect()), app_server: None })
+    }
+
+    /// Every `codex app-server` is this server.
+    pub fn app_server(server: Server) -> Self {
+        Self::start(Start { exec: None, app_server: Some(server) })
+    }
+
+    /// Serves both transports.
+    pub fn both(steps: impl IntoIterator<Item = Step>, server: Server) -> Self {
+        let exec = Some(steps.into_iter().collect());
+        Self::start(Start { exec, app_server: Some(server) })
+    }
+
+    /// One script per process start, in order; the last repeats. Needs a control, which counts.
+    /// `version` and `login` are those of the first script that has them.
+    pub fn nth(scripts: impl IntoIterator<Item = Self>) -> Self {
+        let mut all = Self::default();
+        for script in scripts {
+            all.starts.extend(script.starts);
+            all.version = all.version.or(script.version);
+            all.login = all.login.or(script.login);
+        }
+        all
+    }
+
+    /// `--version` plays these steps, for example [`Step::SleepForever`].
+    pub fn on_version(mut self, steps: impl IntoIterator<Item = Step>) -> Self {
+        self.version = Some(steps.into_iter().collect());
+        self
+    }
+
+    /// `--version` prints `codex-cli` and this number; app-servers say it in `initialize`.
+    pub fn version(mut self, number: &str) -> Self {
+        for server in self.starts.iter_mut().filter_map(|start| start.app_server.as_mut()) {
+            number.clone_into(&mut server.version);
+        }
+        self.on_version([Step::line(format!("codex-cli {number}"))])
+    }
+
+    /// `login …` plays these steps.
+    pub fn on_login(mut self, steps: impl IntoIterator<Item = Step>) -> Self {
+        self.login = Some(steps.into_iter().collect());
+        self
+    }
+
+    /// The environment of a fake without a control; steps that report or wait then end it with
+    /// [`BAD_SCRIPT`](super::BAD_SCRIPT).
+    pub fn env(&self) -> Vec<(String, String)> {
+        let json = self.json();
+        assert!(json.len() <= LONGEST_VARIABLE, "a long script needs Control::env");
+        vec![(SCRIPT.to_owned(), json)]
+    }
+
+    /// The same for a script of any length, which is put into `directory` if it is long.
+    pub(super) fn env_in(&self, directory: &Path) -> Vec<(String, String)> {
+        let json = self.json();
+        if json.len() <= LONGEST_VARIABLE {
+            return vec![(SCRIPT.to_owned(), json)];
+        }
+        let file = directory.join(format!("script-{}.json", uuid::Uuid::new_v4()));
+        std::fs::write(&file, json).expect("the control directory takes a script");
+        let path = file.into_os_string().into_string().expect("a control directory in UTF-8");
+        vec![(SCRIPT_FILE.to_owned(), path)]
+    }
+
+    fn start(start: Start) -> Self {
+        Self { starts: vec![start], ..Self::default() }
+    }
+
+    fn json(&self) -> String {
+        serde_json::to_string(self).expect("a script is plain data")
+    }
+}

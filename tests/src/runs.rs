@@ -1,0 +1,151 @@
+//! Runs of a [`Runner`], gathered so that a test can ask what happened.
+
+use futures::StreamExt;
+use takopi_core::{
+    ActionEvent, ActionKind, Completed, EventStream, Phase, ResumeToken, RunRequest, Runner,
+    Started, TakopiEvent,
+};
+
+use crate::home::TestHome;
+use crate::model::{PATIENCE, within};
+
+/// A request that runs in the home's workspace with the home's environment.
+pub fn request(home: &TestHome, prompt: &str) -> takopi_core::runner::RunRequestBuilder {
+    home.env()
+        .into_iter()
+        .fold(RunRequest::new(prompt), |request, (name, value)| request.env(name, value))
+        .cwd(home.workspace())
+}
+
+/// The events of one run. Making one checks the contract: one `Completed`, last; at most one
+/// `Started`.
+#[derive(Debug)]
+pub struct Seen {
+    /// All of them, in order.
+    pub events: Vec<TakopiEvent>,
+}
+
+/// Runs a request to its end.
+pub async fn run(runner: &dyn Runner, request: RunRequest) -> Seen {
+    finish(runner.run(request), Vec::new()).await
+}
+
+/// Reads a stream to its end, behind events that were read before.
+pub async fn finish(mut stream: EventStream, mut events: Vec<TakopiEvent>) -> Seen {
+    let rest = async {
+        while let Some(event) = stream.next().await {
+            events.push(event);
+        }
+    };
+    within(PATIENCE, "the end of a run", rest).await;
+    Seen::new(events)
+}
+
+/// Reads a stream up to the first event that is looked for, and returns what was read.
+pub async fn until(
+    stream: &mut EventStream,
+    what: &str,
+    mut found: impl FnMut(&TakopiEvent) -> bool,
+) -> Vec<TakopiEvent> {
+    let mut events = Vec::new();
+    let read = async {
+        while let Some(event) = stream.next().await {
+            let last = found(&event);
+            events.push(event);
+            if last {
+                return;
+            }
+        }
+        panic!("the stream ended before {what}: {events:#?}");
+    };
+    within(PATIENCE, what, read).await;
+    events
+}
+
+/// Whether the event is a `Started`.
+pub fn is_started(event: &TakopiEvent) -> bool {
+    matches!(event, TakopiEvent::Started(_))
+}
+
+impl Seen {
+    fn new(events: Vec<TakopiEvent>) -> Self {
+        let count =
+            |found: fn(&TakopiEvent) -> bool| events.iter().filter(|event| found(event)).count();
+        assert_eq!(count(|event| matches!(event, TakopiEvent::Completed(_))), 1, "{events:#?}");
+        assert!(matches!(events.last(), Some(TakopiEvent::Completed(_))), "{events:#?}");
+        assert!(count(is_started) <= 1, "{events:#?}");
+        Self { events }
+    }
+
+    /// The end.
+    pub fn completed(&self) -> &Completed {
+        match self.events.last() {
+            Some(TakopiEvent::Completed(completed)) => completed,
+            other => panic!("not the end: {other:?}"),
+        }
+    }
+
+    /// The end of a run that went well.
+    #[track_caller]
+    pub fn ok(&self) -> &Completed {
+        assert!(self.completed().ok, "{:#?}", self.events);
+        self.completed()
+    }
+
+    /// The end of a run that did not go well, with this reason.
+    #[track_caller]
+    pub fn failed(&self, reason: &str) -> &Completed {
+        let completed = self.completed();
+        let found = completed.reason.as_ref().map(takopi_core::Reason::as_str);
+        assert!(!completed.ok && found == Some(reason), "not {reason}: {:#?}", self.events);
+        completed
+    }
+
+    /// The start.
+    #[track_caller]
+    pub fn started(&self) -> &Started {
+        let started = self.events.iter().find_map(|event| match event {
+            TakopiEvent::Started(started) => Some(started),
+            _ => None,
+        });
+        started.unwrap_or_else(|| panic!("not started: {:#?}", self.events))
+    }
+
+    /// The session.
+    #[track_caller]
+    pub fn session(&self) -> ResumeToken {
+        self.started().resume.clone()
+    }
+
+    /// The actions of a kind.
+    pub fn actions(&self, kind: &ActionKind) -> Vec<&ActionEvent> {
+        self.events
+            .iter()
+            .filter_map(|event| match event {
+                TakopiEvent::Action(event) if event.action.kind == *kind => Some(event),
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// The completed actions of a kind.
+    pub fn done(&self, kind: &ActionKind) -> Vec<&ActionEvent> {
+        self.actions(kind).into_iter().filter(|event| event.phase == Phase::Completed).collect()
+    }
+
+    /// One line an event: what it is, its phase, its title.
+    pub fn outline(&self) -> Vec<String> {
+        self.events
+            .iter()
+            .map(|event| match event {
+                TakopiEvent::Started(_) => "started".to_owned(),
+                TakopiEvent::Action(event) => {
+                    let phase = format!("{:?}", event.phase).to_lowercase();
+                    format!("{} {phase}: {}", event.action.kind, event.action.title)
+                }
+                TakopiEvent::Completed(completed) => format!("completed: {}", completed.answer),
+                other => format!("{other:?}"),
+            })
+            .collect()
+    }
+}
