@@ -23,6 +23,7 @@ mod message;
 mod requests;
 mod routes;
 mod streams;
+mod talk;
 mod thread;
 mod translator;
 mod turn;
