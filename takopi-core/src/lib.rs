@@ -53,6 +53,7 @@
 #[cfg(not(unix))]
 compile_error!("takopi runs on Linux and macOS; Windows is not supported yet");
 
+pub mod approvals;
 pub mod demo;
 pub mod host;
 pub mod jsonl;

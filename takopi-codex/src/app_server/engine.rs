@@ -7,13 +7,16 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use takopi_core::locks::{SessionKey, SessionLease};
 use takopi_core::model::Reason;
+use takopi_core::process::{Living, Marked};
 use takopi_core::runner::{Engine, EngineRun, Refusal, ResumeCodec, Stopped};
 use takopi_core::{EngineId, RunRequest};
+use uuid::Uuid;
 
 use super::approvals::Patches;
 use super::client::{Client, ServerLaunch};
 use super::error::ClientError;
-use super::talk::{End, Talk};
+use super::pool::{Pool, PoolLimits};
+use super::talk::{Fitness, Talk};
 use super::thread::{Thread, ThreadOptions};
 use super::translator::TurnTranslator;
 use super::warm::{Session, Warm};
@@ -32,12 +35,14 @@ pub struct CodexAppServer {
     codex: Codex,
     keep_warm: Duration,
     warm: Warm,
+    /// The shared servers, if sessions share.
+    pool: Option<Pool>,
 }
 
 impl CodexAppServer {
     /// Runs this codex, and keeps sessions warm for a minute.
     pub fn new(codex: Codex) -> Self {
-        Self { codex, keep_warm: KEEP_WARM, warm: Warm::default() }
+        Self { codex, keep_warm: KEEP_WARM, warm: Warm::default(), pool: None }
     }
 
     /// Keeps sessions warm for this long after a run; not at all if it is zero.
@@ -46,9 +51,18 @@ impl CodexAppServer {
         self
     }
 
+    /// Puts many sessions on few processes, for batches. A session whose consumer stops reading is
+    /// then ended (`consumer_stalled`), because its neighbours cannot wait. Processes that nobody
+    /// runs on are kept for the time of [`Self::keep_warm`], which must be set before.
+    pub fn shared(mut self, limits: PoolLimits) -> Self {
+        self.pool = Some(Pool::new(limits, self.keep_warm));
+        self
+    }
+
     async fn turn(&self, run: &EngineRun) -> Result<(), Ended> {
         let directory = working_directory(&run.request)?;
-        let launch = self.codex.server_launch(&run.request);
+        let mut launch = self.codex.server_launch(&run.request);
+        launch.patient = self.pool.is_none();
         let (session, fresh) = self.open(run, launch, &directory).await?;
         let usage = session.client.routes().usage(session.thread.id());
         let mut talk = Talk {
@@ -66,17 +80,10 @@ impl CodexAppServer {
         };
         let spoken = talk.speak().await;
         let end = talk.end(spoken).await;
-        match end {
-            End::Whole(completed) => {
-                // Before the end is said: whoever shuts down behind it must find the session.
-                self.keep(session, run.keep_lease());
-                run.emit(completed).await?;
-            }
-            End::Retired(completed) => {
-                session.client.kill().await;
-                run.emit(completed).await?;
-            }
-        }
+        // Before the end is said: whoever shuts down behind it must find the session, and whoever
+        // sees the end of a run that was cut short knows that nothing is left of it.
+        self.leave(run, session, end.server).await;
+        run.emit(end.completed).await?;
         Ok(())
     }
 
@@ -88,29 +95,51 @@ impl CodexAppServer {
         directory: &Path,
     ) -> Result<(Session, bool), Ended> {
         let key = run.resume.as_ref().map(SessionKey::new);
-        if let Some(kept) = key.as_ref().and_then(|key| self.warm.take(key)) {
+        if let Some(mut kept) = key.as_ref().and_then(|key| self.warm.take(key)) {
             if kept.launch == launch && !kept.client.is_closed() {
+                kept.before = kept.client.living().await;
                 return Ok((kept, false));
             }
             // Its server holds the session's writer: it must be gone before another can have it.
             kept.client.close().await;
         }
-        let client = unless_stopped(run, Client::start(run.host(), &launch)).await?;
         let options = ThreadOptions {
             cwd: Some(directory.to_owned()),
             model: run.request.model.clone(),
             sandbox: run.request.sandbox.clone(),
             ..ThreadOptions::default()
         };
-        let thread = match self.open_thread(run, &client, &options).await {
-            Ok(thread) => thread,
-            Err(ended) => {
-                client.close().await;
-                return Err(ended);
-            }
-        };
         let fresh = run.resume.is_none();
-        Ok((Session { client, launch, thread }, fresh))
+        let before = Living::default();
+        let Some(pool) = &self.pool else {
+            let client = unless_stopped(run, Client::start(run.host(), &launch)).await?;
+            return match self.open_thread(run, &client, &options).await {
+                Ok(thread) => Ok((Session { client, launch, thread, before, place: None }, fresh)),
+                Err(ended) => {
+                    client.close().await;
+                    Err(ended)
+                }
+            };
+        };
+        let mut place = unless_stopped(run, pool.place(run.host(), key.as_ref(), &launch)).await?;
+        let client = place.client.clone();
+        if let Some((thread, commands)) = place.thread.take() {
+            let before = commands.living().await;
+            let place = Some((place, commands));
+            return Ok((Session { client, launch, thread, before, place }, false));
+        }
+        let (commands, options) = marked(options);
+        match self.open_thread(run, &client, &options).await {
+            Ok(thread) => {
+                let place = Some((place, commands));
+                Ok((Session { client, launch, thread, before, place }, fresh))
+            }
+            Err(ended) => {
+                // Nothing of the session came to be on the server.
+                place.vacate();
+                Err(ended)
+            }
+        }
     }
 
     /// Opens the thread, waiting for whoever outside of takopi holds it.
@@ -138,11 +167,37 @@ impl CodexAppServer {
         }
     }
 
-    /// Keeps the session warm, or lets its server end behind the run.
-    fn keep(&self, session: Session, lease: Option<SessionLease>) {
-        let Some(token) = resume_codec().token(session.thread.id()) else { return };
-        let time = if session.client.is_closed() { Duration::ZERO } else { self.keep_warm };
-        self.warm.keep(SessionKey::new(&token), session, lease, time);
+    /// Decides what becomes of the session and its server when the turn is over.
+    async fn leave(&self, run: &EngineRun, mut session: Session, server: Fitness) {
+        let lease = run.keep_lease();
+        let token = resume_codec().token(session.thread.id());
+        let Some(key) = token.as_ref().map(SessionKey::new) else {
+            return session.client.kill().await;
+        };
+        match (session.place.take(), server) {
+            (None, Fitness::Well) => {
+                let gone = session.client.is_closed();
+                let time = if gone { Duration::ZERO } else { self.keep_warm };
+                self.warm.keep(key, session, lease, time);
+            }
+            // Ending the process is the surest way to leave nothing behind.
+            (None, Fitness::CutShort | Fitness::Broken) => {
+                session.client.kill_sparing(session.before).await;
+            }
+            (Some((place, commands)), Fitness::Well) => {
+                place.release(key, session.thread, commands, lease);
+            }
+            (Some((place, commands)), server) => {
+                let cut_short = server == Fitness::CutShort;
+                let clean = cut_short && session.thread.clean_background_terminals().await.is_ok();
+                commands.end(session.before).await;
+                if clean {
+                    place.release(key, session.thread, commands, lease);
+                } else {
+                    place.retire(lease);
+                }
+            }
+        }
     }
 }
 
@@ -171,13 +226,33 @@ impl Engine for CodexAppServer {
     }
 
     fn take_lease(&self, key: &SessionKey) -> Option<SessionLease> {
-        self.warm.take_lease(key)
+        match &self.pool {
+            Some(pool) => pool.take_lease(key),
+            None => self.warm.take_lease(key),
+        }
     }
 
     fn shutdown(&self) -> BoxFuture<'static, ()> {
-        let warm = self.warm.clone();
-        Box::pin(async move { warm.close_all().await })
+        let (warm, pool) = (self.warm.clone(), self.pool.clone());
+        Box::pin(async move {
+            warm.close_all().await;
+            if let Some(pool) = pool {
+                pool.close_all().await;
+            }
+        })
     }
+}
+
+/// The variable that marks the commands of one session on a shared server.
+const THREAD_MARKER: &str = "TAKOPI_THREAD";
+
+/// Has codex mark the commands of a thread, so that they can be told from its neighbours'. A thread
+/// that is loaded keeps the mark it was loaded with.
+fn marked(mut options: ThreadOptions) -> (Marked, ThreadOptions) {
+    let mark = Uuid::new_v4().to_string();
+    let commands = Marked::new(THREAD_MARKER, &mark);
+    options.config.insert(format!("shell_environment_policy.set.{THREAD_MARKER}"), mark.into());
+    (commands, options)
 }
 
 /// Why a run ended before its turn did.

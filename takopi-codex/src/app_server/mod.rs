@@ -13,6 +13,8 @@
 //! - a warm session is a lease: it is given up within a second when another process, or another
 //!   runner, wants it;
 //! - a process that timed out, died or was cut short is never handed out again;
+//! - in shared mode ([`CodexAppServer::shared`]) many sessions run on few processes, each with a bound
+//!   on busy and on loaded sessions; none is closed under a run;
 //! - every request of the server gets an answer; without anybody to ask it is declined, visibly.
 
 mod approvals;
@@ -20,6 +22,7 @@ mod client;
 mod engine;
 mod error;
 mod message;
+mod pool;
 mod requests;
 mod routes;
 mod streams;
@@ -34,6 +37,7 @@ pub use client::{Client, ServerInfo, ServerLaunch};
 pub use engine::CodexAppServer;
 pub use error::ClientError;
 pub use message::{ErrorBody, Notification, RequestId};
+pub use pool::PoolLimits;
 pub use requests::ServerRequest;
 pub use thread::{Thread, ThreadOptions};
 pub use turn::{TurnEvent, TurnOptions, TurnReport, TurnStatus, TurnStream};

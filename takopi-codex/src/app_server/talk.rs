@@ -28,12 +28,21 @@ use crate::CODEX;
 /// How long codex may take to end a turn that was interrupted.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(5);
 
-/// How a turn ended, and what becomes of its server.
-pub(super) enum End {
-    /// The server can go on.
-    Whole(Completed),
-    /// It cannot: it is dead, silent, or was cut short.
-    Retired(Completed),
+/// How a turn ended.
+pub(super) struct End {
+    pub(super) completed: Completed,
+    pub(super) server: Fitness,
+}
+
+/// What the turn has left its server as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fitness {
+    /// It can go on.
+    Well,
+    /// The turn was interrupted, and the server said so; what its commands started may be left.
+    CutShort,
+    /// It is dead, silent, or not logged in.
+    Broken,
 }
 
 /// One turn on a session.
@@ -74,6 +83,7 @@ impl Talk<'_> {
         };
         match self.listen(&mut stream).await {
             Err(Broken::Stopped(_)) => Err(Broken::Stopped(Some(stream))),
+            Err(Broken::Fault(ClientError::Stalled { .. })) => Err(Broken::Stalled(stream)),
             other => other,
         }
     }
@@ -169,28 +179,34 @@ impl Talk<'_> {
 
     /// What the turn ended with.
     pub(super) async fn end(&mut self, spoken: Result<(), Broken>) -> End {
-        match spoken {
+        let (completed, server) = match spoken {
             Ok(()) => {
                 let completed = self.completed(interrupted);
                 let poisoned = completed.reason == Some(Reason::Auth);
-                if poisoned { End::Retired(completed) } else { End::Whole(completed) }
+                (completed, if poisoned { Fitness::Broken } else { Fitness::Well })
             }
-            Err(Broken::Refused(refusal)) => End::Whole(self.refused(refusal)),
-            Err(Broken::Fault(error)) => End::Retired(self.refused(refusal_of(&error))),
-            Err(Broken::Stopped(stream)) => {
-                if let Some(stream) = stream {
-                    self.interrupt(stream).await;
-                }
-                End::Retired(self.completed(interrupted))
+            Err(Broken::Refused(refusal)) => (self.refused(refusal), Fitness::Well),
+            Err(Broken::Stalled(stream)) => {
+                let stalled = ClientError::Stalled { thread: self.session.thread.id().to_owned() };
+                let server = self.interrupt(stream).await;
+                (self.refused(refusal_of(&stalled)), server)
             }
-        }
+            Err(Broken::Fault(error)) => (self.refused(refusal_of(&error)), Fitness::Broken),
+            Err(Broken::Stopped(Some(stream))) => {
+                let server = self.interrupt(stream).await;
+                (self.completed(interrupted), server)
+            }
+            // Whether a turn was begun is not known.
+            Err(Broken::Stopped(None)) => (self.completed(interrupted), Fitness::Broken),
+        };
+        End { completed, server }
     }
 
     /// Interrupts the turn and reads it to its end, for the answer so far.
-    async fn interrupt(&mut self, mut stream: TurnStream) {
+    async fn interrupt(&mut self, mut stream: TurnStream) -> Fitness {
         let (client, thread) = (&self.session.client, self.session.thread.id());
         if interrupt(client, thread, stream.id(), INTERRUPT_LIMIT).await.is_err() {
-            return;
+            return Fitness::Broken;
         }
         let translator = &mut self.translator;
         let events = &mut self.events;
@@ -201,7 +217,10 @@ impl Talk<'_> {
                 }
             }
         };
-        let _ = timeout(INTERRUPT_LIMIT, rest).await;
+        match timeout(INTERRUPT_LIMIT, rest).await {
+            Ok(()) => Fitness::CutShort,
+            Err(_) => Fitness::Broken,
+        }
     }
 
     fn refused(&mut self, refusal: Refusal) -> Completed {
@@ -242,10 +261,22 @@ impl Talk<'_> {
             effort: request.effort.clone(),
             images: request.images.clone(),
             output_schema,
+            sandbox_policy: request.sandbox.as_deref().and_then(sandbox_policy),
             ..TurnOptions::default()
         };
         Ok(options)
     }
+}
+
+/// A sandbox mode in the form in which a turn takes it.
+fn sandbox_policy(mode: &str) -> Option<Value> {
+    let kind = match mode {
+        "read-only" => "readOnly",
+        "workspace-write" => "workspaceWrite",
+        "danger-full-access" => "dangerFullAccess",
+        _ => return None,
+    };
+    Some(serde_json::json!({ "type": kind }))
 }
 
 async fn read_schema(file: &Path) -> Result<Value, Broken> {
@@ -263,6 +294,8 @@ pub(super) enum Broken {
     /// The run was stopped; the turn, if it was started.
     Stopped(Option<TurnStream>),
     Refused(Refusal),
+    /// More was told than the consumer took.
+    Stalled(TurnStream),
     Fault(ClientError),
 }
 

@@ -1,6 +1,7 @@
 //! Threads: codex's conversations.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -8,6 +9,9 @@ use serde_json::{Map, Value, json};
 use super::client::Client;
 use super::error::ClientError;
 use super::turn::{TurnOptions, TurnReport, TurnStream};
+
+/// How long a server may take to end its background terminals.
+const CLEAN_LIMIT: Duration = Duration::from_secs(5);
 
 /// Settings of a thread. What is left out is the user's own configuration.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -167,7 +171,9 @@ impl Thread {
 
     /// Ends what runs in the thread's background terminals.
     pub async fn clean_background_terminals(&self) -> Result<(), ClientError> {
-        self.client.order("thread/backgroundTerminals/clean", &json!({ "threadId": self.id })).await
+        let params = json!({ "threadId": self.id });
+        let method = "thread/backgroundTerminals/clean";
+        self.client.request_within::<Value>(method, &params, CLEAN_LIMIT).await.map(drop)
     }
 }
 

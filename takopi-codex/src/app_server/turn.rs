@@ -24,6 +24,8 @@ pub struct TurnOptions {
     pub effort: Option<String>,
     /// When the agent asks for leave (`never`, `on-request`, …); holds for later turns too.
     pub approval_policy: Option<String>,
+    /// The sandbox, as `turn/start` takes it; holds for later turns too.
+    pub sandbox_policy: Option<Value>,
     /// A JSON Schema the answer must follow, in this turn.
     pub output_schema: Option<Value>,
     /// Images that go with the text.
@@ -331,6 +333,7 @@ fn turn_params(thread: &str, text: &str, options: &TurnOptions) -> Value {
     set("model", options.model.clone().map(Value::from));
     set("effort", options.effort.clone().map(Value::from));
     set("approvalPolicy", options.approval_policy.clone().map(Value::from));
+    set("sandboxPolicy", options.sandbox_policy.clone());
     set("outputSchema", options.output_schema.clone());
     Value::Object(params)
 }

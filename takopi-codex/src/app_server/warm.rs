@@ -10,9 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use takopi_core::locks::{SessionKey, SessionLease};
+use takopi_core::process::{Living, Marked};
 use tokio::time::Instant;
 
 use super::client::{Client, ServerLaunch};
+use super::pool::Place;
 use super::thread::Thread;
 
 /// How often a keeper looks whether its session is wanted.
@@ -25,6 +27,10 @@ pub(super) struct Session {
     pub(super) client: Client,
     pub(super) launch: ServerLaunch,
     pub(super) thread: Thread,
+    /// What lived of it before the run that has it now, and is none of that run's business.
+    pub(super) before: Living,
+    /// Its place on a shared server and its commands there, if that is where it runs.
+    pub(super) place: Option<(Place, Marked)>,
 }
 
 struct Kept {

@@ -22,8 +22,10 @@ mod launch;
 mod limits;
 mod owner;
 mod pipe;
+mod sweep;
 mod tail;
 
+pub use census::Living;
 pub use environment::{EnvPolicy, find_program};
 pub use frames::{DEFAULT_LINE_LIMIT, Frame, LineFramer};
 pub(crate) use instance::{Instance, MARKER};
@@ -33,3 +35,4 @@ pub use launch::{Launch, SpawnError, StdinPlan};
 pub use limits::{descriptor_limit, raise_descriptor_limit};
 pub use owner::{Exit, Process};
 pub use pipe::{Output, StdinWriter};
+pub use sweep::Marked;

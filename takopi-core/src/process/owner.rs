@@ -5,27 +5,24 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::killpg;
 use nix::unistd::Pid;
 use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use super::MARKER;
-use super::census::{self, Census};
+use super::census::{Census, Living};
 use super::ladder::Rung;
 use super::launch::Launch;
 use super::pipe::{PipeReader, StdinWriter, feed};
+use super::sweep::{survey, sweep};
 use super::tail::Tail;
 use crate::host::{Host, RunKeep};
 
 /// How much of stderr is kept.
 const STDERR_TAIL: usize = 8 * 1024;
-/// How long strays are given between SIGTERM and SIGKILL.
-const SWEEP_GRACE: Duration = Duration::from_millis(500);
-/// How long a sweep goes on at the most: what is left then is beyond killing.
-const SWEEP_LIMIT: Duration = Duration::from_secs(5);
 /// How long a killed process is waited for before its owner says so and goes on waiting.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 
@@ -49,18 +46,19 @@ impl Exit {
 }
 
 /// What the holder of the handle wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Ending {
     /// It has done its work: let it end by itself, within the limit.
     Finish,
-    /// End it, and everything that came of it.
-    Stop,
+    /// End it, and everything that came of it but these.
+    Stop(Living),
 }
 
 /// A handle on a running process. Dropping it stops the process.
 #[derive(Debug)]
 pub struct Process {
     pid: u32,
+    census: Census,
     stdin: Option<StdinWriter>,
     ending: Option<oneshot::Sender<Ending>>,
     exit: watch::Receiver<Option<Exit>>,
@@ -106,10 +104,28 @@ impl Process {
     }
 
     /// Ends it and everything that came of it, from now on; the future resolves when nothing is left.
-    pub fn stop(mut self) -> impl Future<Output = ()> + Send + 'static {
-        self.end(Ending::Stop);
+    pub fn stop(self) -> impl Future<Output = ()> + Send + 'static {
+        self.stop_sparing(Living::default())
+    }
+
+    /// Like [`Self::stop`], but leaves alone what lived before.
+    pub fn stop_sparing(mut self, living: Living) -> impl Future<Output = ()> + Send + 'static {
+        self.end(Ending::Stop(living));
         async move {
             let _ = self.settled.wait_for(|settled| *settled).await;
+        }
+    }
+
+    /// What lives now of all that came of it, to be spared when it is stopped later.
+    pub fn living(&self) -> impl Future<Output = Living> + Send + 'static {
+        let mut census = self.census.clone();
+        async move {
+            for look in [Census::observe, Census::keep_survivors] {
+                if let Err(error) = survey(&mut census, look).await {
+                    tracing::warn!(%error, "cannot see which processes live");
+                }
+            }
+            census.living()
         }
     }
 
@@ -122,7 +138,6 @@ impl Process {
 }
 
 struct Owner {
-    host: Host,
     launch: Launch,
     child: Child,
     group: Pid,
@@ -160,12 +175,12 @@ pub(super) fn start(host: &Host, parts: Parts, stdin: Option<StdinWriter>) -> Pr
     let (settle, settled) = watch::channel(false);
     let (ending, wish) = oneshot::channel();
     let feeder = child.stdin.take().map(|stdin| tokio::spawn(feed(stdin, lines)));
+    let census = Census::new(group.as_raw(), format!("{MARKER}={marker}"));
     let owner = Owner {
-        host: host.clone(),
         launch,
         child,
         group,
-        census: Census::new(group.as_raw(), format!("{MARKER}={marker}")),
+        census: census.clone(),
         exited,
         exit,
         feeder,
@@ -179,7 +194,7 @@ pub(super) fn start(host: &Host, parts: Parts, stdin: Option<StdinWriter>) -> Pr
         drop(keep);
         let _ = settle.send(true);
     });
-    Process { pid, stdin, ending: Some(ending), exit: exit_seen, settled, stderr }
+    Process { pid, census, stdin, ending: Some(ending), exit: exit_seen, settled, stderr }
 }
 
 async fn drain(mut errors: PipeReader, tail: Arc<Mutex<Tail>>) {
@@ -193,18 +208,23 @@ async fn drain(mut errors: PipeReader, tail: Arc<Mutex<Tail>>) {
 
 impl Owner {
     async fn run(mut self, mut wish: oneshot::Receiver<Ending>) {
+        let stop = |_| Ending::Stop(Living::default());
         let first = tokio::select! {
             // A wish that is known already is heeded first: a stop needs its snapshot of the tree.
             biased;
-            ending = &mut wish => Err(ending.unwrap_or(Ending::Stop)),
+            ending = &mut wish => Err(ending.unwrap_or_else(stop)),
             status = self.child.wait() => Ok(status),
         };
         match first {
             Ok(status) => {
                 let killed = self.gone(status).await;
-                let stopped = wish.await.unwrap_or(Ending::Stop) == Ending::Stop;
-                if killed || stopped {
-                    self.sweep().await;
+                match wish.await.unwrap_or_else(stop) {
+                    Ending::Stop(living) => {
+                        self.census.spare(living);
+                        self.sweep().await;
+                    }
+                    Ending::Finish if killed => self.sweep().await,
+                    Ending::Finish => {}
                 }
             }
             Err(Ending::Finish) => {
@@ -221,7 +241,8 @@ impl Owner {
                     }
                 }
             }
-            Err(Ending::Stop) => {
+            Err(Ending::Stop(living)) => {
+                self.census.spare(living);
                 self.climb().await;
                 self.sweep().await;
             }
@@ -290,41 +311,10 @@ impl Owner {
 
     /// Ends everything of the run that is still alive.
     async fn sweep(&mut self) {
-        let begun = Instant::now();
-        let mut pause = Duration::from_millis(5);
-        loop {
-            let waited = begun.elapsed();
-            match self.survey(Census::keep_survivors).await {
-                Ok(()) => {
-                    let left = self.census.pids();
-                    if left.is_empty() {
-                        return;
-                    }
-                    if waited > SWEEP_LIMIT {
-                        tracing::error!(pids = ?left, "processes of a stopped engine do not die");
-                        return;
-                    }
-                    let kill = waited > SWEEP_GRACE;
-                    census::signal(&left, if kill { Signal::SIGKILL } else { Signal::SIGTERM });
-                }
-                // Not seeing anybody is not the same as nobody being there.
-                Err(error) if waited > SWEEP_LIMIT => {
-                    tracing::error!(%error, "cannot sweep behind a stopped engine");
-                    return;
-                }
-                Err(_) => {}
-            }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(Duration::from_millis(100));
-        }
+        sweep(&mut self.census).await;
     }
 
-    /// Reads the process table, off the supervisor's thread: it may be long.
     async fn survey(&mut self, look: fn(&mut Census) -> io::Result<()>) -> io::Result<()> {
-        // A copy, so that a look that fails does not cost what is known already.
-        let mut census = self.census.clone();
-        let look = move || look(&mut census).map(|()| census);
-        self.census = self.host.runtime().spawn_blocking(look).await??;
-        Ok(())
+        survey(&mut self.census, look).await
     }
 }

@@ -8,7 +8,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
-use super::{ApprovalRequest, Decision, ResumeCodec, RunRequest};
+use super::{ApprovalRequest, Decision, Reply, ResumeCodec, RunRequest};
 use crate::host::Host;
 use crate::locks::{SessionKey, SessionLease};
 use crate::model::{
@@ -166,12 +166,18 @@ impl EngineRun {
 
     /// Asks whoever may decide; `None` when there is nobody. The idle limit waits meanwhile.
     pub async fn ask(&self, request: ApprovalRequest) -> Result<Option<Decision>, Stopped> {
+        Ok(self.consult(request).await?.map(|reply| reply.decision))
+    }
+
+    /// Asks whoever may decide, for a decision with all that goes with it; `None` when there is
+    /// nobody. The idle limit waits meanwhile.
+    pub async fn consult(&self, request: ApprovalRequest) -> Result<Option<Reply>, Stopped> {
         let Some(handler) = self.request.approvals.clone() else { return Ok(None) };
         let _paused = self.shared.pause_idle();
         tokio::select! {
             biased;
             () = self.shared.stop.cancelled() => Err(Stopped),
-            decision = handler.decide(request) => Ok(Some(decision)),
+            reply = handler.reply(request) => Ok(Some(reply)),
         }
     }
 

@@ -20,7 +20,7 @@ use futures::stream::BoxStream;
 
 use crate::model::{EngineId, ResumeToken, TakopiEvent};
 
-pub use approval::{ApprovalHandler, ApprovalKind, ApprovalRequest, Decision};
+pub use approval::{ApprovalHandler, ApprovalKind, ApprovalRequest, Decision, Reply};
 pub use drive::EngineRunner;
 pub use engine::{Engine, EngineRun, Refusal, SessionScope, Stopped};
 pub use request::{RunRequest, RunRequestBuilder};

@@ -44,11 +44,39 @@ pub(super) struct Census {
     /// `NAME=value` as it stands in the environment of the engine and all that came of it.
     marker: String,
     known: HashMap<i32, u64>,
+    /// Those that are none of the run's business: they lived before it.
+    spared: Living,
 }
+
+/// Processes that live at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Living(HashSet<(i32, u64)>);
 
 impl Census {
     pub(super) fn new(root: i32, marker: String) -> Self {
-        Self { root, marker, known: HashMap::new() }
+        Self { root, marker, known: HashMap::new(), spared: Living::default() }
+    }
+
+    /// Those who bear a marker, of whatever engine they came.
+    pub(super) fn of_marker(marker: String) -> Self {
+        // Nobody's pid, and nobody's group.
+        Self::new(-1, marker)
+    }
+
+    /// Leaves these alone from now on.
+    pub(super) fn spare(&mut self, living: Living) {
+        self.known.retain(|pid, started| !living.0.contains(&(*pid, *started)));
+        self.spared = living;
+    }
+
+    /// Those that are known, to be spared later.
+    pub(super) fn living(&self) -> Living {
+        Living(self.known.iter().map(|(pid, started)| (*pid, *started)).collect())
+    }
+
+    /// Whether it may be ended: alive, not this very process, and not spared.
+    fn may_end(&self, entry: &Entry) -> bool {
+        may_be_ended(entry) && !self.spared.0.contains(&(entry.pid, entry.started))
     }
 
     /// Remembers the engine's descendants. Only while the engine is not reaped: afterwards its pid
@@ -62,8 +90,9 @@ impl Census {
     /// seen to live on: its number is free for others as soon as the group is empty.
     pub(super) fn observe_group(&mut self) -> io::Result<()> {
         let members = platform::processes()?.into_iter();
-        let members = members.filter(|entry| entry.group == self.root && !entry.dead);
-        self.known.extend(members.map(|entry| (entry.pid, entry.started)));
+        let members: Vec<_> =
+            members.filter(|entry| entry.group == self.root && self.may_end(entry)).collect();
+        self.known.extend(members.into_iter().map(|entry| (entry.pid, entry.started)));
         Ok(())
     }
 
@@ -81,7 +110,7 @@ impl Census {
         });
         for entry in &table {
             if !self.known.contains_key(&entry.pid)
-                && may_be_ended(entry)
+                && self.may_end(entry)
                 && platform::has_variable(entry.pid, std::slice::from_ref(&self.marker))?
             {
                 self.known.insert(entry.pid, entry.started);
@@ -95,8 +124,9 @@ impl Census {
         loop {
             let before = family.len();
             for entry in table {
-                if family.contains(&entry.parent) && may_be_ended(entry) && family.insert(entry.pid)
-                {
+                let new = family.contains(&entry.parent) && !family.contains(&entry.pid);
+                if new && self.may_end(entry) {
+                    family.insert(entry.pid);
                     self.known.insert(entry.pid, entry.started);
                 }
             }

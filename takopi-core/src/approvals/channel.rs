@@ -1,0 +1,116 @@
+//! Questions through a channel, to whoever reads it.
+
+use futures::future::BoxFuture;
+use tokio::sync::{mpsc, oneshot};
+
+use super::decision_of;
+use crate::runner::{ApprovalHandler, ApprovalRequest, Decision, Reply};
+
+/// Asks through a channel. Made by [`channel`].
+#[derive(Debug, Clone)]
+pub struct Ask {
+    questions: mpsc::Sender<Pending>,
+}
+
+/// A question that somebody waits with.
+///
+/// Dropped without an answer it is declined. When it is withdrawn, because the run ended or its time
+/// was over, nobody waits any more and an answer is lost.
+#[derive(Debug)]
+pub struct Pending {
+    /// What is asked.
+    pub request: ApprovalRequest,
+    reply: oneshot::Sender<Reply>,
+}
+
+/// A handler, and the end where its questions come out. Up to `capacity` questions wait to be read;
+/// who asks more waits in line. When nobody reads any more everything is declined.
+///
+/// # Panics
+///
+/// If the capacity is zero.
+pub fn channel(capacity: usize) -> (Ask, mpsc::Receiver<Pending>) {
+    let (questions, receiver) = mpsc::channel(capacity);
+    (Ask { questions }, receiver)
+}
+
+impl Pending {
+    /// Answers it: with a [`Decision`], or a [`Reply`] that says more. `false` if nobody waits any
+    /// more.
+    pub fn answer(self, reply: impl Into<Reply>) -> bool {
+        self.reply.send(reply.into()).is_ok()
+    }
+
+    /// Whether nobody waits for the answer any more.
+    pub fn is_withdrawn(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    /// Resolves when nobody waits for the answer any more.
+    pub async fn withdrawn(&mut self) {
+        self.reply.closed().await;
+    }
+}
+
+impl ApprovalHandler for Ask {
+    fn decide(&self, request: ApprovalRequest) -> BoxFuture<'static, Decision> {
+        decision_of(self.reply(request))
+    }
+
+    fn reply(&self, request: ApprovalRequest) -> BoxFuture<'static, Reply> {
+        let questions = self.questions.clone();
+        let unheard = || Reply::from(Decision::Decline).because("nobody could be asked");
+        Box::pin(async move {
+            let (reply, answer) = oneshot::channel();
+            if questions.send(Pending { request, reply }).await.is_err() {
+                return unheard();
+            }
+            // Not kept over the answer: a receiver learns when nobody is left to ask.
+            drop(questions);
+            answer.await.unwrap_or_else(|_| {
+                Reply::from(Decision::Decline).because("the question was left unanswered")
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::ApprovalKind;
+
+    fn request() -> ApprovalRequest {
+        ApprovalRequest::new("lab".into(), ApprovalKind::Command, "ls", "/".into())
+    }
+
+    #[tokio::test]
+    async fn an_answer_reaches_who_asked_with_the_name_of_who_gave_it() {
+        let (ask, mut questions) = channel(1);
+        let asked = tokio::spawn(ask.reply(request()));
+        let question = questions.recv().await.unwrap();
+        assert!(question.answer(Reply::from(Decision::AcceptForSession).by("alice")));
+        assert_eq!(asked.await.unwrap().to_string(), "accepted for the session by alice");
+    }
+
+    #[tokio::test]
+    async fn a_question_that_is_dropped_or_that_nobody_reads_is_declined() {
+        let (ask, mut questions) = channel(1);
+        let asked = tokio::spawn(ask.reply(request()));
+        drop(questions.recv().await);
+        assert_eq!(asked.await.unwrap().to_string(), "declined: the question was left unanswered");
+        drop(questions);
+        let said = ask.reply(request()).await;
+        assert_eq!(said.to_string(), "declined: nobody could be asked");
+    }
+
+    #[tokio::test]
+    async fn whoever_is_asked_learns_of_a_withdrawal() {
+        let (ask, mut questions) = channel(1);
+        let asked = tokio::spawn(ask.reply(request()));
+        let mut question = questions.recv().await.unwrap();
+        assert!(!question.is_withdrawn());
+        asked.abort();
+        question.withdrawn().await;
+        assert!(!question.answer(Decision::Accept));
+    }
+}
