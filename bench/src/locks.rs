@@ -15,7 +15,7 @@ const TASKS: usize = 10_000;
 const KEYS: usize = 100;
 
 /// Prints the table.
-pub(crate) fn run() -> anyhow::Result<()> {
+pub(crate) fn bench() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let threads =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
