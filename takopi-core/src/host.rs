@@ -41,8 +41,10 @@ struct Inner {
     local_locks: LocalLocks,
     file_locks: FileLocks,
     instance: OnceLock<Instance>,
-    /// Closed from the start, which only means that it can be waited for at any time.
+    /// Runs and processes. Closed from the start, which only means that they can be waited for.
     tasks: TaskTracker,
+    /// What ends the strays of killed takopis. Closed, too.
+    clean_up: TaskTracker,
     next_process: AtomicU64,
 }
 
@@ -84,6 +86,12 @@ impl Host {
     /// New runs are not refused; it is for the end of a program, after its streams are done with.
     pub async fn settle(&self) {
         self.inner.tasks.wait().await;
+        self.tidy().await;
+    }
+
+    /// Waits for the clean-up behind killed takopis, and removes the run record if nothing is open.
+    pub(crate) async fn tidy(&self) {
+        self.inner.clean_up.wait().await;
         if let Some(instance) = self.inner.instance.get() {
             instance.remove();
         }
@@ -145,7 +153,7 @@ impl Host {
                     );
                 }
             };
-            self.inner.tasks.spawn_blocking_on(clean_up, &self.inner.runtime);
+            self.inner.clean_up.spawn_blocking_on(clean_up, &self.inner.runtime);
             Instance::new(&self.inner.state_directory.join("runs"))
         })
     }
@@ -181,8 +189,9 @@ impl HostBuilder {
         let state_directory = self.state_directory.unwrap_or_else(default_state_directory);
         let local_locks = LocalLocks::new();
         let file_locks = FileLocks::new(LocalLocks::new(), state_directory.join("locks"));
-        let tasks = TaskTracker::new();
+        let (tasks, clean_up) = (TaskTracker::new(), TaskTracker::new());
         tasks.close();
+        clean_up.close();
         Ok(Host {
             inner: Arc::new(Inner {
                 runtime,
@@ -191,6 +200,7 @@ impl HostBuilder {
                 file_locks,
                 instance: OnceLock::new(),
                 tasks,
+                clean_up,
                 next_process: AtomicU64::new(1),
             }),
         })

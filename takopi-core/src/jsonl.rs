@@ -89,6 +89,12 @@ pub trait Translator: Send + 'static {
     fn answer(&self) -> Option<&str> {
         None
     }
+
+    /// Whether a tool that was begun may still be at work. `false` lets the idle limit run although
+    /// the tool's action is open: the engine has gone on to something that gave no event.
+    fn tool_at_work(&self) -> bool {
+        true
+    }
 }
 
 /// A [`LineEngine`] as an [`Engine`].
@@ -190,8 +196,7 @@ impl<T: Translator> Talk<'_, T> {
                 () = stop.cancelled() => return self.stop(process, output).await,
                 refusal = &mut misgiving => {
                     process.stop().await;
-                    self.run.refuse(refusal).await;
-                    return Ok(Ending::Over);
+                    return self.cut_short(refusal.reason, refusal.error).await;
                 }
                 more = output.fill() => more,
             };
@@ -200,7 +205,8 @@ impl<T: Translator> Talk<'_, T> {
             }
             self.run.heard();
             match self.translate(&mut output).await {
-                Ok(false) => {}
+                Ok(false) if self.translator.tool_at_work() => {}
+                Ok(false) => self.run.no_tool_at_work(),
                 Ok(true) => {
                     process.finish();
                     self.run.discard(output);
@@ -281,8 +287,7 @@ impl<T: Translator> Talk<'_, T> {
         let Some(exit) = exit else {
             process.stop().await;
             let error = "the engine closed its output and did not end";
-            self.run.refuse(Refusal::new(Reason::Protocol, error)).await;
-            return Ok(Ending::Over);
+            return self.cut_short(Reason::Protocol, error).await;
         };
         let ending = self.translator.end(&exit, &mut self.events);
         // Anything it started in its group or under its marker goes with a process that was killed;
@@ -317,8 +322,17 @@ impl<T: Translator> Talk<'_, T> {
     }
 
     async fn interrupted(&mut self) -> Result<Ending, Stopped> {
+        self.cut_short(Reason::Interrupted, "interrupted").await
+    }
+
+    /// Ends the run with the answer so far.
+    async fn cut_short(
+        &mut self,
+        reason: Reason,
+        error: impl Into<String>,
+    ) -> Result<Ending, Stopped> {
         let answer = self.translator.answer().unwrap_or_default();
-        let completed = Completed::failure(self.run.engine(), Reason::Interrupted, "interrupted");
+        let completed = Completed::failure(self.run.engine(), reason, error);
         self.run.emit(completed.answer(answer)).await?;
         Ok(Ending::Over)
     }

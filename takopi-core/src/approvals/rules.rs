@@ -193,7 +193,9 @@ mod tests {
 
     fn request(kind: ApprovalKind, title: &str, detail: Value) -> ApprovalRequest {
         let mut request = ApprovalRequest::new("lab".into(), kind, title, "/".into());
-        request.detail = detail.as_object().cloned().unwrap_or_default();
+        if let Value::Object(detail) = detail {
+            request.detail = detail;
+        }
         request
     }
 

@@ -84,9 +84,20 @@ fn read_fd(fd: impl AsFd, buffer: &mut [u8]) -> io::Result<usize> {
 
 /// The standard output of a process, in frames.
 ///
-/// ```ignore
-/// while output.fill().await {
-///     while let Some(frame) = output.pop() { … }
+/// ```no_run
+/// use takopi_core::Host;
+/// use takopi_core::process::{Frame, Launch, SpawnError};
+///
+/// async fn count_lines(host: &Host) -> Result<usize, SpawnError> {
+///     let (process, mut output) = host.start(Launch::new("ls")).await?;
+///     let mut lines = 0;
+///     while output.fill().await {
+///         while let Some(frame) = output.pop() {
+///             lines += usize::from(matches!(frame, Frame::Line(_)));
+///         }
+///     }
+///     process.finish();
+///     Ok(lines)
 /// }
 /// ```
 pub struct Output {

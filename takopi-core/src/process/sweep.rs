@@ -13,6 +13,11 @@ const GRACE: Duration = Duration::from_millis(500);
 /// How long a sweep goes on at the most: what is left then is beyond killing.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// How often the process table is looked at before it counts as unreadable …
+const LOOKS: u32 = 5;
+/// … and how long after a look that failed.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
 /// Ends everything that came of the census' engine and is still alive.
 pub(super) async fn sweep(census: &mut Census) {
     let begun = Instant::now();
@@ -44,15 +49,25 @@ pub(super) async fn sweep(census: &mut Census) {
     }
 }
 
-/// Reads the process table, off the runtime's threads: it may be long.
+/// Reads the process table, off the runtime's threads: it may be long. For want of descriptors it
+/// looks again a few times: what is not seen now may not be found later.
 pub(super) async fn survey(
     census: &mut Census,
     look: fn(&mut Census) -> io::Result<()>,
 ) -> io::Result<()> {
-    // A copy, so that a look that fails does not cost what is known already.
-    let mut copy = census.clone();
-    let look = move || look(&mut copy).map(|()| copy);
-    *census = tokio::task::spawn_blocking(look).await??;
+    for looks_left in (0..LOOKS).rev() {
+        // A copy, so that a look that fails does not cost what is known already.
+        let mut copy = census.clone();
+        let looked = tokio::task::spawn_blocking(move || look(&mut copy).map(|()| copy)).await?;
+        match looked {
+            Ok(seen) => {
+                *census = seen;
+                break;
+            }
+            Err(error) if looks_left == 0 => return Err(error),
+            Err(_) => tokio::time::sleep(LOOK_AGAIN).await,
+        }
+    }
     Ok(())
 }
 

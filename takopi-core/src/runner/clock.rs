@@ -66,6 +66,11 @@ impl Clock {
         was_at_work && self.tool.is_none()
     }
 
+    /// No tool is at work any more; says whether the deadline came nearer.
+    pub(super) fn no_tool_at_work(&mut self) -> bool {
+        self.tool.take().is_some()
+    }
+
     pub(super) fn pause_idle(&mut self) {
         self.idle_pauses += 1;
     }

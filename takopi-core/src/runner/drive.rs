@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 use super::buffer::{self, Bounds, Sender};
 use super::shared::{ClaimError, Shared};
@@ -32,12 +33,16 @@ pub struct EngineRunner<E> {
     engine: Arc<E>,
     host: Option<Host>,
     bounds: Bounds,
+    /// The runs and their processes. Closed, which only means that they can be waited for.
+    tasks: TaskTracker,
 }
 
 impl<E: Engine> EngineRunner<E> {
     /// A runner on the global host.
     pub fn new(engine: E) -> Self {
-        Self { engine: Arc::new(engine), host: None, bounds: Bounds::default() }
+        let tasks = TaskTracker::new();
+        tasks.close();
+        Self { engine: Arc::new(engine), host: None, bounds: Bounds::default(), tasks }
     }
 
     /// Lives on this host instead.
@@ -73,10 +78,14 @@ impl<E: Engine> Runner for EngineRunner<E> {
                     engine: engine.id(),
                     resume: request.resume.clone(),
                 };
-                host.clone().track(async move {
-                    let _last_resort = last_resort;
-                    drive(engine, host, request, sender).await;
-                });
+                let processes = TaskTracker::new();
+                // Which only means that they can be waited for.
+                processes.close();
+                host.clone().track(self.tasks.track_future(async move {
+                    drive(engine, host, request, sender, processes.clone()).await;
+                    drop(last_resort);
+                    processes.wait().await;
+                }));
             }
             Err(error) => sender.finish(
                 Completed::failure(self.engine.id(), Reason::SpawnFailed, error.to_string())
@@ -101,8 +110,9 @@ impl<E: Engine> Runner for EngineRunner<E> {
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
             self.engine.shutdown().await;
+            self.tasks.wait().await;
             if let Ok(host) = self.host.clone().map_or_else(Host::global, Ok) {
-                host.settle().await;
+                host.tidy().await;
             }
         })
     }
@@ -127,7 +137,13 @@ impl Drop for LastResort {
     }
 }
 
-async fn drive<E: Engine>(engine: Arc<E>, host: Host, request: RunRequest, sender: Sender) {
+async fn drive<E: Engine>(
+    engine: Arc<E>,
+    host: Host,
+    request: RunRequest,
+    sender: Sender,
+    processes: TaskTracker,
+) {
     let codec = engine.resume_codec();
     let refuse = |refusal: Refusal, resume: Option<ResumeToken>| {
         sender
@@ -149,6 +165,7 @@ async fn drive<E: Engine>(engine: Arc<E>, host: Host, request: RunRequest, sende
         (codec, resume.clone()),
         (locks, Arc::new(Leases(engine.clone()))),
         sender.clone(),
+        processes,
     ));
     let interruption = async {
         tokio::select! {

@@ -131,6 +131,12 @@ impl EngineRun {
         self.shared.heard();
     }
 
+    /// Lets the idle limit run although a tool's action is open: the engine has gone on to something
+    /// that gave no event.
+    pub fn no_tool_at_work(&self) {
+        self.shared.no_tool_at_work();
+    }
+
     /// Where takopi lives.
     pub fn host(&self) -> &Host {
         &self.shared.host

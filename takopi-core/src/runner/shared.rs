@@ -92,10 +92,8 @@ impl Shared {
         contract: (ResumeCodec, Option<ResumeToken>),
         locks: (Arc<dyn SessionLocks>, Arc<dyn LeaseHolder>),
         sender: Sender,
+        processes: TaskTracker,
     ) -> Self {
-        let processes = TaskTracker::new();
-        // Which only means that they can be waited for.
-        processes.close();
         Self {
             engine,
             host,
@@ -142,6 +140,12 @@ impl Shared {
 
     pub(super) fn heard(&self) {
         self.state().clock.heard(Instant::now());
+    }
+
+    pub(super) fn no_tool_at_work(&self) {
+        if self.state().clock.no_tool_at_work() {
+            self.clock_changed.notify_one();
+        }
     }
 
     /// Stops the idle limit until the guard is dropped.
