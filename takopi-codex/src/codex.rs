@@ -11,6 +11,7 @@ use tokio::process::Command;
 
 use crate::app_server::{CodexAppServer, ServerLaunch};
 use crate::exec::CodexExec;
+use crate::mcp::McpServer;
 use crate::version::version_of;
 use crate::{MINIMUM_VERSION, TITLE};
 
@@ -65,6 +66,11 @@ impl Codex {
     {
         self.args.extend(args.into_iter().map(Into::into));
         self
+    }
+
+    /// Gives codex an MCP server of the host's own; the user's configuration stays as it is.
+    pub fn mcp_server(self, server: McpServer) -> Self {
+        self.args(server.into_args())
     }
 
     /// Uses a profile of the user's configuration. `Started` calls the engine by its name.

@@ -8,7 +8,8 @@
 use std::borrow::Cow;
 
 use serde::de::MapAccess;
-use serde_json::value::RawValue;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 use takopi_core::model::Reason;
 
 use crate::common::{Read, Tolerant, first, next_key, skip, snake_case};
@@ -90,6 +91,13 @@ impl<'de> Tolerant<'de> for Fault<'de> {
         }
         Ok(Some(fault))
     }
+}
+
+/// Why a request was refused: by the data of the error, then by its text.
+pub(crate) fn reason_of_refusal(message: &str, data: Option<&Value>) -> Reason {
+    data.and_then(|data| to_raw_value(data).ok())
+        .and_then(|data| reason_in_data(&data))
+        .unwrap_or_else(|| Fault::new(message).reason())
 }
 
 /// Adds what a person can do.

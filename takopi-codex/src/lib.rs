@@ -33,12 +33,14 @@ mod codex;
 mod common;
 pub mod exec;
 mod failure;
+mod mcp;
 mod version;
 
 use takopi_core::EngineId;
 use takopi_core::runner::ResumeCodec;
 
 pub use codex::Codex;
+pub use mcp::{BadMcpName, McpServer};
 pub use version::{MINIMUM_VERSION, Version};
 
 /// The name of the engine, on both transports: they share their sessions.

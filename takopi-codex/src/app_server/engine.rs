@@ -12,16 +12,19 @@ use takopi_core::runner::{Engine, EngineRun, Refusal, ResumeCodec, Stopped};
 use takopi_core::{EngineId, RunRequest};
 use uuid::Uuid;
 
-use super::approvals::Patches;
+use super::approvals::Desk;
 use super::client::{Client, ServerLaunch};
+use super::conversation::Record;
 use super::error::ClientError;
+use super::limits::TurnLimits;
 use super::pool::{Pool, PoolLimits};
 use super::talk::{Fitness, Talk};
 use super::thread::{Thread, ThreadOptions};
+use super::tools::{HostTool, Tools};
 use super::translator::TurnTranslator;
 use super::warm::{Session, Warm};
 use crate::exec::{check_files, directory_of, working_directory};
-use crate::failure::Fault;
+use crate::failure::{advised, reason_of_refusal, reason_on_stderr};
 use crate::{CODEX, Codex, resume_codec};
 
 /// How long a session is kept warm unless told otherwise.
@@ -37,12 +40,21 @@ pub struct CodexAppServer {
     warm: Warm,
     /// The shared servers, if sessions share.
     pool: Option<Pool>,
+    tools: Arc<Tools>,
+    limits: TurnLimits,
 }
 
 impl CodexAppServer {
     /// Runs this codex, and keeps sessions warm for a minute.
     pub fn new(codex: Codex) -> Self {
-        Self { codex, keep_warm: KEEP_WARM, warm: Warm::default(), pool: None }
+        Self {
+            codex,
+            keep_warm: KEEP_WARM,
+            warm: Warm::default(),
+            pool: None,
+            tools: Arc::default(),
+            limits: TurnLimits::default(),
+        }
     }
 
     /// Keeps sessions warm for this long after a run; not at all if it is zero.
@@ -59,11 +71,36 @@ impl CodexAppServer {
         self
     }
 
-    async fn turn(&self, run: &EngineRun) -> Result<(), Ended> {
+    /// Offers a tool of the host to the sessions that are begun; sessions keep the tools they were
+    /// begun with. One of the same name is replaced.
+    pub fn tool(mut self, tool: HostTool) -> Self {
+        Arc::make_mut(&mut self.tools).add(tool);
+        self
+    }
+
+    /// Ends a turn in which codex is silent for this long after a tool (`timeout_idle`), a sign of a
+    /// process that hangs. Off unless set.
+    pub fn post_tool_quiet(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.limits.post_tool_quiet = limit.into();
+        self
+    }
+
+    /// Ends a turn that takes longer than this (`timeout_wall`), whatever happens in it. Off unless
+    /// set.
+    pub fn turn_limit(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.limits.turn = limit.into();
+        self
+    }
+
+    async fn turn(&self, run: &EngineRun, record: Option<&Record>) -> Result<(), Ended> {
         let directory = working_directory(&run.request)?;
         let mut launch = self.codex.server_launch(&run.request);
         launch.patient = self.pool.is_none();
-        let (session, fresh) = self.open(run, launch, &directory).await?;
+        let opened = self.open(run, launch, &directory).await;
+        if let (Some(record), Err(_)) = (record, &opened) {
+            record.ended(true);
+        }
+        let (session, fresh) = opened?;
         let usage = session.client.routes().usage(session.thread.id());
         let mut talk = Talk {
             run,
@@ -75,16 +112,36 @@ impl CodexAppServer {
                 usage.as_deref(),
                 fresh,
             ),
-            patches: Patches::default(),
+            desk: Desk::new(run.clone(), self.tools.clone(), directory),
+            limits: self.limits,
+            record,
             events: Vec::new(),
         };
         let spoken = talk.speak().await;
         let end = talk.end(spoken).await;
+        if let Some(record) = record {
+            let alone = session.place.is_none();
+            record.ended(match end.server {
+                Fitness::Well => false,
+                Fitness::CutShort => alone,
+                Fitness::Broken => true,
+            });
+        }
         // Before the end is said: whoever shuts down behind it must find the session, and whoever
         // sees the end of a run that was cut short knows that nothing is left of it.
         self.leave(run, session, end.server).await;
         run.emit(end.completed).await?;
         Ok(())
+    }
+
+    /// Runs a turn, and records it if it is one of a conversation.
+    pub(super) async fn run_recorded(&self, run: EngineRun, record: Option<&Record>) {
+        let refusal = match self.turn(&run, record).await {
+            Ok(()) | Err(Ended::Stopped) => return,
+            Err(Ended::Refused(refusal)) => refusal,
+            Err(Ended::Fault(error)) => refusal_of(&error),
+        };
+        run.refuse(refusal).await;
     }
 
     /// The session's server with its thread loaded: warm, or started now.
@@ -107,6 +164,7 @@ impl CodexAppServer {
             cwd: Some(directory.to_owned()),
             model: run.request.model.clone(),
             sandbox: run.request.sandbox.clone(),
+            dynamic_tools: self.tools.specs(),
             ..ThreadOptions::default()
         };
         let fresh = run.resume.is_none();
@@ -215,14 +273,7 @@ impl Engine for CodexAppServer {
     }
 
     fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            let refusal = match self.turn(&run).await {
-                Ok(()) | Err(Ended::Stopped) => return,
-                Err(Ended::Refused(refusal)) => refusal,
-                Err(Ended::Fault(error)) => refusal_of(&error),
-            };
-            run.refuse(refusal).await;
-        })
+        Box::pin(async move { self.run_recorded(run, None).await })
     }
 
     fn take_lease(&self, key: &SessionKey) -> Option<SessionLease> {
@@ -296,11 +347,14 @@ pub(super) fn refusal_of(error: &ClientError) -> Refusal {
     let reason = match error {
         ClientError::Spawn(error) => error.reason(),
         ClientError::TooOld { .. } => Reason::EngineTooOld,
-        ClientError::Closed { .. } => Reason::ProcessDied,
+        // What a dying process says is looked at last, and for little.
+        ClientError::Closed { stderr_tail, .. } => {
+            reason_on_stderr(stderr_tail).unwrap_or(Reason::ProcessDied)
+        }
         ClientError::Stalled { .. } => Reason::ConsumerStalled,
-        ClientError::Refused { message, .. } => Fault::new(message.as_str()).reason(),
+        ClientError::Refused { message, data, .. } => reason_of_refusal(message, data.as_deref()),
         _ => Reason::Protocol,
     };
     let text = error.to_string();
-    Refusal::new(reason.clone(), crate::failure::advised(&reason, text))
+    Refusal::new(reason.clone(), advised(&reason, text))
 }

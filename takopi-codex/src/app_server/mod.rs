@@ -5,7 +5,10 @@
 //! - [`Client`] starts a server and talks JSON-RPC with it; everything can be called by name;
 //! - [`Thread`]s and [`TurnStream`]s are codex's conversations and what runs on them;
 //! - [`CodexAppServer`] is the engine behind [`Codex::app_server`](crate::Codex::app_server): the same
-//!   events as over exec, and what is streamed on top of them.
+//!   events as over exec, and what is streamed on top of them; the host's own [`HostTool`]s can be
+//!   called in it;
+//! - [`Conversation`] is for programs with an agent loop of their own: one thread, a report and a
+//!   [`Transcript`] per turn.
 //!
 //! Promises of the engine:
 //! - one process per live session, kept warm for a set time after a run and reused only for the
@@ -19,8 +22,10 @@
 
 mod approvals;
 mod client;
+mod conversation;
 mod engine;
 mod error;
+mod limits;
 mod message;
 mod pool;
 mod requests;
@@ -28,16 +33,21 @@ mod routes;
 mod streams;
 mod talk;
 mod thread;
+mod tools;
+mod transcript;
 mod translator;
 mod turn;
 mod warm;
 mod wire;
 
 pub use client::{Client, ServerInfo, ServerLaunch};
+pub use conversation::{Conversation, ConversationReport};
 pub use engine::CodexAppServer;
 pub use error::ClientError;
 pub use message::{ErrorBody, Notification, RequestId};
 pub use pool::PoolLimits;
 pub use requests::ServerRequest;
 pub use thread::{Thread, ThreadOptions};
+pub use tools::{HostTool, HostToolCall, ToolOutput};
+pub use transcript::{Message, ToolCall, Transcript};
 pub use turn::{TurnEvent, TurnOptions, TurnReport, TurnStatus, TurnStream};

@@ -6,20 +6,18 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
-use futures::stream::{FuturesUnordered, StreamExt};
 use serde_json::Value;
-use takopi_core::Decision;
+use takopi_core::RunRequest;
 use takopi_core::model::{Completed, Reason, TakopiEvent};
 use takopi_core::runner::{EngineRun, Refusal, Stopped};
-use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, sleep_until, timeout};
 
-use super::approvals::{Patches, Question};
+use super::approvals::{Desk, Next};
+use super::conversation::Record;
 use super::engine::{Ended, refusal_of, unless_stopped};
 use super::error::ClientError;
-use super::message::RequestId;
-use super::requests::ServerRequest;
+use super::limits::{TurnClock, TurnLimits};
+use super::message::Notification;
 use super::translator::{TurnTranslator, interrupted};
 use super::turn::{TurnEvent, TurnOptions, TurnStream, interrupt};
 use super::warm::Session;
@@ -51,17 +49,11 @@ pub(super) struct Talk<'a> {
     pub(super) session: &'a Session,
     pub(super) directory: PathBuf,
     pub(super) translator: TurnTranslator,
-    pub(super) patches: Patches,
+    pub(super) desk: Desk,
+    pub(super) limits: TurnLimits,
+    /// Where the turn of a conversation is recorded.
+    pub(super) record: Option<&'a Record>,
     pub(super) events: Vec<TakopiEvent>,
-}
-
-/// A question that somebody is asked.
-type Asked<'a> = BoxFuture<'a, (Question, ServerRequest, Result<Answered, Stopped>)>;
-
-#[derive(Clone, Copy)]
-enum Answered {
-    Decided(Option<Decision>),
-    Withdrawn,
 }
 
 impl Talk<'_> {
@@ -73,7 +65,10 @@ impl Talk<'_> {
         if let Some(recorded) = self.elsewhere() {
             self.run.note(format!("the session was recorded in {recorded}")).await?;
         }
-        let options = self.turn_options().await?;
+        let mut options = turn_options(&self.run.request, &self.directory).await?;
+        if let Some(record) = self.record {
+            options = record.settings(options);
+        }
         let prompt = &self.run.request.prompt;
         let start = unless_stopped(self.run, self.session.thread.start_turn(prompt, &options));
         let mut stream = match start.await {
@@ -81,88 +76,80 @@ impl Talk<'_> {
             Err(Ended::Fault(error)) => return Err(Broken::Fault(error)),
             Err(_) => return Err(Broken::Stopped(None)),
         };
+        if let Some(record) = self.record {
+            record.begun(&self.session.client, self.session.thread.id(), &stream);
+        }
         match self.listen(&mut stream).await {
             Err(Broken::Stopped(_)) => Err(Broken::Stopped(Some(stream))),
+            Err(Broken::Overdue(_, refusal)) => Err(Broken::Overdue(Some(stream), refusal)),
             Err(Broken::Fault(ClientError::Stalled { .. })) => Err(Broken::Stalled(stream)),
             other => other,
         }
     }
 
     async fn listen(&mut self, stream: &mut TurnStream) -> Result<(), Broken> {
-        let stop = self.run.stop().clone();
-        let mut questions: FuturesUnordered<Asked<'_>> = FuturesUnordered::new();
-        let mut open: Vec<(RequestId, CancellationToken)> = Vec::new();
         let run = self.run;
+        let mut clock = TurnClock::new(self.limits, Instant::now());
         while !self.translator.is_over() {
+            let deadline = clock.deadline(self.desk.is_busy());
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return Err(Broken::Stopped(None)),
-                Some((question, request, answered)) = questions.next() => {
-                    open.retain(|(id, _)| id != request.id());
-                    self.decide(&question, request, answered?);
+                () = run.stop().cancelled() => return Err(Broken::Stopped(None)),
+                settled = self.desk.settled() => {
+                    clock.still_here(Instant::now());
+                    if self.desk.settle(settled, &mut self.events)? == Next::EndTurn {
+                        self.interrupt_soon(stream);
+                    }
                 }
                 event = stream.next() => {
                     run.heard();
                     let mut next = event.map_err(Broken::Fault)?;
                     while let Some(event) = next {
-                        if let Some(asked) = self.hear(event, &mut open) {
-                            questions.push(asked);
-                        }
+                        self.hear(event, &mut clock);
                         next = stream.try_next().map_err(Broken::Fault)?;
                     }
                     self.translator.flush(&mut self.events);
                 }
+                () = moment(deadline) => {
+                    return Err(Broken::Overdue(None, clock.refusal(Instant::now())));
+                }
             }
             self.pass_on().await?;
+            if !self.translator.tool_at_work() {
+                run.no_tool_at_work();
+            }
         }
-        Ok(())
+        self.desk.close(&mut self.events);
+        self.pass_on().await
     }
 
-    /// Takes in one event; a question comes back as what asks it.
-    fn hear<'r>(
-        &mut self,
-        event: TurnEvent,
-        open: &mut Vec<(RequestId, CancellationToken)>,
-    ) -> Option<Asked<'r>>
-    where
-        Self: 'r,
-    {
+    fn hear(&mut self, event: TurnEvent, clock: &mut TurnClock) {
         match event {
             TurnEvent::Told(told) => {
-                if told.method == "serverRequest/resolved" {
-                    withdraw(&told.parse::<Value>().unwrap_or_default(), open);
-                }
-                self.patches.hear(&told);
-                self.translator.told(&told, &mut self.events);
-                None
+                clock.hear(&told, Instant::now());
+                self.desk.hear(&told, &mut self.events);
+                self.tell(&told);
             }
-            TurnEvent::Asked(request) => {
-                let Some(question) = Question::read(&request, &self.patches, &self.directory)
-                else {
-                    let what = format!("declined: nobody here knows `{}`", request.method());
-                    self.events.push(self.run.warning(what));
-                    request.decline();
-                    return None;
-                };
-                self.events.push(question.waiting().into());
-                let withdrawn = CancellationToken::new();
-                open.push((request.id().clone(), withdrawn.clone()));
-                Some(ask(self.run.clone(), question, request, withdrawn))
-            }
+            TurnEvent::Asked(request) => self.desk.take(request, &mut self.events),
         }
     }
 
-    fn decide(&mut self, question: &Question, request: ServerRequest, answered: Answered) {
-        match answered {
-            Answered::Withdrawn => {
-                self.events.push(question.withdrawn().into());
-                request.forget();
-            }
-            Answered::Decided(decision) => {
-                self.events.push(question.decided(decision).into());
-                request.answer(question.answer(decision.unwrap_or(Decision::Decline)));
-            }
+    fn tell(&mut self, told: &Notification) {
+        if let Some(record) = self.record {
+            record.told(told);
         }
+        self.translator.told(told, &mut self.events);
+    }
+
+    /// Ends the turn, whose end is then heard like any other.
+    fn interrupt_soon(&self, stream: &TurnStream) {
+        let client = self.session.client.clone();
+        let (thread, turn) = (self.session.thread.id().to_owned(), stream.id().to_owned());
+        self.run.host().track(async move {
+            if let Err(error) = interrupt(&client, &thread, &turn, INTERRUPT_LIMIT).await {
+                tracing::debug!(%error, "a turn that was to end did not");
+            }
+        });
     }
 
     async fn pass_on(&mut self) -> Result<(), Broken> {
@@ -196,6 +183,16 @@ impl Talk<'_> {
                 let server = self.interrupt(stream).await;
                 (self.completed(interrupted), server)
             }
+            Err(Broken::Overdue(stream, refusal)) => {
+                if let Some(stream) = stream {
+                    self.interrupt(stream).await;
+                }
+                // Its own end, if it came to one, was not what ended the run.
+                let answer = self.completed(interrupted);
+                let completed = Completed::failure(CODEX, refusal.reason, refusal.error);
+                let completed = completed.answer(answer.answer).usage(answer.usage);
+                (completed.resume(answer.resume), Fitness::Broken)
+            }
             // Whether a turn was begun is not known.
             Err(Broken::Stopped(None)) => (self.completed(interrupted), Fitness::Broken),
         };
@@ -208,12 +205,10 @@ impl Talk<'_> {
         if interrupt(client, thread, stream.id(), INTERRUPT_LIMIT).await.is_err() {
             return Fitness::Broken;
         }
-        let translator = &mut self.translator;
-        let events = &mut self.events;
         let rest = async {
             while let Ok(Some(event)) = stream.next().await {
                 if let TurnEvent::Told(told) = event {
-                    translator.told(&told, events);
+                    self.tell(&told);
                 }
             }
         };
@@ -248,24 +243,23 @@ impl Talk<'_> {
             || self.directory.canonicalize().is_ok_and(|here| here == Path::new(recorded));
         (!same).then(|| recorded.to_owned())
     }
+}
 
-    async fn turn_options(&self) -> Result<TurnOptions, Broken> {
-        let request = &self.run.request;
-        let output_schema = match &request.output_schema {
-            Some(file) => Some(read_schema(file).await?),
-            None => None,
-        };
-        let options = TurnOptions {
-            cwd: Some(self.directory.clone()),
-            model: request.model.clone(),
-            effort: request.effort.clone(),
-            images: request.images.clone(),
-            output_schema,
-            sandbox_policy: request.sandbox.as_deref().and_then(sandbox_policy),
-            ..TurnOptions::default()
-        };
-        Ok(options)
-    }
+/// The settings of the turn.
+async fn turn_options(request: &RunRequest, directory: &Path) -> Result<TurnOptions, Broken> {
+    let output_schema = match &request.output_schema {
+        Some(file) => Some(read_schema(file).await?),
+        None => None,
+    };
+    Ok(TurnOptions {
+        cwd: Some(directory.to_owned()),
+        model: request.model.clone(),
+        effort: request.effort.clone(),
+        images: request.images.clone(),
+        output_schema,
+        sandbox_policy: request.sandbox.as_deref().and_then(sandbox_policy),
+        ..TurnOptions::default()
+    })
 }
 
 /// A sandbox mode in the form in which a turn takes it.
@@ -294,6 +288,8 @@ pub(super) enum Broken {
     /// The run was stopped; the turn, if it was started.
     Stopped(Option<TurnStream>),
     Refused(Refusal),
+    /// A limit of the turn was reached; the turn, if it was started.
+    Overdue(Option<TurnStream>, Refusal),
     /// More was told than the consumer took.
     Stalled(TurnStream),
     Fault(ClientError),
@@ -305,28 +301,10 @@ impl From<Stopped> for Broken {
     }
 }
 
-/// Puts a question to whoever may decide, until it is answered or taken back.
-fn ask<'r>(
-    run: EngineRun,
-    question: Question,
-    request: ServerRequest,
-    withdrawn: CancellationToken,
-) -> Asked<'r> {
-    Box::pin(async move {
-        let answered = tokio::select! {
-            biased;
-            () = withdrawn.cancelled() => Ok(Answered::Withdrawn),
-            decision = run.ask(question.request.clone()) => decision.map(Answered::Decided),
-        };
-        (question, request, answered)
-    })
-}
-
-/// The server settled a request by itself.
-fn withdraw(told: &Value, open: &[(RequestId, CancellationToken)]) {
-    let id =
-        told.get("requestId").and_then(|id| serde_json::from_value::<RequestId>(id.clone()).ok());
-    if let Some((_, withdrawn)) = open.iter().find(|(open, _)| Some(open) == id.as_ref()) {
-        withdrawn.cancel();
+/// Resolves at this moment; never without one.
+async fn moment(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }

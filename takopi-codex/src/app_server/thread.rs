@@ -36,6 +36,10 @@ pub struct ThreadOptions {
     /// Instructions on top of codex's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub developer_instructions: Option<String>,
+    /// Tools that the client answers calls of, as `thread/start` takes them. A thread keeps those it
+    /// was started with.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dynamic_tools: Vec<Value>,
 }
 
 /// A thread that the server has loaded.

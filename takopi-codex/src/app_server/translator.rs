@@ -118,6 +118,11 @@ impl TurnTranslator {
         self.translation.thread_started(id, events);
     }
 
+    /// Whether a tool may be at work.
+    pub(super) fn tool_at_work(&self) -> bool {
+        self.translation.tool_at_work()
+    }
+
     /// Whether `Completed` was said.
     pub(super) fn is_over(&self) -> bool {
         self.translation.is_over()
@@ -296,7 +301,7 @@ pub(super) fn interrupted() -> Completed {
 }
 
 /// Whether a message is nothing but the marker of a turn that was aborted. Quoted, it is text.
-fn is_turn_aborted(text: &str) -> bool {
+pub(super) fn is_turn_aborted(text: &str) -> bool {
     let text = text.trim();
     text == "<turn_aborted/>"
         || text == "<turn_aborted>"

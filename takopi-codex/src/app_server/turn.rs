@@ -11,6 +11,7 @@ use super::error::ClientError;
 use super::message::Notification;
 use super::requests::ServerRequest;
 use super::routes::{Inbox, TurnMessage};
+use super::translator::is_turn_aborted;
 
 /// Settings of one turn. What is left out stays as it is for the thread.
 #[derive(Debug, Clone, Default)]
@@ -202,12 +203,7 @@ impl TurnStream {
 
     /// Adds text to the turn while it runs. Fails if another turn than this one is running.
     pub async fn steer(&self, text: &str) -> Result<(), ClientError> {
-        let params = json!({
-            "threadId": self.thread,
-            "expectedTurnId": self.id,
-            "input": [{ "type": "text", "text": text }],
-        });
-        self.client.0.request::<Value>("turn/steer", &params).await.map(drop)
+        steer(&self.client.0, &self.thread, &self.id, text).await
     }
 
     /// Ends the turn; its end is still to be read.
@@ -300,12 +296,26 @@ fn status(word: String) -> TurnStatus {
 }
 
 /// Keeps a message for the answer, if the item is one.
-fn hear(answer: &mut crate::common::Answer, item: &Value) {
+pub(super) fn hear(answer: &mut crate::common::Answer, item: &Value) {
     let text = |key: &str| item.get(key).and_then(Value::as_str);
-    if text("type") == Some("agentMessage") {
+    if text("type") == Some("agentMessage") && !text("text").is_some_and(is_turn_aborted) {
         let phase = text("phase").and_then(crate::common::MessagePhase::new);
         answer.hear(text("text").unwrap_or_default().into(), phase);
     }
+}
+
+pub(super) async fn steer(
+    client: &Client,
+    thread: &str,
+    turn: &str,
+    text: &str,
+) -> Result<(), ClientError> {
+    let params = json!({
+        "threadId": thread,
+        "expectedTurnId": turn,
+        "input": [{ "type": "text", "text": text }],
+    });
+    client.request::<Value>("turn/steer", &params).await.map(drop)
 }
 
 pub(super) async fn interrupt(

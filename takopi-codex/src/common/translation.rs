@@ -31,6 +31,8 @@ pub(crate) struct Translation {
     /// Items that were started and not completed, in their order.
     open: Vec<Action>,
     reconnect: Reconnect,
+    /// Whether no message came behind the last tool that was begun.
+    tool_at_work: bool,
     /// How many actions got an id from us.
     named: u32,
     over: bool,
@@ -48,6 +50,7 @@ impl Translation {
             answer: Answer::default(),
             open: Vec::new(),
             reconnect: Reconnect::default(),
+            tool_at_work: true,
             named: 0,
             over: false,
         }
@@ -66,6 +69,12 @@ impl Translation {
     /// The answer so far; an empty one is an answer too.
     pub(crate) fn answer(&self) -> Option<&str> {
         self.answer.get()
+    }
+
+    /// Whether a tool may be at work, for all that is not said in events: codex never completes a
+    /// command that went to the background, but a message shows that it no longer waits for it.
+    pub(crate) fn tool_at_work(&self) -> bool {
+        self.tool_at_work
     }
 
     /// Whether `Completed` was said.
@@ -110,6 +119,7 @@ impl Translation {
             }
             Body::AgentMessage { text, phase: message_phase } => {
                 if phase == Phase::Completed {
+                    self.tool_at_work = false;
                     self.answer.hear(text, message_phase);
                 }
                 None
@@ -188,6 +198,7 @@ impl Translation {
             (_, None) => self.open.push(action.clone()),
         }
         let mut event = ActionEvent::new(CODEX, action, phase);
+        self.tool_at_work |= phase == Phase::Started && event.action.kind.is_tool();
         if phase == Phase::Completed {
             event.ok = Some(shown.ok);
             event.message = shown.message;

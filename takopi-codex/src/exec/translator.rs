@@ -147,4 +147,8 @@ impl Translator for ExecTranslator {
     fn answer(&self) -> Option<&str> {
         self.translation.answer()
     }
+
+    fn tool_at_work(&self) -> bool {
+        self.translation.tool_at_work()
+    }
 }

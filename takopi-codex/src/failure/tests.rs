@@ -57,6 +57,21 @@ fn then_comes_the_data_of_the_error() {
 }
 
 #[test]
+fn a_refused_request_is_read_by_its_data_and_then_by_its_text() {
+    use serde_json::json;
+    for (message, data, expected) in [
+        ("no", Some(json!({ "codexErrorInfo": "usageLimitExceeded" })), Reason::UsageLimit),
+        ("no", Some(json!({ "cause": "token refresh failed: invalid_grant" })), Reason::Auth),
+        ("Server overloaded; retry later.", None, Reason::Overloaded),
+        ("thread not found: 01a1", Some(json!({ "odd": 1 })), Reason::SessionNotFound),
+        ("failed to refresh token: 400", None, Reason::Auth),
+        ("boom", None, Reason::EngineFailed),
+    ] {
+        assert_eq!(reason_of_refusal(message, data.as_ref()), expected, "{message} {data:?}");
+    }
+}
+
+#[test]
 fn then_come_phrases_with_either_apostrophe() {
     for (text, expected) in [
         ("You've hit your usage limit. Try again at 3:04 PM.", Reason::UsageLimit),

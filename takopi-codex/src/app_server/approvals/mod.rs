@@ -1,0 +1,198 @@
+//! What codex asks of its client in a turn: leave for something, answers, calls of the host's tools.
+//!
+//! - What is asked is shown: the command, the changes as they stood in the item's start, the server
+//!   and its message; the directory is never empty.
+//! - Every question is an action: waiting, then decided by somebody, declined because there was
+//!   nobody, or withdrawn.
+//! - Every request is answered once. One that codex takes back, or that the end of the turn
+//!   overtakes, is closed, and the future of whoever was to decide is dropped.
+//! - A handler or a tool that panics is a no, not the end of the run.
+
+mod patches;
+mod question;
+
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::{AbortHandle, BoxFuture, abortable};
+use futures::stream::{FuturesUnordered, StreamExt};
+use serde_json::Value;
+use takopi_core::Decision;
+use takopi_core::model::TakopiEvent;
+use takopi_core::runner::{EngineRun, Reply, Stopped};
+
+use self::patches::Patches;
+use self::question::Question;
+use super::message::{Notification, RequestId};
+use super::requests::ServerRequest;
+use super::tools::Tools;
+
+/// Where the questions of one turn are dealt with.
+pub(super) struct Desk {
+    run: EngineRun,
+    tools: Arc<Tools>,
+    directory: PathBuf,
+    patches: Patches,
+    open: Vec<Open>,
+    work: FuturesUnordered<BoxFuture<'static, (u64, Option<Outcome>)>>,
+    next: u64,
+}
+
+/// A request that is being dealt with.
+struct Open {
+    number: u64,
+    request: ServerRequest,
+    /// What is asked, unless it is the call of a tool.
+    question: Option<Question>,
+    work: AbortHandle,
+}
+
+enum Outcome {
+    Decided(Result<Option<Reply>, Stopped>),
+    Tool(Value),
+}
+
+/// What came of a request.
+pub(super) struct Settled {
+    number: u64,
+    /// Nothing if the request was withdrawn.
+    outcome: Option<Outcome>,
+}
+
+/// Whether the turn must be ended for what was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Next {
+    GoOn,
+    EndTurn,
+}
+
+impl Desk {
+    /// The desk of a turn that works in a directory.
+    pub(super) fn new(run: EngineRun, tools: Arc<Tools>, directory: PathBuf) -> Self {
+        Self {
+            run,
+            tools,
+            directory,
+            patches: Patches::default(),
+            open: Vec::new(),
+            work: FuturesUnordered::new(),
+            next: 0,
+        }
+    }
+
+    /// Whether somebody is being asked, or a tool is at work.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.open.is_empty()
+    }
+
+    /// Takes note of what is told: patches, and requests that codex settled by itself.
+    pub(super) fn hear(&mut self, told: &Notification, events: &mut Vec<TakopiEvent>) {
+        self.patches.hear(told);
+        if told.method != "serverRequest/resolved" {
+            return;
+        }
+        let told: Value = told.parse().unwrap_or_default();
+        let id = told.get("requestId").cloned();
+        let id = id.and_then(|id| serde_json::from_value::<RequestId>(id).ok());
+        let place = self.open.iter().position(|open| Some(open.request.id()) == id.as_ref());
+        if let Some(place) = place {
+            withdraw(self.open.remove(place), events);
+        }
+    }
+
+    /// Takes up a request.
+    pub(super) fn take(&mut self, request: ServerRequest, events: &mut Vec<TakopiEvent>) {
+        if request.method() == "item/tool/call" {
+            let call = self.tools.call(&request);
+            if let Err(missing) = &call {
+                events.push(self.run.warning(missing.clone()));
+            }
+            let answer = async move {
+                match call {
+                    Ok(call) => Outcome::Tool(call.await),
+                    Err(missing) => Outcome::Tool(super::tools::failure(&missing)),
+                }
+            };
+            return self.begin(request, None, answer);
+        }
+        let id = format!("codex.approval_{}", self.next);
+        let Some(question) = Question::read(id, &request, &self.patches, &self.directory) else {
+            let what = format!("declined: nobody here knows `{}`", request.method());
+            events.push(self.run.warning(what));
+            return request.decline();
+        };
+        events.push(question.waiting().into());
+        let (run, asked) = (self.run.clone(), question.request.clone());
+        let decision = async move {
+            let decided = AssertUnwindSafe(run.consult(asked)).catch_unwind().await;
+            Outcome::Decided(decided.unwrap_or_else(|_| {
+                let reply = Reply::from(Decision::Decline);
+                Ok(Some(reply.because("the approval handler panicked")))
+            }))
+        };
+        self.begin(request, Some(question), decision);
+    }
+
+    fn begin(
+        &mut self,
+        request: ServerRequest,
+        question: Option<Question>,
+        work: impl Future<Output = Outcome> + Send + 'static,
+    ) {
+        let number = self.next;
+        self.next += 1;
+        let (work, handle) = abortable(work);
+        self.open.push(Open { number, request, question, work: handle });
+        self.work.push(work.map(move |outcome| (number, outcome.ok())).boxed());
+    }
+
+    /// The next request that is settled. Never resolves while nobody is asked anything.
+    pub(super) async fn settled(&mut self) -> Settled {
+        match self.work.next().await {
+            Some((number, outcome)) => Settled { number, outcome },
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Answers a request that is settled.
+    pub(super) fn settle(
+        &mut self,
+        settled: Settled,
+        events: &mut Vec<TakopiEvent>,
+    ) -> Result<Next, Stopped> {
+        let place = self.open.iter().position(|open| open.number == settled.number);
+        let (Some(place), Some(outcome)) = (place, settled.outcome) else { return Ok(Next::GoOn) };
+        let Open { request, question, .. } = self.open.remove(place);
+        match (outcome, question) {
+            (Outcome::Decided(reply), Some(question)) => {
+                let reply = reply?;
+                events.push(question.decided(reply.as_ref()).into());
+                let reply = reply.unwrap_or_else(|| Decision::Decline.into());
+                request.answer(question.answer(&reply));
+                Ok(if question.ends_turn(&reply) { Next::EndTurn } else { Next::GoOn })
+            }
+            (Outcome::Tool(result), _) => {
+                request.answer(result);
+                Ok(Next::GoOn)
+            }
+            (Outcome::Decided(_), None) => Ok(Next::GoOn),
+        }
+    }
+
+    /// The turn is over: closes what is still open.
+    pub(super) fn close(&mut self, events: &mut Vec<TakopiEvent>) {
+        for open in self.open.drain(..) {
+            withdraw(open, events);
+        }
+        self.work.clear();
+    }
+}
+
+/// Closes a request that codex does not wait for any more.
+fn withdraw(open: Open, events: &mut Vec<TakopiEvent>) {
+    open.work.abort();
+    events.extend(open.question.map(|question| question.withdrawn().into()));
+    open.request.forget();
+}

@@ -1,0 +1,240 @@
+//! A conversation for programs that have an agent loop of their own.
+//!
+//! One thread, begun with the first turn. Each turn is a run like any other, with the session's lock,
+//! the limits, the approvals and the tools of its engine, and comes back as a report.
+//!
+//! Promises:
+//! - turns wait in line; every one gets a report, whatever happens to it;
+//! - an interrupt is heeded at any moment of a turn, while its process is being started too;
+//! - a process that timed out, died or was cut short is retired: the next turn has a fresh one and
+//!   the whole history. A turn is never sent twice;
+//! - dropping the future of a turn interrupts the turn; dropping the conversation closes it.
+
+mod record;
+mod report;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::StreamExt;
+use takopi_core::model::{Completed, Reason};
+use takopi_core::runner::Engine;
+use takopi_core::{EngineRunner, Host, ResumeToken, RunRequest, Runner, TakopiEvent};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::engine::CodexAppServer;
+use super::error::ClientError;
+use super::turn::TurnOptions;
+use crate::CODEX;
+
+pub(super) use self::record::Record;
+use self::record::Recorded;
+pub use self::report::ConversationReport;
+
+/// One conversation with codex. Clones are the same conversation.
+///
+/// ```no_run
+/// use takopi_codex::Codex;
+/// use takopi_codex::app_server::{CodexAppServer, Conversation, TurnOptions};
+/// use takopi_core::RunRequest;
+///
+/// # async fn example() {
+/// let settings = RunRequest::new("").cwd("/srv/project").build();
+/// let conversation = Conversation::new(CodexAppServer::new(Codex::new()), settings);
+/// let turn = conversation.run_turn("what does this project do?", TurnOptions::default()).await;
+/// println!("{}", turn.final_text.unwrap_or_default());
+/// for message in &turn.messages {
+///     println!("{}", serde_json::to_string(message).unwrap_or_default());
+/// }
+/// conversation.close().await;
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Conversation {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    server: Arc<CodexAppServer>,
+    host: Option<Host>,
+    settings: RunRequest,
+    /// One turn at a time.
+    line: Semaphore,
+    closing: CancellationToken,
+    /// What is alive of turns, heard of or not.
+    running: TaskTracker,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    session: Option<ResumeToken>,
+    turn: Option<Running>,
+}
+
+/// The turn at the head of the line.
+#[derive(Clone)]
+struct Running {
+    cancel: CancellationToken,
+    record: Arc<Record>,
+}
+
+impl Conversation {
+    /// A conversation on this codex. `settings` says everything but the prompts: directory, limits,
+    /// who decides, and the session to go on with if it is not a new one.
+    pub fn new(server: CodexAppServer, settings: RunRequest) -> Self {
+        Self::build(server, settings, None)
+    }
+
+    /// The same on a host of one's own.
+    pub fn on(host: Host, server: CodexAppServer, settings: RunRequest) -> Self {
+        Self::build(server, settings, Some(host))
+    }
+
+    fn build(server: CodexAppServer, settings: RunRequest, host: Option<Host>) -> Self {
+        let running = TaskTracker::new();
+        // Which only means that it can be waited for.
+        running.close();
+        let state = State { session: settings.resume.clone(), turn: None };
+        Self {
+            inner: Arc::new(Inner {
+                server: Arc::new(server),
+                host,
+                settings,
+                line: Semaphore::new(1),
+                closing: CancellationToken::new(),
+                running,
+                state: Mutex::new(state),
+            }),
+        }
+    }
+
+    /// The session, once the first turn has begun it.
+    pub fn session(&self) -> Option<ResumeToken> {
+        self.inner.state().session.clone()
+    }
+
+    /// Runs a turn to its end, behind those that were asked for before.
+    pub async fn run_turn(
+        &self,
+        input: impl Into<String>,
+        options: TurnOptions,
+    ) -> ConversationReport {
+        self.watch_turn(input, options, |_| {}).await
+    }
+
+    /// Runs a turn to its end, and shows every event of it on the way.
+    pub async fn watch_turn(
+        &self,
+        input: impl Into<String>,
+        options: TurnOptions,
+        mut watch: impl FnMut(&TakopiEvent),
+    ) -> ConversationReport {
+        let inner = &*self.inner;
+        let permit = tokio::select! {
+            biased;
+            () = inner.closing.cancelled() => return ConversationReport::closed(),
+            permit = inner.line.acquire() => permit,
+        };
+        let turn = OnStage::enter(inner, options);
+        let mut events = turn.run(input.into());
+        let mut end = None;
+        while let Some(event) = events.next().await {
+            watch(&event);
+            match event {
+                TakopiEvent::Started(started) => inner.state().session = Some(started.resume),
+                TakopiEvent::Completed(completed) => end = Some(completed),
+                _ => {}
+            }
+        }
+        let end = end.unwrap_or_else(|| {
+            Completed::failure(CODEX, Reason::Protocol, "the turn ended without saying how")
+        });
+        let report = turn.running.record.report(end);
+        drop((turn, permit));
+        report
+    }
+
+    /// Adds text to the turn that runs. `false` if there is none to add it to.
+    pub async fn steer(&self, text: &str) -> Result<bool, ClientError> {
+        let running = self.inner.state().turn.clone();
+        match running {
+            Some(running) => running.record.steer(text).await,
+            None => Ok(false),
+        }
+    }
+
+    /// Interrupts the turn that runs or is being started; its report comes as always. `false` if
+    /// there is none.
+    pub fn interrupt(&self) -> bool {
+        let running = self.inner.state().turn.clone();
+        running.map(|running| running.cancel.cancel()).is_some()
+    }
+
+    /// Ends the conversation: the turn that runs is interrupted, those in line are not begun, and
+    /// the process is gone when this returns. The thread stays where codex keeps it.
+    pub async fn close(&self) {
+        let inner = &*self.inner;
+        inner.closing.cancel();
+        // First, so that what a turn would keep is not kept any more.
+        inner.server.shutdown().await;
+        inner.running.wait().await;
+        inner.server.shutdown().await;
+    }
+}
+
+impl Inner {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.closing.cancel();
+        if let Ok(host) = self.host.clone().map_or_else(Host::global, Ok) {
+            host.track(self.server.shutdown());
+        }
+    }
+}
+
+/// The turn whose turn it is, until it is dropped.
+struct OnStage<'a> {
+    inner: &'a Inner,
+    running: Running,
+}
+
+impl<'a> OnStage<'a> {
+    fn enter(inner: &'a Inner, options: TurnOptions) -> Self {
+        let record = Arc::new(Record::new(options));
+        let running = Running { cancel: inner.closing.child_token(), record };
+        inner.state().turn = Some(running.clone());
+        Self { inner, running }
+    }
+
+    fn run(&self, input: String) -> takopi_core::EventStream {
+        let Inner { server, host, settings, running, .. } = self.inner;
+        let mut request = settings.clone();
+        request.prompt = input;
+        request.resume.clone_from(&self.inner.state().session);
+        request.cancel = self.running.cancel.clone();
+        let engine = Recorded {
+            server: server.clone(),
+            record: self.running.record.clone(),
+            _running: running.token(),
+        };
+        let runner = EngineRunner::new(engine);
+        // Not kept: what is left of the turn is then with the run alone.
+        match host.clone() {
+            Some(host) => runner.on(host).run(request),
+            None => runner.run(request),
+        }
+    }
+}
+
+impl Drop for OnStage<'_> {
+    fn drop(&mut self) {
+        self.inner.state().turn = None;
+    }
+}

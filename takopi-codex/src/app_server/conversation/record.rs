@@ -1,0 +1,148 @@
+//! What is kept of a turn while it runs: for its report, and for those who reach into it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+use takopi_core::locks::{SessionKey, SessionLease};
+use takopi_core::model::{Completed, Reason};
+use takopi_core::runner::{Engine, EngineRun, Refusal, ResumeCodec};
+use takopi_core::{EngineId, RunRequest};
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::report::ConversationReport;
+use crate::app_server::client::Client;
+use crate::app_server::engine::CodexAppServer;
+use crate::app_server::error::ClientError;
+use crate::app_server::message::Notification;
+use crate::app_server::transcript::Transcript;
+use crate::app_server::turn::{self, TurnOptions, TurnStream, hear};
+use crate::common::Answer;
+
+/// One turn of a conversation.
+pub(in crate::app_server) struct Record {
+    options: TurnOptions,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    transcript: Transcript,
+    answer: Answer,
+    /// The thread and the turn, once it was started.
+    turn: Option<(String, String)>,
+    /// Who runs the turn, while it runs.
+    client: Option<Client>,
+    retired: bool,
+}
+
+impl Record {
+    pub(super) fn new(options: TurnOptions) -> Self {
+        Self { options, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The turn's own settings over those of its conversation.
+    pub(in crate::app_server) fn settings(&self, general: TurnOptions) -> TurnOptions {
+        let own = self.options.clone();
+        TurnOptions {
+            cwd: own.cwd.or(general.cwd),
+            model: own.model.or(general.model),
+            effort: own.effort.or(general.effort),
+            approval_policy: own.approval_policy.or(general.approval_policy),
+            sandbox_policy: own.sandbox_policy.or(general.sandbox_policy),
+            output_schema: own.output_schema.or(general.output_schema),
+            images: if own.images.is_empty() { general.images } else { own.images },
+        }
+    }
+
+    /// The turn was started.
+    pub(in crate::app_server) fn begun(&self, client: &Client, thread: &str, turn: &TurnStream) {
+        let mut state = self.state();
+        state.client = Some(client.clone());
+        state.turn = Some((thread.to_owned(), turn.id().to_owned()));
+    }
+
+    /// Something was told of the turn.
+    pub(in crate::app_server) fn told(&self, told: &Notification) {
+        let mut state = self.state();
+        state.transcript.told(told);
+        if told.method == "item/completed"
+            && let Some(told) = told.parse::<Value>()
+        {
+            hear(&mut state.answer, &told["item"]);
+        }
+    }
+
+    /// The turn is over, and its server goes on or does not.
+    pub(in crate::app_server) fn ended(&self, retired: bool) {
+        let mut state = self.state();
+        state.client = None;
+        state.retired = retired;
+    }
+
+    /// Says something into the turn; `false` if there is none to say it into.
+    pub(super) async fn steer(&self, text: &str) -> Result<bool, ClientError> {
+        let running = {
+            let state = self.state();
+            state.client.clone().zip(state.turn.clone())
+        };
+        let Some((client, (thread, turn))) = running else { return Ok(false) };
+        turn::steer(&client, &thread, &turn, text).await.map(|()| true)
+    }
+
+    /// All there is to say about the turn.
+    pub(super) fn report(&self, completed: Completed) -> ConversationReport {
+        let mut state = self.state();
+        let (thread, turn_id) = state.turn.clone().unzip();
+        ConversationReport {
+            final_text: state.answer.take(),
+            messages: state.transcript.messages(),
+            tool_iterations: state.transcript.tool_calls(),
+            interrupted: completed.reason == Some(Reason::Interrupted),
+            error: completed.error,
+            reason: completed.reason,
+            turn_id,
+            thread_id: thread.or_else(|| completed.resume.map(|token| token.value)),
+            retired: state.retired,
+            usage: completed.usage,
+        }
+    }
+}
+
+/// The engine of one turn: the conversation's, with a record of what it does.
+pub(super) struct Recorded {
+    pub(super) server: Arc<CodexAppServer>,
+    pub(super) record: Arc<Record>,
+    /// Tells the conversation that something of the turn is alive.
+    pub(super) _running: TaskTrackerToken,
+}
+
+impl Engine for Recorded {
+    fn id(&self) -> EngineId {
+        self.server.id()
+    }
+
+    fn resume_codec(&self) -> ResumeCodec {
+        self.server.resume_codec()
+    }
+
+    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+        self.server.check(request)
+    }
+
+    fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
+        Box::pin(async move { self.server.run_recorded(run, Some(&self.record)).await })
+    }
+
+    fn take_lease(&self, key: &SessionKey) -> Option<SessionLease> {
+        self.server.take_lease(key)
+    }
+
+    fn shutdown(&self) -> BoxFuture<'static, ()> {
+        self.server.shutdown()
+    }
+}

@@ -1,0 +1,186 @@
+//! Limits of a turn, on top of those of its run. Both are off unless asked for.
+//!
+//! Pure: moments in, deadlines out. Quiet after a tool begins when a tool's item completes while no
+//! other is at work, is renewed by whatever is told of the turn, and is over when the agent goes on:
+//! another item begins, or text comes. It stands still while somebody is asked.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use serde::Deserialize;
+use takopi_core::model::Reason;
+use takopi_core::runner::Refusal;
+use tokio::time::Instant;
+
+use super::message::Notification;
+
+/// Limits of a turn.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TurnLimits {
+    /// How long codex may be silent behind a tool.
+    pub(super) post_tool_quiet: Option<Duration>,
+    /// How long a turn may take.
+    pub(super) turn: Option<Duration>,
+}
+
+/// The clock of one turn.
+#[derive(Debug)]
+pub(super) struct TurnClock {
+    limits: TurnLimits,
+    begun: Instant,
+    /// Tools at work.
+    open: HashSet<String>,
+    /// Since when nothing was heard behind a tool.
+    quiet_since: Option<Instant>,
+}
+
+#[derive(Deserialize)]
+struct ItemTold {
+    item: ItemHead,
+}
+
+#[derive(Deserialize)]
+struct ItemHead {
+    #[serde(default)]
+    id: String,
+    #[serde(default, rename = "type")]
+    kind: String,
+}
+
+impl TurnClock {
+    pub(super) fn new(limits: TurnLimits, now: Instant) -> Self {
+        Self { limits, begun: now, open: HashSet::new(), quiet_since: None }
+    }
+
+    /// Something was told.
+    pub(super) fn hear(&mut self, told: &Notification, now: Instant) {
+        if self.limits.post_tool_quiet.is_none() {
+            return;
+        }
+        let item = || told.parse::<ItemTold>().map(|told| told.item);
+        match told.method.as_str() {
+            "item/started" => {
+                self.quiet_since = None;
+                if let Some(item) = item().filter(|item| is_tool(&item.kind)) {
+                    self.open.insert(item.id);
+                }
+            }
+            "item/completed" => {
+                let tool = item().filter(|item| is_tool(&item.kind));
+                match tool {
+                    Some(item) => {
+                        self.open.remove(&item.id);
+                        self.quiet_since = self.open.is_empty().then_some(now);
+                    }
+                    None => self.quiet_since = None,
+                }
+            }
+            delta if delta.ends_with("elta") => self.quiet_since = None,
+            _ => self.still_here(now),
+        }
+    }
+
+    /// Renews the quiet: something happened that is not the agent's going on.
+    pub(super) fn still_here(&mut self, now: Instant) {
+        if self.quiet_since.is_some() {
+            self.quiet_since = Some(now);
+        }
+    }
+
+    /// When the first limit will be reached; `busy` says that somebody is being asked.
+    pub(super) fn deadline(&self, busy: bool) -> Option<Instant> {
+        let turn = self.limits.turn.and_then(|limit| self.begun.checked_add(limit));
+        [self.quiet_deadline().filter(|_| !busy), turn].into_iter().flatten().min()
+    }
+
+    fn quiet_deadline(&self) -> Option<Instant> {
+        self.quiet_since?.checked_add(self.limits.post_tool_quiet?)
+    }
+
+    /// The end of a run whose turn reached a limit: the limit's name and value.
+    pub(super) fn refusal(&self, now: Instant) -> Refusal {
+        match (self.limits.post_tool_quiet, self.limits.turn) {
+            (Some(limit), _) if self.quiet_deadline().is_some_and(|deadline| deadline <= now) => {
+                let error = format!(
+                    "nothing was heard from codex for {limit:?} after a tool (post-tool quiet limit)"
+                );
+                Refusal::new(Reason::TimeoutIdle, error)
+            }
+            (_, limit) => {
+                let limit = limit.unwrap_or_default();
+                let error = format!("the turn took longer than {limit:?} (turn limit)");
+                Refusal::new(Reason::TimeoutWall, error)
+            }
+        }
+    }
+}
+
+/// Whether an item of this type is work, and not words.
+fn is_tool(kind: &str) -> bool {
+    !matches!(kind, "userMessage" | "agentMessage" | "reasoning" | "plan" | "hookPrompt" | "error")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use serde_json::value::to_raw_value;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn told(method: &str, id: &str, kind: &str) -> Notification {
+        let params = json!({ "item": { "id": id, "type": kind } });
+        Notification { method: method.to_owned(), params: to_raw_value(&params).unwrap() }
+    }
+
+    fn quiet(begin: Instant) -> TurnClock {
+        let limits = TurnLimits { post_tool_quiet: Some(90 * SECOND), turn: None };
+        TurnClock::new(limits, begin)
+    }
+
+    #[test]
+    fn quiet_counts_only_behind_a_tool_and_until_the_agent_goes_on() {
+        let begin = Instant::now();
+        let mut clock = quiet(begin);
+        assert_eq!(clock.deadline(false), None, "silence at the start is for the idle limit");
+        clock.hear(&told("item/started", "a", "commandExecution"), begin);
+        assert_eq!(clock.deadline(false), None);
+        clock.hear(&told("item/completed", "a", "commandExecution"), begin);
+        assert_eq!(clock.deadline(false), Some(begin + 90 * SECOND));
+        assert_eq!(clock.deadline(true), None, "somebody is asked");
+        clock.hear(&told("thread/tokenUsage/updated", "", ""), begin + SECOND);
+        assert_eq!(clock.deadline(false), Some(begin + 91 * SECOND));
+        let refusal = clock.refusal(begin + 91 * SECOND);
+        assert_eq!(refusal.reason, Reason::TimeoutIdle);
+        assert!(refusal.error.contains("90s") && refusal.error.contains("post-tool quiet"));
+        clock.hear(&told("item/agentMessage/delta", "m", ""), begin + 2 * SECOND);
+        assert_eq!(clock.deadline(false), None);
+    }
+
+    #[test]
+    fn quiet_waits_for_every_tool_at_work() {
+        let begin = Instant::now();
+        let mut clock = quiet(begin);
+        clock.hear(&told("item/started", "a", "commandExecution"), begin);
+        clock.hear(&told("item/started", "b", "mcpToolCall"), begin);
+        clock.hear(&told("item/completed", "a", "commandExecution"), begin);
+        assert_eq!(clock.deadline(false), None);
+        clock.hear(&told("item/completed", "b", "mcpToolCall"), begin);
+        assert!(clock.deadline(false).is_some());
+        clock.hear(&told("item/started", "m", "agentMessage"), begin);
+        assert_eq!(clock.deadline(false), None);
+    }
+
+    #[test]
+    fn a_turn_has_its_own_limit_whatever_happens_in_it() {
+        let begin = Instant::now();
+        let limits = TurnLimits { post_tool_quiet: None, turn: Some(600 * SECOND) };
+        let mut clock = TurnClock::new(limits, begin);
+        clock.hear(&told("item/started", "a", "commandExecution"), begin);
+        assert_eq!(clock.deadline(true), Some(begin + 600 * SECOND));
+        let refusal = clock.refusal(begin + 600 * SECOND);
+        assert_eq!(refusal.reason, Reason::TimeoutWall);
+        assert!(refusal.error.contains("600s") && refusal.error.contains("turn limit"));
+    }
+}
