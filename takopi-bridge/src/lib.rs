@@ -1,1 +1,34 @@
-//! Bridge kit.
+//! The bridge kit: what a chat bridge or a terminal needs on top of takopi, but the chat.
+//!
+//! Events go in at one end and text comes out at the other, in two steps that know nothing of time,
+//! networks or screens:
+//!
+//! - [`progress`] folds the events of a run into state: what the agent did, what it is doing, how
+//!   it ended;
+//! - [`present`] turns that state into lines.
+//!
+//! ```
+//! use std::time::Duration;
+//! use takopi_bridge::present::terminal;
+//! use takopi_bridge::progress::Progress;
+//! use takopi_core::{Action, ActionEvent, ActionKind, Phase, ResumeToken, Started, TakopiEvent};
+//!
+//! let started = Started::new(ResumeToken::new("codex", "0199…")).title("Codex");
+//! let action = Action::new("item_1", ActionKind::Command, "cargo test");
+//! let events = [
+//!     TakopiEvent::from(started),
+//!     TakopiEvent::from(ActionEvent::new("codex", action, Phase::Started)),
+//! ];
+//!
+//! let mut progress = Progress::default();
+//! for (second, event) in events.iter().enumerate() {
+//!     progress.apply(event, Duration::from_secs(second as u64));
+//! }
+//! let frame = terminal::Frame { elapsed: Duration::from_secs(9), width: 60, height: 10 };
+//! let screen: Vec<String> =
+//!     terminal::live(&progress, frame).iter().map(|line| line.plain()).collect();
+//! assert_eq!(screen, ["▸ cargo test · 8s", "⠋ Codex · 9s · step 1"]);
+//! ```
+
+pub mod present;
+pub mod progress;

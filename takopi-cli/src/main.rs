@@ -1,2 +1,83 @@
-//! placeholder
-fn main() {}
+//! `takopi`: runs coding agents from a shell.
+//!
+//! What goes where: the answer to standard output, everything else to standard error; an exit code
+//! that says how it ended ([`exit`]). Settings come from flags, then `TAKOPI_*`, then the
+//! configuration file, then defaults ([`args`], [`config`]).
+
+mod answer;
+mod approve;
+mod args;
+mod config;
+mod demo;
+mod doctor;
+mod duration;
+mod engines;
+mod exit;
+mod hints;
+mod keys;
+mod logging;
+mod prompt;
+mod resume;
+mod run;
+mod screen;
+mod sessions;
+mod signals;
+mod terminal;
+mod turn;
+mod view;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use args::{Cli, Command};
+use terminal::Terminal;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // `--help` and `--version` come this way too, with an exit code of their own.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
+        }
+    };
+    let verbose = cli.global.verbose > 0;
+    let mut terminal = Terminal::detect(cli.global.color.unwrap_or_default());
+    match dispatch(cli, &mut terminal) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            terminal.error(&if verbose { format!("{error:#}") } else { error.to_string() });
+            ExitCode::from(exit::of_error(&error))
+        }
+    }
+}
+
+fn dispatch(cli: Cli, terminal: &mut Terminal) -> anyhow::Result<u8> {
+    let logs_to_stderr = logging::start(cli.global.verbose)?;
+    if logs_to_stderr {
+        terminal.draw_nothing();
+    }
+    // The configuration file is not needed for this, and may be what is broken.
+    if let Command::Completions { shell } = cli.command {
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut Cli::command(), "takopi", &mut script);
+        return terminal::print(&script).map(|()| exit::OK);
+    }
+    let file = cli.global.config.as_deref();
+    if let Command::Doctor(args) = cli.command {
+        return doctor::main(&args, file, *terminal);
+    }
+    let config = config::load(file)?;
+    if cli.global.color.is_none()
+        && let Some(color) = config.color
+    {
+        terminal.recolor(color);
+    }
+    match cli.command {
+        Command::Run(args) => run::main(args.filled(config), *terminal),
+        Command::Sessions(args) => sessions::main(&args, *terminal),
+        Command::Demo(args) => demo::main(&args, *terminal),
+        Command::Doctor(_) | Command::Completions { .. } => Ok(exit::OK),
+    }
+}

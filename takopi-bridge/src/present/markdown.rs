@@ -1,0 +1,276 @@
+//! Markdown laid out for a terminal: headings, emphasis, lists, quotes, code, tables.
+//!
+//! Prose is wrapped to the width; code is not, so that it can be copied as it stands.
+
+use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
+
+use super::line::{Line, Style, flow};
+use super::text::width;
+
+/// The text as lines of at most `max` columns, but for code.
+pub(super) fn render(text: &str, max: usize) -> Vec<Line> {
+    let mut layout = Layout::new(max.max(8));
+    let options =
+        Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TABLES | Options::ENABLE_TASKLISTS;
+    for event in Parser::new_ext(text, options) {
+        layout.take(event);
+    }
+    layout.flush();
+    layout.lines
+}
+
+/// What stands left of the text.
+#[derive(Debug)]
+enum Margin {
+    Quote,
+    /// An item: its mark until that is written, then as many spaces.
+    Item {
+        mark: String,
+        written: bool,
+    },
+}
+
+#[derive(Debug)]
+struct Layout {
+    max: usize,
+    lines: Vec<Line>,
+    /// The words of the block that is being read.
+    words: Vec<(Style, String)>,
+    styles: Vec<Style>,
+    margins: Vec<Margin>,
+    /// The number of the next item, of each list that is open; `None` for lists without numbers.
+    lists: Vec<Option<u64>>,
+    /// Where the links that are open lead.
+    links: Vec<String>,
+    in_code: bool,
+    /// Whether a blank line is due before the next block.
+    gap: bool,
+    table: Vec<Vec<String>>,
+}
+
+impl Layout {
+    fn new(max: usize) -> Self {
+        Self {
+            max,
+            lines: Vec::new(),
+            words: Vec::new(),
+            styles: Vec::new(),
+            margins: Vec::new(),
+            lists: Vec::new(),
+            links: Vec::new(),
+            in_code: false,
+            gap: false,
+            table: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, event: Event<'_>) {
+        match event {
+            Event::Start(tag) => self.open(tag),
+            Event::End(tag) => self.close(tag),
+            Event::Text(text) if self.in_code => self.code(&text),
+            Event::Text(text) | Event::InlineHtml(text) | Event::Html(text) => self.say(&text),
+            Event::Code(text) => self.words.push((Style::Code, text.to_string())),
+            Event::SoftBreak => self.say(" "),
+            Event::HardBreak => self.flush(),
+            Event::Rule => {
+                self.begin_block();
+                let rule = "─".repeat(self.max.min(40));
+                let line = self.margin().with(Style::Dim, rule);
+                self.lines.push(line);
+                self.gap = true;
+            }
+            Event::TaskListMarker(done) => self.say(if done { "[x] " } else { "[ ] " }),
+            other => other_text(&other).into_iter().for_each(|text| self.say(&text)),
+        }
+    }
+
+    fn open(&mut self, tag: Tag<'_>) {
+        match tag {
+            Tag::Paragraph | Tag::HtmlBlock | Tag::Table(_) => self.begin_block(),
+            Tag::Heading { .. } => {
+                self.begin_block();
+                self.styles.push(Style::Heading);
+            }
+            Tag::BlockQuote(_) => {
+                self.begin_block();
+                self.margins.push(Margin::Quote);
+            }
+            Tag::CodeBlock(_) => {
+                self.begin_block();
+                self.in_code = true;
+            }
+            Tag::List(first) => {
+                if self.lists.is_empty() {
+                    self.begin_block();
+                } else {
+                    self.flush();
+                }
+                self.lists.push(first);
+            }
+            Tag::Item => {
+                self.flush();
+                self.gap = false;
+                let mark = match self.lists.last_mut() {
+                    Some(Some(number)) => {
+                        *number += 1;
+                        format!("{}. ", *number - 1)
+                    }
+                    _ => "• ".to_owned(),
+                };
+                self.margins.push(Margin::Item { mark, written: false });
+            }
+            Tag::Strong => self.styles.push(Style::Strong),
+            Tag::Emphasis | Tag::Strikethrough => self.styles.push(Style::Emphasis),
+            Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
+                self.links.push(dest_url.to_string());
+            }
+            Tag::TableHead | Tag::TableRow => self.table.push(Vec::new()),
+            _ => {}
+        }
+    }
+
+    fn close(&mut self, tag: TagEnd) {
+        match tag {
+            TagEnd::Paragraph | TagEnd::HtmlBlock => self.end_block(),
+            TagEnd::Heading(_) => {
+                self.end_block();
+                self.styles.pop();
+            }
+            TagEnd::BlockQuote(_) => {
+                self.end_block();
+                self.margins.pop();
+            }
+            TagEnd::CodeBlock => {
+                self.in_code = false;
+                self.gap = true;
+            }
+            TagEnd::List(_) => {
+                self.flush();
+                self.lists.pop();
+                self.gap = self.lists.is_empty();
+            }
+            TagEnd::Item => {
+                self.flush();
+                if let Some(Margin::Item { written: false, .. }) = self.margins.last() {
+                    // An item with nothing in it still has its mark.
+                    let line = self.margin();
+                    self.lines.push(line);
+                }
+                self.margins.pop();
+                self.gap = false;
+            }
+            TagEnd::Strong | TagEnd::Emphasis | TagEnd::Strikethrough => {
+                self.styles.pop();
+            }
+            TagEnd::Link | TagEnd::Image => self.end_link(),
+            TagEnd::TableCell => {
+                let cell = self.words.drain(..).map(|(_, word)| word).collect();
+                if let Some(row) = self.table.last_mut() {
+                    row.push(cell);
+                }
+            }
+            TagEnd::Table => self.end_table(),
+            _ => {}
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        let style = self.styles.last().copied().unwrap_or_default();
+        self.words.push((style, text.to_owned()));
+    }
+
+    /// A link shows where it leads, unless that is what it says.
+    fn end_link(&mut self) {
+        let Some(target) = self.links.pop() else { return };
+        let said = self.words.last().map(|(_, text)| text.as_str()).unwrap_or_default();
+        if !target.is_empty() && said != target {
+            self.words.push((Style::Plain, " ".to_owned()));
+            self.words.push((Style::Link, target));
+        }
+    }
+
+    /// Ends the block before and leaves the blank line that is due.
+    fn begin_block(&mut self) {
+        self.flush();
+        if std::mem::take(&mut self.gap) && !self.lines.is_empty() {
+            let quoted = self.margins.iter().any(|margin| matches!(margin, Margin::Quote));
+            let line = if quoted { self.margin() } else { Line::new() };
+            self.lines.push(line);
+        }
+    }
+
+    fn end_block(&mut self) {
+        self.flush();
+        self.gap = true;
+    }
+
+    /// What stands left of the next line. However deep the nesting, half of it is left for text.
+    fn margin(&mut self) -> Line {
+        let mut line = Line::new();
+        for margin in &mut self.margins {
+            let (style, text) = match margin {
+                Margin::Quote => (Style::Dim, "│ ".to_owned()),
+                Margin::Item { mark, written: true } => (Style::Plain, " ".repeat(width(mark))),
+                Margin::Item { mark, written } => {
+                    *written = true;
+                    (Style::Dim, mark.clone())
+                }
+            };
+            if line.width() + width(&text) <= self.max / 2 {
+                line.push(style, &text);
+            }
+        }
+        line
+    }
+
+    fn code(&mut self, text: &str) {
+        for code in text.lines() {
+            // A tab would be taken for one column.
+            let code = code.replace('\t', "    ");
+            let line = self.margin().with(Style::Plain, "  ").with(Style::Code, code);
+            self.lines.push(line);
+        }
+    }
+
+    /// Writes the words of the block, wrapped.
+    fn flush(&mut self) {
+        let words = std::mem::take(&mut self.words);
+        if words.iter().all(|(_, text)| text.trim().is_empty()) {
+            return;
+        }
+        let text = words.iter().map(|(style, text)| (*style, text.as_str()));
+        let max = self.max;
+        let lines = flow(text, max, || self.margin());
+        self.lines.extend(lines);
+    }
+
+    fn end_table(&mut self) {
+        let rows = std::mem::take(&mut self.table);
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..columns)
+            .map(|n| rows.iter().filter_map(|row| row.get(n)).map(|cell| width(cell)).max())
+            .map(Option::unwrap_or_default)
+            .collect();
+        for (n, row) in rows.iter().enumerate() {
+            let style = if n == 0 { Style::Strong } else { Style::Plain };
+            let mut line = self.margin();
+            for (cell, wide) in row.iter().zip(&widths) {
+                line.push(style, cell);
+                line.push(Style::Plain, &" ".repeat(wide - width(cell) + 2));
+            }
+            self.lines.push(line.trimmed().cut(self.max));
+        }
+        self.gap = true;
+    }
+}
+
+/// The text of what has no look of its own, such as mathematics and notes.
+fn other_text(event: &Event<'_>) -> Option<String> {
+    match event {
+        Event::InlineMath(text) | Event::DisplayMath(text) | Event::FootnoteReference(text) => {
+            Some(text.to_string())
+        }
+        _ => None,
+    }
+}

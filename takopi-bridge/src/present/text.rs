@@ -1,0 +1,159 @@
+//! Text in columns: measured, cut and wrapped between characters as people see them.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+use super::line::{Line, Style, flow};
+
+/// How many columns a text takes on a terminal.
+pub fn width(text: &str) -> usize {
+    text.graphemes(true).map(UnicodeWidthStr::width).sum()
+}
+
+/// The text without what could steer a terminal or reorder a line: line ends and tabs become spaces,
+/// other control characters and direction overrides become `�`.
+///
+/// ```
+/// use takopi_bridge::present::clean;
+/// assert_eq!(clean("rm\x1b[8m -rf\n/"), "rm�[8m -rf /");
+/// ```
+pub fn clean(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_steering) {
+        return Cow::Borrowed(text);
+    }
+    let mut clean = String::with_capacity(text.len());
+    for character in text.replace("\r\n", "\n").chars() {
+        match character {
+            '\n' | '\r' | '\t' | '\u{2028}' | '\u{2029}' => clean.push(' '),
+            character if is_steering(character) => clean.push('\u{fffd}'),
+            character => clean.push(character),
+        }
+    }
+    Cow::Owned(clean)
+}
+
+fn is_steering(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The text on one line, runs of white space made one space, cut to `max` columns.
+pub fn one_line(text: &str, max: usize) -> String {
+    // What is far beyond the cut need not be looked at.
+    let far = text.char_indices().nth(max.saturating_mul(8).max(64)).map_or(text.len(), |it| it.0);
+    let words: Vec<&str> = text[..far].split_whitespace().collect();
+    let mut line = words.join(" ");
+    if far < text.len() {
+        line.push('…');
+    }
+    cut(&clean(&line), max).into_owned()
+}
+
+/// At most `max` columns of the text; where something was cut off, its last column is `…`.
+pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
+    if width(text) <= max {
+        return Cow::Borrowed(text);
+    }
+    if max == 0 {
+        return Cow::Borrowed("");
+    }
+    let mut kept = String::new();
+    let mut taken = 0;
+    for grapheme in text.graphemes(true) {
+        taken += grapheme.width();
+        if taken > max - 1 {
+            break;
+        }
+        kept.push_str(grapheme);
+    }
+    kept.push('…');
+    Cow::Owned(kept)
+}
+
+/// The text in lines of at most `max` columns, broken between words where that is possible. Its own
+/// line ends are kept.
+pub fn wrap(text: &str, max: usize) -> Vec<String> {
+    let paragraphs = text.lines().map(|paragraph| [(Style::Plain, paragraph)]);
+    let lines = paragraphs.flat_map(|paragraph| flow(paragraph, max, Line::new));
+    lines.map(|line| line.plain()).collect()
+}
+
+/// A length of time as people say it: `9s`, `1m 05s`, `2h 03m`.
+///
+/// ```
+/// use std::time::Duration;
+/// use takopi_bridge::present::elapsed;
+/// assert_eq!(elapsed(Duration::from_secs(65)), "1m 05s");
+/// ```
+pub fn elapsed(length: Duration) -> String {
+    let seconds = length.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds}s"),
+        (0, minutes, seconds) => format!("{minutes}m {seconds:02}s"),
+        (hours, minutes, _) => format!("{hours}h {minutes:02}m"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_cut_never_splits_what_people_see_as_one_character() {
+        assert_eq!(cut("👩‍👩‍👧‍👧 family", 3), "👩‍👩‍👧‍👧…");
+        assert_eq!(cut("👩‍👩‍👧‍👧 family", 2), "…");
+        assert_eq!(cut("e\u{301}e\u{301}e\u{301}", 2), "e\u{301}…");
+        assert_eq!(cut("日本語", 5), "日本…");
+    }
+
+    #[test]
+    fn words_are_kept_whole_where_they_fit() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("one\n\ntwo", 7), ["one", "", "two"]);
+        assert_eq!(wrap("a abcdefgh b", 4), ["a", "abcd", "efgh", "b"]);
+    }
+
+    #[test]
+    fn lengths_of_time() {
+        let said = [0, 59, 60, 3599, 3600, 90_061].map(|it| elapsed(Duration::from_secs(it)));
+        assert_eq!(said, ["0s", "59s", "1m 00s", "59m 59s", "1h 00m", "25h 01m"]);
+    }
+
+    #[test]
+    fn one_line_is_one_line_and_reads_no_more_than_it_must() {
+        assert_eq!(one_line(" a\n\tb  c ", 10), "a b c");
+        let long = "word ".repeat(1_000_000);
+        assert_eq!(one_line(&long, 9), "word wor…");
+        assert_eq!(one_line(&" ".repeat(1000), 9), "…");
+    }
+
+    proptest! {
+        #[test]
+        fn a_cut_is_never_too_wide_and_keeps_the_beginning(text in ".{0,40}", max in 0..30_usize) {
+            let text = clean(&text);
+            let cut = cut(&text, max);
+            prop_assert!(width(&cut) <= max);
+            prop_assert!(text.starts_with(cut.trim_end_matches('…')));
+        }
+
+        #[test]
+        fn wrapped_lines_fit_and_lose_nothing(text in "[a-z 日👩\u{301}]{0,80}", max in 2..20_usize) {
+            let lines = wrap(&text, max);
+            for line in &lines {
+                prop_assert!(width(line) <= max, "{line:?}");
+            }
+            let bare = |text: &str| text.chars().filter(|it| *it != ' ').collect::<String>();
+            prop_assert_eq!(bare(&lines.concat()), bare(&text));
+        }
+
+        #[test]
+        fn nothing_that_steers_gets_through(text in any::<String>()) {
+            let cleaned = clean(&text);
+            prop_assert!(!cleaned.chars().any(is_steering));
+        }
+    }
+}

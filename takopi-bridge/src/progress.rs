@@ -1,0 +1,363 @@
+//! The progress tracker: folds the events of a run into what can be shown of it.
+//!
+//! Pure: no clock and no I/O; the caller says when an event came. Promises:
+//! - an action is known by its id and keeps its place, in order of first sight, however often it is
+//!   heard of; one that is only ever completed counts like any other;
+//! - turns and figures for machines are not steps;
+//! - of closed actions the last [`REMEMBERED`] are kept, of older ones only the id: one that is heard
+//!   of again is neither counted twice nor moved.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use takopi_core::{
+    Action, ActionEvent, ActionKind, Completed, EngineId, Level, Phase, ResumeToken, TakopiEvent,
+    Usage,
+};
+
+/// How many closed actions are remembered. Open ones always are.
+pub const REMEMBERED: usize = 256;
+
+/// Where an action stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// It began.
+    Running,
+    /// It goes on, and there was news.
+    Updated,
+    /// It is over, and nothing went wrong.
+    Done,
+    /// It is over, and it failed.
+    Failed,
+}
+
+impl Standing {
+    /// Whether it still goes on.
+    pub fn is_open(self) -> bool {
+        matches!(self, Self::Running | Self::Updated)
+    }
+
+    /// What an event says about where its action stands.
+    pub fn of(event: &ActionEvent) -> Self {
+        match (event.phase, event.ok) {
+            (Phase::Started, _) => Self::Running,
+            (Phase::Updated, _) => Self::Updated,
+            (Phase::Completed, Some(false)) => Self::Failed,
+            (Phase::Completed, _) => Self::Done,
+        }
+    }
+}
+
+/// An action and what is known about it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct Tracked {
+    /// The action, as it was last heard of.
+    pub action: Action,
+    /// Where it stands.
+    pub standing: Standing,
+    /// The last remark on it.
+    pub message: Option<String>,
+    /// How much it matters, if that is not ordinary.
+    pub level: Option<Level>,
+    /// When it began, counted from the beginning of the run.
+    pub began: Duration,
+}
+
+/// How far the agent's plan is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Plan<'a> {
+    /// Steps that are done.
+    pub done: u64,
+    /// Steps in all.
+    pub total: u64,
+    /// The plan in one line, as the engine put it.
+    pub title: &'a str,
+}
+
+/// What can be shown of a run. See the [module](self).
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    engine: Option<EngineId>,
+    title: Option<String>,
+    resume: Option<ResumeToken>,
+    /// By place; a place is given on first sight and never again.
+    actions: BTreeMap<u64, Tracked>,
+    places: HashMap<String, u64>,
+    closed: usize,
+    steps: usize,
+    outcome: Option<Completed>,
+}
+
+impl Progress {
+    /// Takes an event in. `at` is the time since the run began.
+    pub fn apply(&mut self, event: &TakopiEvent, at: Duration) {
+        match event {
+            TakopiEvent::Started(started) => {
+                self.engine = Some(started.engine.clone());
+                self.title.clone_from(&started.title);
+                self.resume = Some(started.resume.clone());
+            }
+            TakopiEvent::Action(event) => self.act(event, at),
+            TakopiEvent::Completed(completed) => {
+                self.engine.get_or_insert_with(|| completed.engine.clone());
+                if completed.resume.is_some() {
+                    self.resume.clone_from(&completed.resume);
+                }
+                self.outcome = Some(completed.clone());
+            }
+            // An event of a later version has nothing to show here.
+            _ => {}
+        }
+    }
+
+    fn act(&mut self, event: &ActionEvent, at: Duration) {
+        self.engine.get_or_insert_with(|| event.engine.clone());
+        let next = self.places.len() as u64;
+        let place = *self.places.entry(event.action.id.clone()).or_insert_with(|| {
+            if is_step(&event.action.kind) {
+                self.steps += 1;
+            }
+            next
+        });
+        let earlier = self.actions.get(&place);
+        if earlier.is_some_and(|earlier| !earlier.standing.is_open()) {
+            self.closed -= 1;
+        }
+        let reopened = earlier.is_none_or(|earlier| !earlier.standing.is_open());
+        let began = if reopened { at } else { earlier.map_or(at, |earlier| earlier.began) };
+        let mut action = event.action.clone();
+        if let Some(earlier) = earlier
+            && action.title.is_empty()
+        {
+            action.title.clone_from(&earlier.action.title);
+        }
+        let standing = Standing::of(event);
+        self.actions.insert(
+            place,
+            Tracked { action, standing, message: event.message.clone(), level: event.level, began },
+        );
+        if !standing.is_open() {
+            self.closed += 1;
+            self.forget();
+        }
+    }
+
+    /// Lets go of the oldest closed actions that are too many.
+    fn forget(&mut self) {
+        while self.closed > REMEMBERED {
+            let oldest = self.actions.iter().find(|(_, tracked)| !tracked.standing.is_open());
+            let Some((&place, _)) = oldest else { return };
+            self.actions.remove(&place);
+            self.closed -= 1;
+        }
+    }
+
+    /// The engine, once anything was heard of it.
+    pub fn engine(&self) -> Option<&EngineId> {
+        self.engine.as_ref()
+    }
+
+    /// What to call the engine: its title, else its name.
+    pub fn label(&self) -> Option<&str> {
+        self.title.as_deref().or(self.engine.as_ref().map(EngineId::as_str))
+    }
+
+    /// Whether the engine confirmed a session, or the run is over.
+    pub fn is_under_way(&self) -> bool {
+        self.resume.is_some() || self.outcome.is_some()
+    }
+
+    /// The session, once it is known.
+    pub fn resume(&self) -> Option<&ResumeToken> {
+        self.resume.as_ref()
+    }
+
+    /// The actions, in order of first sight.
+    pub fn actions(&self) -> impl DoubleEndedIterator<Item = &Tracked> {
+        self.actions.values()
+    }
+
+    /// The actions that still go on.
+    pub fn open(&self) -> impl DoubleEndedIterator<Item = &Tracked> {
+        self.actions().filter(|tracked| tracked.standing.is_open())
+    }
+
+    /// How many things the agent has begun.
+    pub fn steps(&self) -> usize {
+        self.steps
+    }
+
+    /// The agent's plan, if it has one.
+    pub fn plan(&self) -> Option<Plan<'_>> {
+        self.actions().rev().find_map(|tracked| plan_of(&tracked.action))
+    }
+
+    /// How the run ended, once it has.
+    pub fn outcome(&self) -> Option<&Completed> {
+        self.outcome.as_ref()
+    }
+
+    /// The answer, once there is one.
+    pub fn answer(&self) -> Option<&str> {
+        self.outcome.as_ref().map(|outcome| outcome.answer.as_str())
+    }
+
+    /// The tokens used, once they are known.
+    pub fn usage(&self) -> Option<&Usage> {
+        self.outcome.as_ref()?.usage.as_ref()
+    }
+}
+
+/// Whether a person would count it.
+fn is_step(kind: &ActionKind) -> bool {
+    !matches!(kind, ActionKind::Turn | ActionKind::Telemetry)
+}
+
+/// The plan an action stands for, if it is one.
+pub(crate) fn plan_of(action: &Action) -> Option<Plan<'_>> {
+    if action.kind != ActionKind::Note {
+        return None;
+    }
+    let figure = |key| action.detail.get(key).and_then(serde_json::Value::as_u64);
+    Some(Plan { done: figure("done")?, total: figure("total")?, title: &action.title })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use takopi_core::Started;
+
+    use super::*;
+
+    const ZERO: Duration = Duration::ZERO;
+
+    fn event(id: &str, kind: ActionKind, phase: Phase) -> TakopiEvent {
+        ActionEvent::new("lab", Action::new(id, kind, format!("title of {id}")), phase).into()
+    }
+
+    fn command(id: &str, phase: Phase) -> TakopiEvent {
+        event(id, ActionKind::Command, phase)
+    }
+
+    fn fold(events: impl IntoIterator<Item = TakopiEvent>) -> Progress {
+        let mut progress = Progress::default();
+        for (second, event) in (0..).zip(events) {
+            progress.apply(&event, Duration::from_secs(second));
+        }
+        progress
+    }
+
+    fn ids(progress: &Progress) -> Vec<&str> {
+        progress.actions().map(|tracked| tracked.action.id.as_str()).collect()
+    }
+
+    #[test]
+    fn actions_keep_the_place_of_their_first_sight() {
+        let progress = fold([
+            command("a", Phase::Started),
+            command("b", Phase::Started),
+            command("a", Phase::Completed),
+            command("c", Phase::Completed),
+            command("b", Phase::Updated),
+        ]);
+        assert_eq!(ids(&progress), ["a", "b", "c"]);
+        assert_eq!(progress.steps(), 3);
+        let open: Vec<_> = progress.open().collect();
+        assert_eq!((open.len(), open[0].standing), (1, Standing::Updated));
+        assert_eq!(open[0].began, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn turns_and_figures_are_not_steps() {
+        let progress = fold([
+            event("turn_0", ActionKind::Turn, Phase::Started),
+            event("limits", ActionKind::Telemetry, Phase::Completed),
+            event("said", ActionKind::Note, Phase::Completed),
+        ]);
+        assert_eq!(progress.steps(), 1);
+    }
+
+    #[test]
+    fn an_action_that_is_heard_of_again_is_open_again() {
+        let reconnect = |phase| event("codex.reconnect", ActionKind::Note, phase);
+        let progress = fold([
+            reconnect(Phase::Started),
+            reconnect(Phase::Completed),
+            reconnect(Phase::Started),
+        ]);
+        let open: Vec<_> = progress.open().collect();
+        assert_eq!(open[0].began, Duration::from_secs(2), "a new episode begins anew");
+        assert_eq!(progress.steps(), 1);
+    }
+
+    #[test]
+    fn a_failure_is_told_from_an_end() {
+        let mut progress = Progress::default();
+        let action = Action::new("a", ActionKind::Command, "false");
+        let failed = ActionEvent::new("lab", action, Phase::Completed).ok(false).message("why");
+        progress.apply(&failed.into(), ZERO);
+        let tracked = progress.actions().next().unwrap();
+        assert_eq!((tracked.standing, tracked.message.as_deref()), (Standing::Failed, Some("why")));
+    }
+
+    #[test]
+    fn the_session_and_the_outcome_are_kept() {
+        let token = ResumeToken::new("lab", "1");
+        let mut usage = Usage::default();
+        usage.output_tokens = 7;
+        let mut progress = fold([Started::new(token.clone()).title("Lab").into()]);
+        assert_eq!((progress.label(), progress.resume()), (Some("Lab"), Some(&token)));
+        let end = Completed::success("lab", "42").resume(Some(token)).usage(Some(usage));
+        progress.apply(&end.into(), ZERO);
+        assert_eq!(progress.answer(), Some("42"));
+        assert_eq!(progress.usage().map(|usage| usage.output_tokens), Some(7));
+    }
+
+    #[test]
+    fn the_plan_is_the_latest_one() {
+        let plan = |id: &str, done: u64| {
+            let action = Action::new(id, ActionKind::Note, format!("todo {done}/3: next"));
+            let action = action.with("done", done).with("total", 3);
+            TakopiEvent::from(ActionEvent::new("lab", action, Phase::Updated))
+        };
+        let progress = fold([plan("old", 3), plan("new", 1), plan("new", 2)]);
+        assert_eq!(progress.plan().map(|plan| (plan.done, plan.total)), Some((2, 3)));
+    }
+
+    #[test]
+    fn old_actions_are_forgotten_and_open_ones_are_not() {
+        let count = REMEMBERED * 3;
+        let closed = |n: usize| command(&format!("c{n}"), Phase::Completed);
+        let mut progress = fold([command("open", Phase::Started)]);
+        (0..count).for_each(|n| progress.apply(&closed(n), ZERO));
+        assert_eq!(progress.actions().count(), REMEMBERED + 1);
+        assert_eq!(ids(&progress)[0], "open");
+        assert_eq!(progress.steps(), count + 1);
+        progress.apply(&closed(0), ZERO);
+        assert_eq!(progress.steps(), count + 1, "a forgotten action is not counted twice");
+    }
+
+    proptest! {
+        #[test]
+        fn the_count_of_steps_is_the_count_of_ids(
+            heard in proptest::collection::vec((0..20_u8, 0..3_u8), 0..200)
+        ) {
+            let events = heard.iter().map(|(id, phase)| {
+                let phase = [Phase::Started, Phase::Updated, Phase::Completed][usize::from(*phase)];
+                command(&id.to_string(), phase)
+            });
+            let progress = fold(events);
+            let mut distinct: Vec<u8> = Vec::new();
+            for (id, _) in &heard {
+                if !distinct.contains(id) {
+                    distinct.push(*id);
+                }
+            }
+            prop_assert_eq!(progress.steps(), distinct.len());
+            let expected: Vec<String> = distinct.iter().map(ToString::to_string).collect();
+            prop_assert_eq!(ids(&progress), expected);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! Screens of the terminal presenter, as a person sees them.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use takopi_bridge::present::terminal::{
+    Feed, Frame, answer, choices, entry, live, question, summary,
+};
+use takopi_bridge::present::{Line, Style};
+use takopi_bridge::progress::Progress;
+use takopi_core::runner::{ApprovalKind, ApprovalRequest};
+use takopi_core::{
+    Action, ActionEvent, ActionKind, Completed, EngineId, Level, Phase, Reason, ResumeToken,
+    Started, TakopiEvent, Usage, UsageScope,
+};
+
+fn text(lines: &[Line]) -> String {
+    let lines: Vec<String> = lines.iter().map(Line::plain).collect();
+    lines.join("\n")
+}
+
+fn started() -> TakopiEvent {
+    Started::new(ResumeToken::new("codex", "0199")).title("Codex").into()
+}
+
+fn act(id: &str, kind: ActionKind, title: &str, phase: Phase) -> ActionEvent {
+    ActionEvent::new("codex", Action::new(id, kind, title), phase)
+}
+
+fn running(id: &str, title: &str) -> TakopiEvent {
+    act(id, ActionKind::Command, title, Phase::Started).into()
+}
+
+fn fold(events: impl IntoIterator<Item = TakopiEvent>) -> Progress {
+    let mut progress = Progress::default();
+    for (second, event) in (0..).zip(events) {
+        progress.apply(&event, Duration::from_secs(second));
+    }
+    progress
+}
+
+fn frame(seconds: u64, width: usize, height: usize) -> Frame {
+    Frame { elapsed: Duration::from_secs(seconds), width, height }
+}
+
+#[test]
+fn before_anything_is_heard_it_says_that_it_starts() {
+    let screen = live(&Progress::default(), frame(0, 80, 10));
+    insta::assert_snapshot!(text(&screen), @"⠋ starting · 0s");
+}
+
+#[test]
+fn what_goes_on_is_shown_with_its_time_and_the_plan() {
+    let plan = Action::new("plan", ActionKind::Note, "todo 1/3: write the parser");
+    let plan = plan.with("done", 1).with("total", 3);
+    let wait = "waiting for the session, held by process 4711 for 3 s";
+    let progress = fold([
+        act("takopi.wait", ActionKind::Note, wait, Phase::Started).into(),
+        started(),
+        act("turn_0", ActionKind::Turn, "turn started", Phase::Started).into(),
+        ActionEvent::new("codex", plan, Phase::Updated).into(),
+        running("a", "cargo test --workspace"),
+        act("b", ActionKind::WebSearch, "octopus hearts", Phase::Started).into(),
+        act("ask", ActionKind::Approval, "rm -rf build", Phase::Started).into(),
+    ]);
+    insta::assert_snapshot!(text(&live(&progress, frame(75, 80, 10))), @r"
+    ▸ waiting for the session, held by process 4711 for 3 s · 1m 15s
+    ▸ cargo test --workspace · 1m 11s
+    ▸ searched: octopus hearts · 1m 10s
+    ⠋ Codex · 1m 15s · step 5 · todo 1/3: write the parser
+    ");
+}
+
+#[test]
+fn a_narrow_and_low_screen_shows_the_latest_and_the_time() {
+    let commands = (0..6).map(|n| running(&n.to_string(), "a command with a long title"));
+    let progress = fold(std::iter::once(started()).chain(commands));
+    insta::assert_snapshot!(text(&live(&progress, frame(9, 24, 4))), @r"
+      … 4 more
+    ▸ a command with a… · 4s
+    ▸ a command with a… · 3s
+    ⠋ Codex · 9s · step 6
+    ");
+    assert_eq!(live(&progress, frame(9, 24, 1)).len(), 1);
+    assert_eq!(live(&progress, frame(9, 24, 0)).len(), 1);
+}
+
+#[test]
+fn a_reconnect_shows_its_reason() {
+    let action = Action::new("codex.reconnect", ActionKind::Note, "Reconnecting... 2/5");
+    let action = action.with("attempt", 2).with("reason", "stream disconnected");
+    let event = ActionEvent::new("codex", action, Phase::Updated).level(Level::Info);
+    let entries = entry(&event, Feed::All, None);
+    insta::assert_snapshot!(text(&entries), @"↻ Reconnecting... 2/5 (stream disconnected)");
+    let progress = fold([started(), event.into()]);
+    insta::assert_snapshot!(text(&live(&progress, frame(4, 80, 9))), @r"
+    ↻ Reconnecting... 2/5 (stream disconnected) · 3s
+    ⠋ Codex · 4s · step 1
+    ");
+}
+
+/// One event of each kind.
+fn kinds() -> Vec<ActionEvent> {
+    let done = |id, kind, title| act(id, kind, title, Phase::Completed).ok(true);
+    let failed = Action::new("b", ActionKind::Command, "cargo test").with("exit_code", 101);
+    let changes = serde_json::json!([
+        { "path": "src/lib.rs", "kind": "update" },
+        { "path": "src/new.rs", "kind": "add" },
+    ]);
+    let files = Action::new("c", ActionKind::FileChange, "src/lib.rs, src/new.rs");
+    let said = "I look around first, then I change the parser so that it reads\ntabs as well.";
+    let long = "One thing after another. ".repeat(20);
+    vec![
+        act("turn_0", ActionKind::Turn, "turn started", Phase::Started),
+        done("0", ActionKind::Note, said),
+        act("a", ActionKind::Command, "ls", Phase::Started),
+        done("a", ActionKind::Command, "ls"),
+        ActionEvent::new("codex", failed, Phase::Completed).ok(false),
+        ActionEvent::new("codex", files.with("changes", changes), Phase::Completed).ok(true),
+        done("d", ActionKind::Tool, "aquarium.feed"),
+        act("e", ActionKind::Tool, "aquarium.clean", Phase::Completed)
+            .ok(false)
+            .message("no water"),
+        done("f", ActionKind::WebSearch, "why three hearts"),
+        done("g", ActionKind::Subagent, "review: the change"),
+        act("h", ActionKind::Approval, "rm -rf build", Phase::Completed)
+            .ok(false)
+            .message("declined: nobody could be asked"),
+        ActionEvent::warning("codex", "i", "a warning that is long enough for two lines of it"),
+        done("j", ActionKind::Telemetry, "rate limits: 12 % used"),
+        done("k", ActionKind::Note, &long),
+        done("l", ActionKind::from("dance"), "tango"),
+    ]
+}
+
+#[test]
+fn what_is_over_leaves_a_line_behind() {
+    let lines: Vec<Line> =
+        kinds().iter().flat_map(|event| entry(event, Feed::Ends, Some(48))).collect();
+    insta::assert_snapshot!(text(&lines), @r"
+    • I look around first, then I change the parser
+      so that it reads
+      tabs as well.
+    ✓ ls
+    ✗ cargo test (exit 101)
+    ✓ files: update src/lib.rs, add src/new.rs
+    ✓ tool: aquarium.feed
+    ✗ tool: aquarium.clean: no water
+    ✓ searched: why three hearts
+    ✓ subagent: review: the change
+    ✗ asked: rm -rf build: declined: nobody could b…
+    ! a warning that is long enough for two lines of
+      it
+    • One thing after another. One thing after
+      another. One thing after another. One thing
+      after another. One thing after another. One
+      thing after another. One thing after another.…
+    ✓ dance: tango
+    ");
+}
+
+#[test]
+fn without_a_screen_every_step_is_one_line() {
+    let lines: Vec<Line> = kinds().iter().flat_map(|event| entry(event, Feed::All, None)).collect();
+    let long = lines.iter().position(|line| line.width() > 200).unwrap();
+    assert!(lines[long].width() <= 500);
+    let lines: Vec<Line> =
+        lines.into_iter().enumerate().filter(|(n, _)| *n != long).map(|it| it.1).collect();
+    insta::assert_snapshot!(text(&lines), @r"
+    • I look around first, then I change the parser so that it reads tabs as well.
+    ▸ ls
+    ✓ ls
+    ✗ cargo test (exit 101)
+    ✓ files: update src/lib.rs, add src/new.rs
+    ✓ tool: aquarium.feed
+    ✗ tool: aquarium.clean: no water
+    ✓ searched: why three hearts
+    ✓ subagent: review: the change
+    ✗ asked: rm -rf build: declined: nobody could be asked
+    ! a warning that is long enough for two lines of it
+    ✓ dance: tango
+    ");
+}
+
+#[test]
+fn half_sentences_and_more_output_are_not_worth_a_line() {
+    let note = act("a", ActionKind::Note, "I will lo", Phase::Started);
+    let output = act("b", ActionKind::Command, "cargo test", Phase::Updated);
+    for event in [note, output] {
+        assert!(entry(&event, Feed::All, None).is_empty(), "{event:?}");
+    }
+    let wait = act("takopi.wait", ActionKind::Note, "waiting", Phase::Started).level(Level::Info);
+    assert_eq!(text(&entry(&wait, Feed::All, None)), "▸ waiting");
+}
+
+#[test]
+fn summaries() {
+    let mut usage = Usage::default();
+    (usage.input_tokens, usage.output_tokens) = (22, 14);
+    let took = Duration::from_secs(12);
+    let end = |completed: Completed| text(&[summary(&fold([started(), completed.into()]), took)]);
+
+    let ok = Completed::success("codex", "42").usage(Some(usage.clone()));
+    insta::assert_snapshot!(end(ok), @"✓ Codex · 12s · 22 tokens in, 14 out");
+    usage.scope = UsageScope::Thread;
+    let ok = Completed::success("codex", "42").usage(Some(usage));
+    insta::assert_snapshot!(end(ok), @"✓ Codex · 12s · 22 tokens in, 14 out in all");
+    let bad = Completed::failure("codex", Reason::TimeoutIdle, "nothing was heard");
+    insta::assert_snapshot!(end(bad), @"✗ Codex · timeout idle · 12s");
+    let early = fold([Completed::failure("codex", Reason::EngineMissing, "no codex").into()]);
+    insta::assert_snapshot!(text(&[summary(&early, Duration::ZERO)]), @"✗ codex · engine missing · 0s");
+}
+
+#[test]
+fn a_question_shows_all_of_what_is_asked() {
+    let command = "rm -rf build && cargo build --release && ./deploy.sh";
+    let engine = EngineId::from_static("codex");
+    let mut request = ApprovalRequest::new(engine, ApprovalKind::Command, command, "/srv/p".into());
+    request.reason = Some("the build directory is stale".to_owned());
+    insta::assert_snapshot!(text(&question(&request, 60)), @r"
+    ? codex wants to run a command
+        rm -rf build && cargo build --release && ./deploy.sh
+      in /srv/p
+      the build directory is stale
+    ");
+    insta::assert_snapshot!(text(&question(&request, 40)[1..3]), @r"
+        rm -rf build && cargo build
+        --release && ./deploy.sh
+    ");
+    let left = Duration::from_secs(299);
+    insta::assert_snapshot!(text(&choices(left, 80)), @"  y yes  a yes, for this session  n no  c no, and stop  (4m 59s left)");
+    insta::assert_snapshot!(text(&choices(left, 40)), @r"
+      y yes
+      a yes, for this session
+      n no
+      c no, and stop
+      (4m 59s left)
+    ");
+}
+
+#[test]
+fn an_answer_is_laid_out_for_reading() {
+    let markdown = "\
+# Result
+
+The parser reads **tabs** and *spaces*; see `src/lib.rs` and
+[the guide](https://example.org/guide).
+
+1. first
+2. second, which is long enough that it has to be wrapped
+   - inner
+   - [x] done
+
+> quoted, and
+> so on
+
+```rust
+fn main() {
+\tprintln!(\"hi\");
+}
+```
+
+| name | size |
+|------|------|
+| a    | 10   |
+| long | 2    |
+
+---
+the end
+";
+    let lines = answer(markdown, 44);
+    insta::assert_snapshot!(text(&lines), @r#"
+    Result
+
+    The parser reads tabs and spaces; see
+    src/lib.rs and the guide
+    https://example.org/guide.
+
+    1. first
+    2. second, which is long enough that it has
+       to be wrapped
+       • inner
+       • [x] done
+
+    │ quoted, and so on
+
+      fn main() {
+          println!("hi");
+      }
+
+    name  size
+    a     10
+    long  2
+
+    ────────────────────────────────────────
+
+    the end
+    "#);
+    let strong: Vec<&str> = lines
+        .iter()
+        .flat_map(Line::spans)
+        .filter(|span| matches!(span.style, Style::Strong | Style::Heading))
+        .map(|span| span.text.trim())
+        .collect();
+    assert_eq!(strong, ["Result", "tabs", "name", "size"]);
+}
+
+#[test]
+fn plain_text_stays_as_it_is() {
+    assert_eq!(text(&answer("just a word", 80)), "just a word");
+    assert_eq!(text(&answer("", 80)), "");
+    assert_eq!(text(&answer("\x1b[31mred\x07", 80)), "�[31mred�");
+}
+
+proptest! {
+    #[test]
+    fn no_line_is_wider_than_the_screen_whatever_the_agent_says(
+        title in any::<String>(),
+        message in any::<Option<String>>(),
+        kind in 0..ActionKind::KNOWN.len(),
+        phase in 0..3_usize,
+        width in 8..60_usize,
+    ) {
+        let phase = [Phase::Started, Phase::Updated, Phase::Completed][phase];
+        let mut event = act("a", ActionKind::KNOWN[kind].clone(), &title, phase);
+        event.message = message;
+        let progress = fold([started(), event.clone().into()]);
+        let mut lines = live(&progress, frame(100, width, 5));
+        lines.extend(entry(&event, Feed::All, Some(width)));
+        for line in lines {
+            prop_assert!(line.width() <= width, "{:?}", line.plain());
+            prop_assert!(!line.plain().chars().any(char::is_control));
+        }
+    }
+
+    #[test]
+    fn markdown_of_any_kind_fits_but_for_code(text in "[-a-z0-9*_`>#| \\[\\]()\n日]{0,120}", width in 10..50_usize) {
+        let is_code = |line: &Line| line.spans().iter().any(|span| span.style == Style::Code);
+        for line in answer(&text, width) {
+            prop_assert!(is_code(&line) || line.width() <= width, "{:?}", line.plain());
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The configuration file: what flags and `TAKOPI_*` variables leave open.
+//!
+//! `--config`, else `TAKOPI_CONFIG`, else `takopi/config.toml` under `XDG_CONFIG_HOME` or `~/.config`.
+//! Its keys are the names of the flags. A file that is named must exist; whatever is wrong in it is
+//! named with its line.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::args::{Approve, Color, Engine, Transport};
+use crate::duration::Length;
+use crate::exit::Usage;
+
+/// The settings of a file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Config {
+    pub(crate) engine: Option<Engine>,
+    pub(crate) transport: Option<Transport>,
+    pub(crate) model: Option<String>,
+    pub(crate) effort: Option<String>,
+    pub(crate) sandbox: Option<String>,
+    pub(crate) approve: Option<Approve>,
+    pub(crate) codex_bin: Option<PathBuf>,
+    pub(crate) wait: Option<Length>,
+    pub(crate) idle_timeout: Option<Length>,
+    pub(crate) timeout: Option<Length>,
+    pub(crate) color: Option<Color>,
+}
+
+/// Reads the file that was named, or the user's if there is one.
+pub(crate) fn load(named: Option<&Path>) -> anyhow::Result<Config> {
+    let Some(path) = named.map(Path::to_owned).or_else(default_path) else {
+        return Ok(Config::default());
+    };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if named.is_none() && error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Config::default());
+        }
+        Err(error) => {
+            return Err(Usage::new(format!("cannot read {}: {error}", path.display())).into());
+        }
+    };
+    Ok(parse(&text, &path)?)
+}
+
+/// The user's own file, whether or not it exists.
+pub(crate) fn default_path() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let directory = set("XDG_CONFIG_HOME")
+        .filter(|directory| directory.is_absolute())
+        .or_else(|| set("HOME").map(|home| home.join(".config")))?;
+    Some(directory.join("takopi/config.toml"))
+}
+
+fn parse(text: &str, path: &Path) -> Result<Config, Usage> {
+    toml::from_str(text).map_err(|error| {
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        Usage::new(format!("{}:{line}: {}", path.display(), error.message()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> String {
+        parse(text, Path::new("c.toml")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn errors_name_the_file_and_the_line() {
+        let unknown = error("model = 'x'\n\nmodle = 'y'\n");
+        assert!(unknown.starts_with("c.toml:3: unknown field `modle`"), "{unknown}");
+        let kind = error("# c\ntransport = 'telegraph'");
+        assert!(kind.starts_with("c.toml:2: unknown variant `telegraph`"), "{kind}");
+        let syntax = error("model = \n");
+        assert!(syntax.starts_with("c.toml:1: "), "{syntax}");
+        let length = error("model = 'x'\nwait = 'soon'");
+        assert!(length.starts_with("c.toml:2: expected a length of time"), "{length}");
+    }
+
+    #[test]
+    fn every_setting_is_read() {
+        let text = "engine = 'demo'\ntransport = 'app-server'\nmodel = 'm'\neffort = 'e'\n\
+                    sandbox = 's'\napprove = 'deny'\ncodex-bin = '/c'\nwait = 0\n\
+                    idle-timeout = '5m'\ntimeout = 1.5\ncolor = 'never'\n";
+        let config = parse(text, Path::new("c.toml")).unwrap();
+        assert_eq!(config.transport, Some(Transport::AppServer));
+        assert_eq!(config.idle_timeout.map(std::time::Duration::from).unwrap().as_secs(), 300);
+        assert_eq!(config.timeout.map(std::time::Duration::from).unwrap().as_millis(), 1500);
+    }
+}

@@ -1,0 +1,70 @@
+//! Engines by name: the one place where runners are made.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use takopi_codex::Codex;
+use takopi_codex::app_server::CodexAppServer;
+use takopi_core::demo::Demo;
+use takopi_core::{EngineRunner, Runner};
+
+use crate::args::{Engine, RunArgs, Transport};
+use crate::duration;
+use crate::exit::Usage;
+
+/// How codex is talked to unless asked otherwise.
+pub(crate) const DEFAULT_TRANSPORT: Transport = Transport::AppServer;
+
+/// The setting of the demo engine: how long it takes over each step.
+const PACE: &str = "pace";
+
+/// Which engine, and how to reach it.
+#[derive(Debug, Clone)]
+pub(crate) enum Choice {
+    Codex { transport: Transport, program: Option<PathBuf> },
+    Demo { pace: Duration },
+}
+
+impl Choice {
+    /// What the arguments choose.
+    pub(crate) fn of(args: &RunArgs) -> Result<Self, Usage> {
+        match args.engine.unwrap_or_default() {
+            Engine::Codex => Ok(Self::Codex {
+                transport: args.transport.unwrap_or(DEFAULT_TRANSPORT),
+                program: args.codex_bin.clone(),
+            }),
+            Engine::Demo => {
+                let pace = args.settings.iter().rev().find(|(key, _)| key == PACE);
+                let pace = pace.map_or(Ok(Duration::ZERO), |(_, value)| duration::parse(value));
+                let pace = pace.map_err(|error| Usage::new(format!("-c {PACE}: {error}")))?;
+                Ok(Self::Demo { pace })
+            }
+        }
+    }
+
+    /// Whether the agent can ask for leave.
+    pub(crate) fn can_ask(&self) -> bool {
+        !matches!(self, Self::Codex { transport: Transport::Exec, .. })
+    }
+
+    /// A runner for it. Nothing is kept warm: a command runs one turn.
+    pub(crate) fn runner(&self) -> Arc<dyn Runner> {
+        match self {
+            Self::Demo { pace } => Arc::new(Demo::new().pace(*pace).runner()),
+            Self::Codex { transport, program } => {
+                let mut codex = Codex::new();
+                if let Some(program) = program {
+                    codex = codex.binary(program);
+                }
+                match transport {
+                    Transport::Exec => Arc::new(codex.exec()),
+                    Transport::AppServer => {
+                        let engine = CodexAppServer::new(codex).keep_warm(Duration::ZERO);
+                        Arc::new(EngineRunner::new(engine))
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Exit codes, and the errors that choose one.
+
+use takopi_core::{Completed, Reason};
+use thiserror::Error;
+
+use crate::signals::Signal;
+
+/// It went well.
+pub(crate) const OK: u8 = 0;
+/// It did not.
+pub(crate) const FAILED: u8 = 1;
+/// It was asked for in the wrong way.
+pub(crate) const USAGE: u8 = 2;
+/// The engine is missing, not executable, or too old.
+const NO_ENGINE: u8 = 3;
+/// Others use the session.
+const BUSY: u8 = 4;
+/// A limit was reached; what `timeout(1)` says.
+const TIMEOUT: u8 = 124;
+
+/// An error in what was asked for.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub(crate) struct Usage(String);
+
+impl Usage {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+}
+
+/// The code of an error that kept a command from beginning.
+pub(crate) fn of_error(error: &anyhow::Error) -> u8 {
+    if error.downcast_ref::<Usage>().is_some() { USAGE } else { FAILED }
+}
+
+/// The code of a run. `misused` says that it failed for what was asked: a token that is none, a
+/// directory that does not exist.
+pub(crate) fn of_run(completed: &Completed, signal: Option<Signal>, misused: bool) -> u8 {
+    if completed.ok {
+        return OK;
+    }
+    match (&completed.reason, signal) {
+        (_, Some(signal)) => signal.code(),
+        (Some(Reason::Interrupted), None) => Signal::Interrupt.code(),
+        _ if misused => USAGE,
+        (Some(Reason::TimeoutIdle | Reason::TimeoutWall), _) => TIMEOUT,
+        (Some(Reason::SessionBusy), _) => BUSY,
+        (Some(Reason::EngineMissing | Reason::EngineTooOld), _) => NO_ENGINE,
+        _ => FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_has_its_code() {
+        let expected = |reason: &Reason| match reason {
+            Reason::Interrupted => 130,
+            Reason::TimeoutIdle | Reason::TimeoutWall => 124,
+            Reason::SessionBusy => 4,
+            Reason::EngineMissing | Reason::EngineTooOld => 3,
+            _ => 1,
+        };
+        for reason in Reason::KNOWN {
+            let completed = Completed::failure("codex", reason.clone(), "");
+            assert_eq!(of_run(&completed, None, false), expected(reason), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_signal_and_misuse_have_codes_of_their_own() {
+        let failed = |reason| Completed::failure("codex", reason, "");
+        let interrupted = failed(Reason::Interrupted);
+        assert_eq!(of_run(&interrupted, Some(Signal::Terminate), false), 143);
+        assert_eq!(of_run(&interrupted, Some(Signal::Hangup), false), 129);
+        assert_eq!(of_run(&failed(Reason::SessionNotFound), None, true), 2);
+        let done = Completed::success("codex", "done before the signal");
+        assert_eq!(of_run(&done, Some(Signal::Interrupt), false), 0);
+    }
+}

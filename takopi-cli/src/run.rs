@@ -1,0 +1,104 @@
+//! `takopi run`: one prompt in, one answer out.
+
+use std::path::PathBuf;
+
+use takopi_core::process::raise_descriptor_limit;
+use takopi_core::{RunRequest, Runner};
+
+use crate::args::{Approve, RunArgs};
+use crate::engines::Choice;
+use crate::exit::Usage;
+use crate::terminal::Terminal;
+use crate::turn::{Report, Turn};
+use crate::view::Mode;
+use crate::{approve, keys, prompt, resume, signals};
+
+pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
+    let choice = Choice::of(&args)?;
+    let approve = who_answers(&args, &choice, terminal)?;
+    let (handler, questions) = approve::handler(approve, approve::PATIENCE);
+    let runner = choice.runner();
+    let directory = args.cd.clone().map_or_else(std::env::current_dir, Ok)?;
+    let sandbox = args.sandbox.clone();
+    let mode = match (args.json, args.quiet) {
+        (true, _) => Mode::Json,
+        (_, true) => Mode::Quiet,
+        _ => Mode::Progress,
+    };
+    let mut request = request(args, &*runner, &directory, terminal)?;
+    request.approvals = handler;
+    let misused = !directory.is_dir()
+        || request.resume.as_ref().is_some_and(|token| !resume::is_valid(&*runner, token));
+    if let Err(error) = raise_descriptor_limit() {
+        tracing::debug!(%error, "cannot raise the limit on open files");
+    }
+    runtime()?.block_on(async {
+        let mut received = signals::watch(request.cancel.clone())?;
+        let turn = Turn { runner: &*runner, terminal, mode };
+        let seen = turn.show(request, questions, &mut received).await;
+        let report = Report {
+            signal: *received.borrow_and_update(),
+            misused,
+            sandbox: sandbox.as_deref(),
+            could_ask: approve != Approve::Deny || !choice.can_ask(),
+        };
+        let code = turn.report(&seen, &report);
+        turn.end(&mut received).await;
+        code
+    })
+}
+
+/// The runtime of a command: the main thread writes, another one listens to signals.
+pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    Ok(builder.worker_threads(1).enable_all().build()?)
+}
+
+/// What is asked of the engine, but for who decides.
+fn request(
+    args: RunArgs,
+    runner: &dyn Runner,
+    directory: &std::path::Path,
+    terminal: Terminal,
+) -> anyhow::Result<RunRequest> {
+    let files = args.image.iter().chain(&args.output_schema);
+    if let Some(missing) = files.into_iter().find(|file: &&PathBuf| !file.is_file()) {
+        return Err(Usage::new(format!("the file {} does not exist", missing.display())).into());
+    }
+    let session = match &args.resume {
+        Some(text) => Some(resume::token(runner, text)?),
+        None if args.last => Some(resume::last(runner, directory)?),
+        None => None,
+    };
+    let prompt = prompt::read(&args.prompt)?;
+    if prompt.mended {
+        terminal.note("standard input is not UTF-8; what could not be read is sent as \u{fffd}");
+    }
+    let mut request = RunRequest::new(prompt.text)
+        .resume(session)
+        .wait(args.wait)
+        .idle_timeout(args.idle_timeout)
+        .wall_timeout(args.timeout)
+        .build();
+    request.cwd = args.cd;
+    request.model = args.model;
+    request.effort = args.effort;
+    request.sandbox = args.sandbox;
+    request.images = args.image;
+    request.output_schema = args.output_schema;
+    request.settings = args.settings;
+    Ok(request)
+}
+
+/// Who answers what the agent asks.
+fn who_answers(args: &RunArgs, choice: &Choice, terminal: Terminal) -> Result<Approve, Usage> {
+    match args.approve {
+        Some(Approve::Ask | Approve::Accept) if !choice.can_ask() => Err(Usage::new(
+            "over exec codex cannot ask: --approve ask and accept need --transport app-server",
+        )),
+        Some(Approve::Ask) if !keys::has_terminal() => Ok(Approve::Deny),
+        Some(approve) => Ok(approve),
+        None if choice.can_ask() && terminal.draws && keys::has_terminal() => Ok(Approve::Ask),
+        None => Ok(Approve::Deny),
+    }
+}

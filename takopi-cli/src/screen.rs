@@ -1,0 +1,113 @@
+//! Puts lines on a terminal: some that stay and scroll away, and below them a block that is drawn
+//! anew each time.
+//!
+//! The cursor rests at the end of the block. Each picture is one write, so that nothing flickers; a
+//! picture that is on the screen already is not drawn again.
+
+use std::fmt::Write as _;
+
+use takopi_bridge::present::Line;
+
+use crate::terminal::{Terminal, write_error};
+
+/// The bottom of the terminal.
+#[derive(Debug)]
+pub(crate) struct Screen {
+    terminal: Terminal,
+    block: Vec<Line>,
+    width: usize,
+}
+
+impl Screen {
+    pub(crate) fn new(terminal: Terminal) -> Self {
+        Self { terminal, block: Vec::new(), width: 0 }
+    }
+
+    /// Writes lines that stay, and the block below them.
+    pub(crate) fn draw(&mut self, stay: &[Line], block: Vec<Line>, width: usize) {
+        if stay.is_empty() && block == self.block && width == self.width {
+            return;
+        }
+        let text = picture(&self.block, stay, &block, width, |line| self.terminal.paint(line));
+        write_error(&text);
+        (self.block, self.width) = (block, width);
+    }
+
+    /// Takes the block away; what stayed, stays.
+    pub(crate) fn clear(&mut self) {
+        self.draw(&[], Vec::new(), self.width);
+    }
+}
+
+/// What to write so that `old`, which ends where the cursor is, gives way to the lines that stay and
+/// the new block.
+fn picture(
+    old: &[Line],
+    stay: &[Line],
+    block: &[Line],
+    width: usize,
+    paint: impl Fn(&Line) -> String,
+) -> String {
+    let mut text = String::new();
+    if !old.is_empty() {
+        // A terminal that was made narrower has wrapped what stood there.
+        let rows: usize = old.iter().map(|line| line.width().div_ceil(width.max(1)).max(1)).sum();
+        text.push('\r');
+        if rows > 1 {
+            let _ = write!(text, "\x1b[{}A", rows - 1);
+        }
+        text.push_str("\x1b[J");
+    }
+    for line in stay {
+        text.push_str(&paint(line));
+        text.push('\n');
+    }
+    let block: Vec<String> = block.iter().map(paint).collect();
+    text.push_str(&block.join("\n"));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use takopi_bridge::present::Style;
+
+    use super::*;
+
+    fn lines(texts: &[&str]) -> Vec<Line> {
+        texts.iter().map(|text| Line::new().with(Style::Plain, text)).collect()
+    }
+
+    /// Plays pictures on an emulated terminal and returns what is on it.
+    fn show(pictures: &[(&[&str], &[&str])], size: (u16, u16)) -> String {
+        let mut emulator =
+            vt100::Parser::new(size.0.try_into().unwrap(), size.1.try_into().unwrap(), 100);
+        let mut old = Vec::new();
+        for (stay, block) in pictures {
+            let block = lines(block);
+            let text = picture(&old, &lines(stay), &block, size.1.into(), Line::plain);
+            emulator.process(text.replace('\n', "\r\n").as_bytes());
+            old = block;
+        }
+        emulator.screen().contents()
+    }
+
+    #[test]
+    fn what_stays_is_above_the_block_and_the_block_is_drawn_anew() {
+        let shown = show(
+            &[(&[], &["one", "two"]), (&["a"], &["three"]), (&["b", "c"], &["four", "five"])],
+            (10, 20),
+        );
+        assert_eq!(shown, "a\nb\nc\nfour\nfive");
+    }
+
+    #[test]
+    fn a_block_that_is_taken_away_leaves_nothing() {
+        assert_eq!(show(&[(&["a"], &["one", "two", "three"]), (&[], &[])], (10, 20)), "a");
+    }
+
+    #[test]
+    fn it_scrolls_at_the_bottom_of_the_screen() {
+        let shown = show(&[(&["a", "b", "c"], &["one"]), (&["d"], &["two", "three"])], (4, 20));
+        assert_eq!(shown, "c\nd\ntwo\nthree");
+    }
+}

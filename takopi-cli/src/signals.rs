@@ -1,0 +1,86 @@
+//! Signals: the first ends the run in good order, the second ends takopi.
+
+use std::io;
+
+use nix::libc;
+use tokio::signal::unix::{self, SignalKind, signal};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::keys;
+use crate::terminal::write_error;
+
+/// A signal that ends takopi.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// Ctrl-C.
+    Interrupt,
+    /// From `kill`, or from the system that is going down.
+    Terminate,
+    /// The terminal is gone.
+    Hangup,
+}
+
+impl Signal {
+    /// The exit code that tells it: 128 and its number.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::Interrupt => 130,
+            Self::Terminate => 143,
+            Self::Hangup => 129,
+        }
+    }
+}
+
+/// The first signal that came, if one did.
+pub(crate) type Received = watch::Receiver<Option<Signal>>;
+
+/// Watches for signals from now on; the first cancels.
+///
+/// The watch is a task of its own, on another thread than the one that writes: a reader that does
+/// not read must not keep anybody from interrupting.
+pub(crate) fn watch(cancel: CancellationToken) -> io::Result<Received> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    // `nohup` asks that hang-ups be ignored, and listening would undo that.
+    let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
+    let (sender, received) = watch::channel(None);
+    tokio::spawn(async move {
+        loop {
+            let signal = tokio::select! {
+                Some(()) = interrupt.recv() => Signal::Interrupt,
+                Some(()) = terminate.recv() => Signal::Terminate,
+                Some(()) = next(hangup.as_mut()) => Signal::Hangup,
+                else => return,
+            };
+            if sender.borrow().is_some() {
+                leave(signal);
+            }
+            sender.send_replace(Some(signal));
+            cancel.cancel();
+        }
+    });
+    Ok(received)
+}
+
+async fn next(signal: Option<&mut unix::Signal>) -> Option<()> {
+    signal?.recv().await
+}
+
+/// Whether whoever started takopi told the system to ignore hang-ups.
+fn ignores_hangup() -> bool {
+    let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: without a new action the call only fills in the old one, and zeroes are one too.
+    let action = unsafe {
+        libc::sigaction(libc::SIGHUP, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init()
+    };
+    action.sa_sigaction == libc::SIG_IGN
+}
+
+/// Ends takopi at once. The kernel tells the engines, and the next takopi finds what is left.
+fn leave(signal: Signal) -> ! {
+    keys::restore();
+    write_error("\n");
+    std::process::exit(i32::from(signal.code()));
+}

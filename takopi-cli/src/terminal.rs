@@ -1,0 +1,159 @@
+//! Standard output and standard error: what they are, and writing to them.
+//!
+//! A reader that went away is no error: what cannot be written to standard error is dropped, and a
+//! broken pipe on standard output is told to the caller only where it matters.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use takopi_bridge::present::{Line, Style, clean};
+use terminal_size::{Height, Width, terminal_size_of};
+
+use crate::args::Color;
+
+/// What a terminal is taken for that does not tell its size.
+const USUAL_SIZE: (usize, usize) = (80, 24);
+
+/// The two outputs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terminal {
+    /// Standard output is a terminal.
+    pub(crate) shows_output: bool,
+    /// Standard error is a terminal that can be drawn on.
+    pub(crate) draws: bool,
+    output_color: bool,
+    error_color: bool,
+}
+
+impl Terminal {
+    /// Looks at the outputs and the environment.
+    pub(crate) fn detect(color: Color) -> Self {
+        let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        let mut terminal = Self {
+            shows_output: io::stdout().is_terminal(),
+            draws: io::stderr().is_terminal() && !dumb,
+            output_color: false,
+            error_color: false,
+        };
+        terminal.recolor(color);
+        terminal
+    }
+
+    /// Chooses when to use colour.
+    pub(crate) fn recolor(&mut self, color: Color) {
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let color = |terminal: bool| match color {
+            Color::Always => true,
+            Color::Never => false,
+            Color::Auto => terminal && !plain,
+        };
+        self.output_color = color(self.shows_output);
+        self.error_color = color(io::stderr().is_terminal());
+    }
+
+    /// Draws nothing on standard error, because others write there.
+    pub(crate) fn draw_nothing(&mut self) {
+        self.draws = false;
+    }
+
+    /// Columns and lines of standard error.
+    pub(crate) fn size() -> (usize, usize) {
+        size_of(terminal_size_of(io::stderr()))
+    }
+
+    /// Columns of standard output.
+    pub(crate) fn output_width() -> usize {
+        size_of(terminal_size_of(io::stdout())).0
+    }
+
+    /// A line as standard error shows it.
+    pub(crate) fn paint(self, line: &Line) -> String {
+        if self.error_color { line.ansi() } else { line.plain() }
+    }
+
+    /// Writes a line to standard error.
+    pub(crate) fn say(self, line: &Line) {
+        write_error(&format!("{}\n", self.paint(line)));
+    }
+
+    /// Writes an error to standard error, one line for each of its own.
+    pub(crate) fn error(self, text: &str) {
+        self.labelled(Style::Bad, "error", text);
+    }
+
+    /// Writes what to do about it.
+    pub(crate) fn hint(self, text: &str) {
+        self.labelled(Style::Good, "hint", text);
+    }
+
+    /// Writes what a person may want to know.
+    pub(crate) fn note(self, text: &str) {
+        self.labelled(Style::Warn, "note", text);
+    }
+
+    fn labelled(self, style: Style, label: &str, text: &str) {
+        for (n, text) in text.trim_end().lines().enumerate() {
+            let head = if n == 0 { format!("{label}:") } else { " ".repeat(label.len() + 1) };
+            self.say(&Line::new().with(style, head).with(Style::Plain, format!(" {text}")));
+        }
+    }
+
+    /// Whether answers are laid out for reading: on a terminal, in colour.
+    pub(crate) fn lays_out(self) -> bool {
+        self.shows_output && self.output_color
+    }
+
+    /// Writes lines to standard output.
+    pub(crate) fn print_lines(self, lines: &[Line]) -> anyhow::Result<()> {
+        let mut text = String::new();
+        for line in lines {
+            let painted = if self.output_color { line.ansi() } else { line.plain() };
+            text.push_str(painted.trim_end_matches(' '));
+            text.push('\n');
+        }
+        print(text.as_bytes())
+    }
+}
+
+/// Writes to standard output. A reader that went away is no error.
+pub(crate) fn print(bytes: &[u8]) -> anyhow::Result<()> {
+    match write_output(bytes) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(anyhow::anyhow!("cannot write to standard output: {error}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Text for a terminal, as it stands but for what could steer it.
+pub(crate) fn harmless(text: &str) -> String {
+    text.split_inclusive('\n')
+        .map(|line| match line.strip_suffix('\n') {
+            Some(line) => format!("{}\n", clean(&line.replace('\t', "    "))),
+            None => clean(&line.replace('\t', "    ")).into_owned(),
+        })
+        .collect()
+}
+
+/// Writes to standard output, all of it and at once.
+pub(crate) fn write_output(bytes: &[u8]) -> io::Result<()> {
+    let mut output = io::stdout().lock();
+    output.write_all(bytes)?;
+    output.flush()
+}
+
+/// Writes to standard error, in one piece. Nobody can be told if that fails.
+pub(crate) fn write_error(text: &str) {
+    let mut errors = io::stderr().lock();
+    let _ = errors.write_all(text.as_bytes());
+    let _ = errors.flush();
+}
+
+fn size_of(size: Option<(Width, Height)>) -> (usize, usize) {
+    match size {
+        Some((Width(columns), Height(lines))) if columns > 0 && lines > 0 => {
+            (columns.into(), lines.into())
+        }
+        _ => USUAL_SIZE,
+    }
+}
