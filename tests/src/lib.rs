@@ -4,6 +4,9 @@
 //! - [`real`]: the pinned real codex, installed once under `target/`;
 //! - [`home`]: a `CODEX_HOME`, a workspace and a state directory per test;
 //! - [`runs`]: runs of a runner, gathered so that a test can ask what happened;
+//! - [`chaos`]: random faults from a seed;
+//! - [`contract`]: checks that every runner must pass, for authors of engines;
+//! - [`lab`]: takopi's runners over the fake codex;
 //! - [`fake`]: scripts for `fake-codex`, which shows the faults the real one cannot be made to show.
 #![allow(
     clippy::unwrap_used,
@@ -14,8 +17,11 @@
     reason = "a test library: a failure here is a test's failure"
 )]
 
+pub mod chaos;
+pub mod contract;
 pub mod fake;
 pub mod home;
+pub mod lab;
 pub mod model;
 pub mod real;
 pub mod runs;

@@ -74,6 +74,10 @@ pub(super) struct Board {
     pub(super) pids: Vec<u32>,
     /// The connections of processes that live.
     pub(super) links: HashMap<usize, Link>,
+    /// The processes that had a session open, by session.
+    holders: HashMap<String, Vec<u32>>,
+    /// Sessions that two living processes had open at once.
+    pub(super) overlaps: Vec<String>,
     next_link: usize,
     open_gates: HashSet<String>,
     closed: bool,
@@ -218,6 +222,7 @@ impl Board {
             link.say(NOTED);
         }
         match report {
+            Report::Holds(session) => self.hold(session, pid),
             Report::Reached(name) => self.marks.push(Mark { name, pid, start }),
             Report::Wait(gate) if self.open_gates.contains(&gate) => link.say(NOTED),
             Report::Wait(gate) => link.waits_for = Some(gate),
@@ -228,6 +233,16 @@ impl Board {
             Report::Answered { name, message } => self.answers.push((name, message)),
             Report::Start { .. } | Report::Join { .. } | Report::Grandchild { .. } => {}
         }
+    }
+
+    /// Takes note of who has a session open. The process of the run before must be gone by then.
+    fn hold(&mut self, session: String, pid: u32) {
+        let holders = self.holders.entry(session.clone()).or_default();
+        for other in holders.iter().filter(|other| **other != pid && lives(**other)) {
+            self.overlaps.push(format!("{session} by {other} and {pid}"));
+        }
+        holders.retain(|other| lives(*other));
+        holders.push(pid);
     }
 
     /// The times a point was reached.
@@ -249,6 +264,13 @@ impl Board {
             "starts: {modes:?}; reached: {marks:?}; calls: {calls:?}; alive and waiting for: {waits:?}"
         )
     }
+}
+
+/// Whether the process runs: one that is dead and not reaped yet does not.
+fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
 impl Link {

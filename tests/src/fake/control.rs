@@ -140,6 +140,11 @@ impl Control {
         answers.map(|(_, message)| message.clone()).collect()
     }
 
+    /// Sessions that two processes had open at once so far: what takopi must never let happen.
+    pub fn overlaps(&self) -> Vec<String> {
+        self.shared.lock().overlaps.clone()
+    }
+
     /// Every process seen so far, grandchildren included.
     pub fn pids(&self) -> Vec<u32> {
         self.shared.lock().pids.clone()

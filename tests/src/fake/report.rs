@@ -70,6 +70,8 @@ pub enum Report {
         /// Its own process id.
         pid: u32,
     },
+    /// The process has a session open, as a codex has with its writer's lock.
+    Holds(String),
     /// A point was reached.
     Reached(String),
     /// The process waits for a gate.

@@ -98,7 +98,7 @@ impl AppServer {
 
     fn call(
         self: &Arc<Self>,
-        main: &Player,
+        main: &mut Player,
         method: &str,
         request: Option<Value>,
         message: &Value,
@@ -110,6 +110,9 @@ impl AppServer {
         let rule = if plan.folded { None } else { state.rule(&self.script, method, text) };
         let cwd = state.threads.get_mut(plan.thread.as_ref()).map(|thread| thread.cwd.clone());
         drop(state);
+        if let ("thread/start" | "thread/resume", Some(thread)) = (method, &plan.thread) {
+            main.report(&Report::Holds(thread.clone()));
+        }
         let mut player = main.beside();
         player.vars.set("THREAD", plan.thread.as_deref().unwrap_or_default());
         player.vars.set("TURN", plan.turn.as_deref().unwrap_or_default());

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 
 use takopi_tests::fake::Step;
-use takopi_tests::fake::report::stdin_file;
+use takopi_tests::fake::report::{Report, stdin_file};
 
 use crate::link::Link;
 use crate::player::{Fake, Player};
@@ -14,7 +14,9 @@ use crate::player::{Fake, Player};
 pub(crate) fn run(fake: &Arc<Fake>, link: Option<Link>, steps: &[Step]) {
     let mut player = Player::new(Arc::clone(fake), link);
     let cwd = std::env::current_dir().unwrap_or_default();
-    player.vars.set("THREAD", &session(&fake.args));
+    let session = session(&fake.args);
+    player.vars.set("THREAD", &session);
+    player.report(&Report::Holds(session));
     player.vars.set("CWD", &cwd.to_string_lossy());
     player.vars.set("PROMPT", "");
     let mut prompt = Vec::new();
