@@ -248,6 +248,11 @@ impl SessionSlot {
         *self.guard.lock().unwrap_or_else(PoisonError::into_inner) = Some(guard);
     }
 
+    /// Whether the run has the lock.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.guard.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Splits off what other processes see of the lock.
     pub(crate) fn split_lease(&self) -> Option<SessionLease> {
         self.guard.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.split_lease()

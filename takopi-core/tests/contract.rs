@@ -463,5 +463,5 @@ async fn the_demo_shows_every_kind_and_honours_resume() {
 
 #[test]
 fn all_of_it_holds_with_256_descriptors() {
-    common::apart::again_with_256_descriptors("all_of_it_holds_with_256_descriptors");
+    common::apart::again_with_256_descriptors();
 }

@@ -305,7 +305,7 @@ async fn drop_two_hundred_streams() {
 }
 
 #[test]
-fn two_hundred_dropped_streams_leave_no_process_no_descriptor_no_lock() {
+fn two_hundred_dropped_streams_leave_no_process_no_descriptor_no_lock_with_256_descriptors() {
     with_256_descriptors("dropper");
 }
 
@@ -475,5 +475,5 @@ async fn a_host_goes_on_after_shutdown() {
 
 #[test]
 fn all_of_it_holds_with_256_descriptors() {
-    common::apart::again_with_256_descriptors("all_of_it_holds_with_256_descriptors");
+    common::apart::again_with_256_descriptors();
 }

@@ -5,7 +5,7 @@
 mod common;
 
 #[path = "../examples/third_party_engine.rs"]
-#[allow(dead_code, unreachable_pub, clippy::print_stdout, reason = "the example's main")]
+#[allow(dead_code, unreachable_pub, reason = "the example's main")]
 mod third_party_engine;
 
 use common::{Ground, all, end_of, is_started, token};

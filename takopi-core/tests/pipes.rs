@@ -359,5 +359,5 @@ async fn events_are_passed_on_as_they_come() {
 
 #[test]
 fn all_of_it_holds_with_256_descriptors() {
-    common::apart::again_with_256_descriptors("all_of_it_holds_with_256_descriptors");
+    common::apart::again_with_256_descriptors();
 }

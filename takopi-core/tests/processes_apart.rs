@@ -6,6 +6,7 @@ mod common;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ fn actor() {
         "locker" => runtime.block_on(locker(&state)),
         "runner" => runtime.block_on(runner(true)),
         "leaver" => runtime.block_on(runner(false)),
+        "ender" => say(&format!("ended {}", end_strays(&state).len())),
         other => panic!("no such part: {other}"),
     }
 }
@@ -343,6 +345,31 @@ fn what_a_killed_takopi_left_is_ended_by_the_next_start() {
 }
 
 #[test]
+fn a_takopi_that_lives_in_what_a_killed_one_left_does_not_end_its_own_home() {
+    let state = Broom::new();
+    // A shell that an agent opened and a person took over, and something else of that agent.
+    std::fs::create_dir(state.path().join("runs")).unwrap();
+    std::fs::write(state.path().join("runs/dead.run"), "+1\n").unwrap();
+    let script = r#"
+        sleep 1000 > /dev/null 2>&1 & echo $! > $TAKOPI_STATE_DIR/other
+        "$0" --exact actor --ignored --nocapture
+        echo "still here"
+    "#;
+    let output = Command::new("/bin/sh")
+        .args(["-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .env("TAKOPI_RUN", "dead.1")
+        .env("ACTOR", "ender")
+        .env("TAKOPI_STATE_DIR", state.path())
+        .env("LAB_GROUND", state.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("ended 1") && said.contains("still here"), "{said}");
+    assert!(!is_alive(block_on(number_in(&state.path().join("other")))));
+}
+
+#[test]
 fn a_live_takopi_has_no_strays() {
     let state = Broom::new();
     let mut actor = runs(state.path(), Some("a"), STUBBORN);
@@ -425,5 +452,5 @@ async fn a_holder_in_another_process_is_named() {
 
 #[test]
 fn all_of_it_holds_with_256_descriptors() {
-    common::apart::again_with_256_descriptors("all_of_it_holds_with_256_descriptors");
+    common::apart::again_with_256_descriptors();
 }

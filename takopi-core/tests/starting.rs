@@ -291,5 +291,5 @@ fn a_raised_limit_on_descriptors_is_put_back_for_engines() {
 
 #[test]
 fn all_of_it_holds_with_256_descriptors() {
-    common::apart::again_with_256_descriptors("all_of_it_holds_with_256_descriptors");
+    common::apart::again_with_256_descriptors();
 }

@@ -155,6 +155,55 @@ async fn a_second_new_session_with_the_same_id_is_held_back_until_the_first_ends
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_started_that_was_given_up_while_it_waited_can_be_said_again_and_still_waits() {
+    let ground = Ground::here();
+    let holder = ten_seconds(&ground.host);
+    let impatient = lab(&ground.host, |run| async move {
+        while tokio::time::timeout(SECOND, run.emit(started("a"))).await.is_err() {}
+        run.emit(success("in the end")).await.unwrap();
+    });
+    let mut first = holder.run(on("a"));
+    until_started(&mut first).await;
+    let begun = Instant::now();
+    let second = all(impatient.run(RunRequest::new("go").build())).await;
+    assert_eq!(end_of(&second).answer, "in the end");
+    assert!(second.iter().any(is_started));
+    assert!(begun.elapsed() >= 10 * SECOND, "not before the first was done");
+
+    // Given up at the full buffer instead: the lock is held by then, and once is enough.
+    let unread = lab(&ground.host, |run| async move {
+        run.emit(note("fills the buffer")).await.unwrap();
+        while tokio::time::timeout(SECOND, run.emit(started("b"))).await.is_err() {}
+        run.emit(success("in the end")).await.unwrap();
+    })
+    .buffer(1, 1 << 20);
+    let events = unread.run(RunRequest::new("go").build());
+    tokio::time::sleep(5 * SECOND).await;
+    let events = all(events).await;
+    assert!(end_of(&events).ok && events.iter().any(is_started));
+    ground.host.settle().await;
+    assert!(ground.is_unlocked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn success_said_while_started_still_waits_is_no_success() {
+    let ground = Ground::here();
+    let holder = ten_seconds(&ground.host);
+    let mut first = holder.run(on("a"));
+    until_started(&mut first).await;
+    let runner = lab(&ground.host, |run| async move {
+        let other = run.clone();
+        let waiting = tokio::spawn(async move { other.emit(started("a")).await });
+        settle_tasks().await;
+        run.emit(success("too early")).await.unwrap();
+        let _ = waiting.await;
+    });
+    let end = end(runner.run(RunRequest::new("go").build())).await;
+    assert_eq!((end.reason, end.resume), (Some(Reason::Protocol), Some(token("a"))));
+    assert_eq!(end.answer, "too early");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_that_waits_says_so_and_names_the_holder() {
     let ground = Ground::here();
     let runner = ten_seconds(&ground.host);
@@ -340,5 +389,5 @@ async fn a_lock_directory_that_cannot_be_made_ends_the_run_and_says_so() {
 
 #[test]
 fn all_of_it_holds_with_256_descriptors() {
-    common::apart::again_with_256_descriptors("all_of_it_holds_with_256_descriptors");
+    common::apart::again_with_256_descriptors();
 }

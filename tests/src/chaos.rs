@@ -97,7 +97,7 @@ pub fn exec_case(dice: &mut Dice, sessions: usize) -> Case {
         [End::Healthy, End::Healthy, End::Healthy, End::Failed, End::Exit, End::Dies, End::Hangs];
     let session = session(dice, sessions);
     let end = if session.is_some() && dice.chance(5) { End::Busy } else { dice.pick(&ends) };
-    let stubborn = end == End::Hangs && dice.chance(2);
+    let stubborn = end == End::Hangs && dice.chance(1);
     let mut steps = Vec::new();
     if stubborn {
         steps.push(Step::ignore([Signal::Int]));

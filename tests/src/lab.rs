@@ -50,10 +50,19 @@ pub struct Lab {
 impl Lab {
     /// Fakes that play this script.
     pub fn new(script: impl Into<Script>) -> Self {
-        let control = Control::new();
-        let env = control.env(&script.into());
         let home = TestHome::without_model();
         let host = Host::builder().state_directory(home.state()).build().expect("a host");
+        Self::at(home, host, &script.into())
+    }
+
+    /// Fakes that play this script, run by the takopi of another lab.
+    pub fn beside(other: &Self, script: impl Into<Script>) -> Self {
+        Self::at(TestHome::without_model(), other.host.clone(), &script.into())
+    }
+
+    fn at(home: TestHome, host: Host, script: &Script) -> Self {
+        let control = Control::new();
+        let env = control.env(script);
         Self { control, home, host, binary: fake::binary(), env }
     }
 
@@ -101,7 +110,7 @@ impl Lab {
         self.host.settle().await;
         assert_eq!(self.home.processes(), [], "takopi says it is done");
         assert_eq!(self.control.alive(), Vec::<u32>::new());
-        let records = std::fs::read_dir(self.home.state().join("runs"));
+        let records = std::fs::read_dir(self.host.state_directory().join("runs"));
         let records = records.into_iter().flatten().flatten().map(|entry| entry.path());
         assert_eq!(records.collect::<Vec<_>>(), Vec::<PathBuf>::new(), "run records are left");
     }

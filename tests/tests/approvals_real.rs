@@ -67,6 +67,7 @@ async fn decided(
         for reply in replies {
             let question = questions.recv().await.unwrap();
             assert_eq!(question.request.cwd, home.workspace());
+            assert!(question.request.session.is_some(), "whose question it is");
             assert!(question.answer(reply));
         }
         assert!(questions.recv().await.is_none(), "nothing else is asked");

@@ -3,15 +3,18 @@
 //! Whatever happens, every run ends with exactly one `Completed`, last; no session is open in two
 //! processes at once; and behind it all no process, descriptor or lock is left.
 //!
-//! - `TAKOPI_CHAOS_SEED`: where to begin; a failure prints the seed of its round.
+//! - `TAKOPI_CHAOS_SEED`: the first round's seed; a failure prints the seed of its round, with which
+//!   that round then comes first.
 //! - `TAKOPI_CHAOS_RUNS`: how many runs over exec; a third as many go over app-server.
 //! - `TAKOPI_SOAK`: for how many minutes to go on, each round with the next seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::io::Write as _;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use futures::future::join_all;
 use futures::{FutureExt, StreamExt, stream};
 use takopi_core::{EventStream, ResumeToken, Runner, TakopiEvent};
 use takopi_tests::chaos::{Case, Dice, Wish, app_server_case, exec_case, server};
@@ -20,11 +23,14 @@ use takopi_tests::lab::Lab;
 use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::runs::{finish, run};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 /// Runs of a round.
 const ROUND: usize = 150;
 /// Runs at once.
-const AT_ONCE: usize = 24;
+const AT_ONCE: usize = 16;
+/// Rounds at once, each on a takopi of its own: most of their time they wait for processes to end.
+const LANES: u64 = 4;
 /// Sessions they share.
 const SESSIONS: usize = 6;
 
@@ -36,58 +42,80 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-fn session(n: usize) -> ResumeToken {
-    ResumeToken::new("codex", format!("01a1e21b-26e5-7eb0-9d27-{n:012}"))
+/// A session of a round; rounds share a takopi, not their sessions.
+fn session(lab: &Lab, n: usize) -> ResumeToken {
+    let round = Uuid::new_v5(&Uuid::NAMESPACE_OID, lab.home.root().as_os_str().as_encoded_bytes());
+    let session = Uuid::new_v5(&round, &n.to_be_bytes());
+    ResumeToken::new("codex", session.to_string())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whatever_happens_every_run_ends_once_and_nothing_is_left() {
     let first = setting("TAKOPI_CHAOS_SEED").unwrap_or(1);
-    let runs = usize::try_from(setting("TAKOPI_CHAOS_RUNS").unwrap_or(3000)).unwrap();
+    let runs = setting("TAKOPI_CHAOS_RUNS").unwrap_or(3000);
     let soak = setting("TAKOPI_SOAK").map(|minutes| Duration::from_secs(60 * minutes));
     let begun = Instant::now();
-    let mut before = None;
-    for (number, seed) in (first..).enumerate() {
-        // Every fourth round goes over app-server.
-        let done = match soak {
-            Some(soak) => begun.elapsed() >= soak,
-            None => number * ROUND * 3 >= runs * 4,
-        };
-        if done {
-            break;
+    // Every fourth round goes over app-server.
+    let rounds = (runs * 4).div_ceil(ROUND as u64 * 3).max(1);
+    let goes_on = |seed: u64| match soak {
+        Some(soak) => begun.elapsed() < soak,
+        None => seed < first + rounds,
+    };
+    let next = AtomicU64::new(first);
+    let lanes: Vec<Lab> = (0..LANES).map(|_| Lab::new(Script::default())).collect();
+    // The first rounds open what stays open: runtimes, epoll.
+    join_all(lanes.iter().map(|lane| told_round(lane, next.fetch_add(1, Relaxed)))).await;
+    let before = descriptors();
+    let rounds = lanes.iter().map(|lane| async {
+        loop {
+            let seed = next.fetch_add(1, Relaxed);
+            if !goes_on(seed) {
+                return lane.assert_nothing_left().await;
+            }
+            told_round(lane, seed).await;
         }
-        let round = async {
-            if number % 4 == 3 { app_server_round(seed).await } else { exec_round(seed).await }
-        };
-        if let Err(panic) = AssertUnwindSafe(round).catch_unwind().await {
-            let transport = if number % 4 == 3 { "app-server" } else { "exec" };
-            // Not `eprintln!`: a panic of its own thread would not show it in time.
-            let _ = writeln!(std::io::stderr(), "chaos: seed {seed} over {transport}");
-            std::panic::resume_unwind(panic);
-        }
-        // The first round opens what stays open: runtimes, epoll.
-        let now = descriptors();
-        let allowed = *before.get_or_insert(now) + 40;
-        assert!(now <= allowed, "seed {seed}: {now} descriptors, {allowed} are allowed");
-    }
+    });
+    join_all(rounds).await;
+    let now = descriptors();
+    assert!(now <= before + 8, "{now} descriptors are open, {before} were after the first rounds");
     let _ = writeln!(std::io::stdout(), "chaos: {:?} from seed {first}", begun.elapsed());
 }
 
-async fn exec_round(seed: u64) {
+/// A round that says its seed if it fails.
+async fn told_round(all: &Lab, seed: u64) {
+    let over_app_server = seed % 4 == 3;
+    let round = async {
+        if over_app_server {
+            app_server_round(all, seed).await;
+        } else {
+            exec_round(all, seed).await;
+        }
+    };
+    let begun = Instant::now();
+    let panicked = AssertUnwindSafe(round).catch_unwind().await;
+    eprintln!("round {seed} {over_app_server} {:?}", begun.elapsed());
+    if let Err(panic) = panicked { //(round).catch_unwind().await {
+        let transport = if over_app_server { "app-server" } else { "exec" };
+        let _ = writeln!(std::io::stderr(), "chaos: seed {seed} failed over {transport}");
+        std::panic::resume_unwind(panic);
+    }
+}
+
+async fn exec_round(all: &Lab, seed: u64) {
     let mut dice = Dice::new(seed);
     let cases: Vec<Case> = (0..ROUND).map(|_| exec_case(&mut dice, SESSIONS)).collect();
-    let lab = Lab::new(exec::hello("healthy"));
+    let lab = Lab::beside(all, exec::hello("healthy"));
     let runner = lab.exec().buffer(8, 64 * 1024);
     round(&lab, &runner, cases).await;
 }
 
-async fn app_server_round(seed: u64) {
+async fn app_server_round(all: &Lab, seed: u64) {
     let mut dice = Dice::new(seed);
     let servers: Vec<Script> = (0..4).map(|_| server(&mut dice)).collect();
     let warm = dice.pick(&[Duration::ZERO, Duration::from_millis(20), Duration::from_mins(10)]);
     let cases: Vec<Case> =
         (0..ROUND).map(|_| app_server_case(&mut dice, SESSIONS, &servers)).collect();
-    let lab = Lab::new(exec::hello("healthy"));
+    let lab = Lab::beside(all, exec::hello("healthy"));
     let runner = lab.app_server(warm).buffer(8, 64 * 1024);
     round(&lab, &runner, cases).await;
 }
@@ -98,13 +126,12 @@ async fn round(lab: &Lab, runner: &dyn Runner, cases: Vec<Case>) {
     stream::iter(runs).for_each_concurrent(AT_ONCE, |run| run).await;
     assert_eq!(lab.control.overlaps(), Vec::<String>::new(), "two writers on one session");
     // Every session can be had at once: no lock is left, and no run that holds one.
-    within(PATIENCE * 2, "the runs to settle", runner.shutdown()).await;
-    lab.assert_nothing_left().await;
+    within(PATIENCE * 4, "the runs to settle", runner.shutdown()).await;
+    assert_eq!(lab.home.processes(), [], "whoever shut down knows");
     for n in 0..SESSIONS {
-        let request = lab.request("hi").resume(session(n)).wait(Duration::ZERO);
+        let request = lab.request("hi").resume(session(lab, n)).wait(Duration::ZERO);
         assert_eq!(run(&lab.exec(), request.build()).await.ok().answer, "healthy");
     }
-    lab.assert_nothing_left().await;
 }
 
 type Env = Vec<(String, String)>;
@@ -127,7 +154,7 @@ async fn one(lab: &Lab, runner: &dyn Runner, case: &Case, env: &Env) {
     let request = takopi_tests::runs::request(&lab.home, &case.prompt);
     let request = env.iter().fold(request, |request, (name, value)| request.env(name, value));
     let request = request
-        .resume(case.session.map(session))
+        .resume(case.session.map(|n| session(lab, n)))
         .wait(case.wait)
         .idle_timeout(case.idle)
         .wall_timeout(case.wall)
@@ -144,7 +171,7 @@ async fn one(lab: &Lab, runner: &dyn Runner, case: &Case, env: &Env) {
     }
     let seen = finish(stream, events).await;
     let end = seen.completed();
-    if let Some(session) = case.session.map(session) {
+    if let Some(session) = case.session.map(|n| session(lab, n)) {
         assert_eq!(end.resume, Some(session), "{case:?}: {:#?}", seen.events);
     }
     if end.ok {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use serde_json::json;
 use takopi_codex::app_server::{
     CodexAppServer, Conversation, ConversationReport, HostTool, Message, TurnOptions,
@@ -376,7 +377,6 @@ async fn closing_races_with_a_turn_and_nothing_panics_or_stays() {
             assert!(report.ok() || report.interrupted, "{number}: {report:#?}");
         }
     };
-    use futures::StreamExt as _;
     futures::stream::iter(0..ROUNDS).for_each_concurrent(4, round).await;
     lab.assert_nothing_left().await;
 }

@@ -16,7 +16,7 @@ use takopi_tests::runs::{request, run};
 async fn each_failure_of_the_model_has_its_reason() {
     let Some(codex) = real::codex_or_skip("each_failure_of_the_model") else { return };
     let model = ModelServer::start();
-    let soon = std::time::SystemTime::now() + Duration::from_secs(7200);
+    let soon = std::time::SystemTime::now() + Duration::from_hours(2);
     let soon = soon.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let limit = json!({ "error": {
         "type": "usage_limit_reached", "message": "limit reached", "plan_type": "plus",

@@ -11,8 +11,8 @@ use crate::runner::ResumeCodec;
 pub(super) enum Verdict {
     /// It goes to the consumer.
     Pass(TakopiEvent),
-    /// The session's lock must be taken first.
-    Claim(Started),
+    /// It goes to the consumer once the session's lock is held; [`Contract::confirm`] is told then.
+    Start(Started),
     /// The run is over.
     Finish(Completed),
     /// It is dropped.
@@ -24,13 +24,16 @@ pub(super) enum Verdict {
 pub(super) struct Contract {
     codec: ResumeCodec,
     asked: Option<ResumeToken>,
+    /// The session that the engine named first.
     session: Option<ResumeToken>,
+    /// Whether the consumer knows of it.
+    started: bool,
     over: bool,
 }
 
 impl Contract {
     pub(super) fn new(codec: ResumeCodec, asked: Option<ResumeToken>) -> Self {
-        Self { codec, asked, session: None, over: false }
+        Self { codec, asked, session: None, started: false, over: false }
     }
 
     pub(super) fn admit(&mut self, event: TakopiEvent) -> Verdict {
@@ -44,12 +47,17 @@ impl Contract {
         }
     }
 
+    /// `Started` was passed on.
+    pub(super) fn confirm(&mut self) {
+        self.started = true;
+    }
+
     /// Nothing more is let through.
     pub(super) fn close(&mut self) {
         self.over = true;
     }
 
-    /// The session that was confirmed, else the one that was asked for.
+    /// The session that was named, else the one that was asked for.
     pub(super) fn resume(&self) -> Option<ResumeToken> {
         self.session.clone().or_else(|| self.asked.clone())
     }
@@ -62,13 +70,14 @@ impl Contract {
                 format!("the engine named no session but {named:?}"),
             );
         };
-        if let Some(session) = &self.session {
-            return if *session == token {
-                Verdict::Ignore("a second start of the same session")
-            } else {
-                let error = format!("the engine changed from session {} to {named}", session.value);
-                Verdict::Break(Reason::Protocol, error)
-            };
+        if let Some(session) = &self.session
+            && *session != token
+        {
+            let error = format!("the engine changed from session {} to {named}", session.value);
+            return Verdict::Break(Reason::Protocol, error);
+        }
+        if self.started {
+            return Verdict::Ignore("a second start of the same session");
         }
         if let Some(asked) = &self.asked
             && *asked != token
@@ -79,17 +88,12 @@ impl Contract {
         }
         started.resume = token.clone();
         self.session = Some(token);
-        if self.asked.is_some() {
-            // Its lock has been held since before the engine was started.
-            Verdict::Pass(started.into())
-        } else {
-            Verdict::Claim(started)
-        }
+        Verdict::Start(started)
     }
 
     fn completed(&mut self, mut completed: Completed) -> Verdict {
         self.over = true;
-        if completed.ok && self.session.is_none() {
+        if completed.ok && !self.started {
             completed.ok = false;
             completed.reason = Some(Reason::Protocol);
             completed.error = Some("the engine ended without naming its session".to_owned());

@@ -110,7 +110,8 @@ impl EngineRun {
     /// Passes an event on; waits while the consumer's buffer is full.
     ///
     /// `Started` of a new session first takes the session's lock. After `Completed`, and once the
-    /// run is stopped, further events are dropped.
+    /// run is stopped, further events are dropped. An event whose future is dropped while it waits
+    /// is lost, and may be emitted again.
     pub async fn emit(&self, event: impl Into<TakopiEvent>) -> Result<(), Stopped> {
         self.shared.emit(event.into()).await
     }

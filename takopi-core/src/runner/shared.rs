@@ -179,13 +179,13 @@ impl Shared {
             verdict
         };
         match verdict {
-            Verdict::Pass(event @ TakopiEvent::Started(_)) => {
-                self.say_waiting_is_over().await?;
-                self.push(event).await
-            }
             Verdict::Pass(event) => self.push(event).await,
-            Verdict::Claim(started) => match self.claim(&started.resume).await {
-                Ok(()) => self.push(started.into()).await,
+            Verdict::Start(started) => match self.claim(&started.resume).await {
+                Ok(()) => {
+                    self.push(started.into()).await?;
+                    self.state().contract.confirm();
+                    Ok(())
+                }
                 Err(ClaimError::Stopped) => Err(Stopped),
                 Err(error) => self.break_off(error.cause()),
             },
@@ -243,8 +243,12 @@ impl Shared {
         Err(Stopped)
     }
 
-    /// Takes the lock of a session, waiting visibly for as long as the request allows.
+    /// Takes the lock of a session unless the run has it, waiting visibly for as long as the request
+    /// allows.
     pub(super) async fn claim(&self, token: &ResumeToken) -> Result<(), ClaimError> {
+        if self.slot.is_taken() {
+            return Ok(self.say_waiting_is_over().await?);
+        }
         let key = SessionKey::new(token);
         let holder = Holder::here(self.engine.clone());
         let at_once = self.locks.try_lock(&key, &holder, &*self.leases);

@@ -8,9 +8,9 @@ use takopi_core::runner::{ApprovalKind, Reply};
 use takopi_core::{ApprovalRequest, Decision};
 
 use super::patches::{Patches, summary};
-use crate::CODEX;
 use crate::app_server::requests::ServerRequest;
 use crate::common::without_shell;
+use crate::{CODEX, resume_codec};
 
 /// A question that can be put to somebody.
 #[derive(Debug)]
@@ -58,6 +58,7 @@ impl Question {
         };
         let cwd = text("cwd").map_or_else(|| thread_cwd.to_owned(), PathBuf::from);
         let mut asked = ApprovalRequest::new(CODEX, kind, title, cwd);
+        asked.session = request.thread().and_then(|thread| resume_codec().token(&thread));
         asked.reason = text("reason").map(str::to_owned);
         asked.detail = bounded(&params);
         if let Some(changes) = changes {

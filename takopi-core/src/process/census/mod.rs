@@ -142,11 +142,20 @@ fn may_be_ended(entry: &Entry) -> bool {
     !entry.dead && i32::try_from(std::process::id()) != Ok(entry.pid)
 }
 
-/// The live processes whose environment has one of these `NAME=value`s.
+/// The live processes whose environment has one of these `NAME=value`s, but for those in which this
+/// very process lives: a terminal that an agent opened and a person took over.
 pub(super) fn bearers(markers: &[String]) -> io::Result<Vec<i32>> {
+    let table = platform::processes()?;
+    let parents: HashMap<i32, i32> = table.iter().map(|entry| (entry.pid, entry.parent)).collect();
+    let own = i32::try_from(std::process::id()).unwrap_or_default();
+    let ancestors: HashSet<i32> =
+        std::iter::successors(Some(own), |pid| parents.get(pid).copied()).take(1000).collect();
     let mut bearers = Vec::new();
-    for entry in platform::processes()? {
-        if may_be_ended(&entry) && platform::has_variable(entry.pid, markers)? {
+    for entry in table {
+        if may_be_ended(&entry)
+            && !ancestors.contains(&entry.pid)
+            && platform::has_variable(entry.pid, markers)?
+        {
             bearers.push(entry.pid);
         }
     }
