@@ -303,7 +303,7 @@ impl Inner {
             params: &'a P,
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let Some(answer) = self.routes.expect(id) else { return Err(self.gone(method)) };
+        let Some(answer) = self.routes.await_answer(id) else { return Err(self.gone(method)) };
         let _forget = Forget { routes: &self.routes, id };
         let exchange = async {
             if !self.wire.send(&Request { id, method, params }).await {

@@ -112,7 +112,7 @@ impl Routes {
     }
 
     /// Waits for the answer to request `id`; an error if the server is gone already.
-    pub(super) fn expect(&self, id: i64) -> Option<oneshot::Receiver<Answer>> {
+    pub(super) fn await_answer(&self, id: i64) -> Option<oneshot::Receiver<Answer>> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
         if state.closed {

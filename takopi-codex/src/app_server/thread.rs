@@ -63,10 +63,7 @@ impl Client {
         id: &str,
         options: &ThreadOptions,
     ) -> Result<Thread, ClientError> {
-        let mut params = to_params(options);
-        params.insert("threadId".to_owned(), id.into());
-        params.insert("excludeTurns".to_owned(), true.into());
-        self.open_thread("thread/resume", params).await
+        self.open_thread("thread/resume", of_thread(id, options)).await
     }
 
     /// Begins a conversation that has another one's history.
@@ -75,10 +72,7 @@ impl Client {
         id: &str,
         options: &ThreadOptions,
     ) -> Result<Thread, ClientError> {
-        let mut params = to_params(options);
-        params.insert("threadId".to_owned(), id.into());
-        params.insert("excludeTurns".to_owned(), true.into());
-        self.open_thread("thread/fork", params).await
+        self.open_thread("thread/fork", of_thread(id, options)).await
     }
 
     /// Reads what is stored of a conversation, with its turns if asked.
@@ -195,6 +189,14 @@ fn thread_id(answer: &Value) -> Option<String> {
     .find_map(Value::as_str)
     .filter(|id| !id.is_empty())
     .map(str::to_owned)
+}
+
+/// The settings of a thread that there is already. Its history is not to be sent along.
+fn of_thread(id: &str, options: &ThreadOptions) -> Map<String, Value> {
+    let mut params = to_params(options);
+    params.insert("threadId".to_owned(), id.into());
+    params.insert("excludeTurns".to_owned(), true.into());
+    params
 }
 
 fn to_params(options: &ThreadOptions) -> Map<String, Value> {

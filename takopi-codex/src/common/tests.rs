@@ -124,9 +124,9 @@ fn items_that_only_app_server_has_are_shown_too() {
             false,
         ),
         (
-            r#"{"type":"subAgentActivity","id":"1","kind":"started","agentPath":"/root/explorer","agentThreadId":"t"}"#,
+            r#"{"type":"subAgentActivity","id":"1","kind":"started","agentPath":"/main/explorer","agentThreadId":"t"}"#,
             "subagent",
-            "started: /root/explorer",
+            "started: /main/explorer",
             true,
         ),
         (
