@@ -183,12 +183,14 @@ fn without_a_screen_every_step_is_one_line() {
 }
 
 #[test]
-fn half_sentences_and_more_output_are_not_worth_a_line() {
+fn half_sentences_are_not_worth_a_line_and_an_unknown_end_is_no_success() {
     let note = act("a", ActionKind::Note, "I will lo", Phase::Started);
     let output = act("b", ActionKind::Command, "cargo test", Phase::Updated);
     for event in [note, output] {
         assert!(entry(&event, Feed::All, None).is_empty(), "{event:?}");
     }
+    let cut = act("c", ActionKind::Command, "ls", Phase::Completed).message("unfinished");
+    assert_eq!(text(&entry(&cut, Feed::All, None)), "• ls: unfinished");
     let wait = act("takopi.wait", ActionKind::Note, "waiting", Phase::Started).level(Level::Info);
     assert_eq!(text(&entry(&wait, Feed::All, None)), "▸ waiting");
 }

@@ -26,13 +26,14 @@ Examples:
 Exit codes of run: 0 ok, 1 failed, 2 usage, 3 engine missing or too old, 4 session busy,
 124 timeout, 129 hang-up, 130 interrupted, 143 terminated.")]
 pub(crate) struct Cli {
-    #[command(flatten)]
-    pub(crate) global: Global,
     #[command(subcommand)]
     pub(crate) command: Command,
+    #[command(flatten)]
+    pub(crate) global: Global,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
     /// When to use colour
     #[arg(long, global = true, value_enum, value_name = "WHEN", env = "TAKOPI_COLOR")]
@@ -130,8 +131,13 @@ pub(crate) struct RunArgs {
 impl RunArgs {
     /// The arguments, with what was not given taken from the configuration file.
     pub(crate) fn filled(mut self, config: Config) -> Self {
+        // A variable that is set to nothing is as good as not set.
+        self.model.take_if(|model| model.is_empty());
+        self.effort.take_if(|effort| effort.is_empty());
+        self.sandbox.take_if(|sandbox| sandbox.is_empty());
+        self.codex_bin.take_if(|program| program.as_os_str().is_empty());
         macro_rules! fill {
-            ($( $field:ident ),* $(,)?) => { $( self.$field = self.$field.or(config.$field); )* };
+            ($( $field:ident ),*) => { $( self.$field = self.$field.or(config.$field); )* };
         }
         fill!(engine, transport, model, effort, sandbox, approve, codex_bin);
         self.wait = self.wait.or(config.wait.map(Into::into));
@@ -277,7 +283,8 @@ mod tests {
     fn flags_win_over_the_configuration_file() {
         let config: Config =
             toml::from_str("model = 'file'\neffort = 'file'\nwait = 5\ntimeout = '2m'").unwrap();
-        let args = run(&["x", "--model", "flag", "--wait", "0"]).filled(config);
+        let given = ["x", "--model", "flag", "--effort", "", "--wait", "0"];
+        let args = run(&given).filled(config);
         assert_eq!(args.model.as_deref(), Some("flag"));
         assert_eq!(args.effort.as_deref(), Some("file"));
         assert_eq!(args.wait, Some(Duration::ZERO));

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use serde_json::Value;
 use takopi_bridge::progress::{Progress, Standing};
 use takopi_core::locks::{Holder, SessionKey, SessionLocks as _};
 use takopi_core::{ActionKind, Completed, Host, Reason};
@@ -64,8 +65,9 @@ pub(crate) fn held(holder: &Holder) -> String {
     }
 }
 
-/// What to do when the sandbox kept the agent from something.
+/// What to do when the sandbox seems to have kept the agent from something.
 pub(crate) fn of_sandbox(progress: &Progress, sandbox: Option<&str>) -> Option<&'static str> {
+    // Codex's own default is to read only.
     if sandbox.is_some_and(|sandbox| sandbox != "read-only") {
         return None;
     }
@@ -73,12 +75,15 @@ pub(crate) fn of_sandbox(progress: &Progress, sandbox: Option<&str>) -> Option<&
         let action = &tracked.action;
         let could_write = matches!(action.kind, ActionKind::Command | ActionKind::FileChange);
         could_write && tracked.standing == Standing::Failed && {
-            let detail = serde_json::to_string(&action.detail).unwrap_or_default().to_lowercase();
-            REFUSALS.iter().any(|refusal| detail.contains(refusal))
+            let output = action.detail.get("output_tail").and_then(Value::as_str);
+            let said = [output, tracked.message.as_deref()];
+            let said = said.into_iter().flatten().collect::<String>().to_lowercase();
+            REFUSALS.iter().any(|refusal| said.contains(refusal))
         }
     });
-    refused
-        .then_some("the agent may only read here; --sandbox workspace-write lets it change files")
+    refused.then_some(
+        "if the agent may only read here: --sandbox workspace-write lets it change files",
+    )
 }
 
 /// What to do when the agent asked and nobody could answer.
@@ -88,4 +93,48 @@ pub(crate) fn of_silence(progress: &Progress, could_ask: bool) -> Option<&'stati
     });
     (declined && !could_ask)
         .then_some("the agent asked for leave and got none; --approve accept gives it")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use takopi_core::{Action, ActionEvent, Phase};
+
+    use super::*;
+
+    fn hint(reason: Reason, error: &str) -> Option<String> {
+        of_run(&Completed::failure("codex", reason, error))
+    }
+
+    #[test]
+    fn what_a_person_can_act_on_comes_with_a_hint() {
+        assert_eq!(hint(Reason::Auth, "refused").as_deref(), Some("log in with `codex login`"));
+        assert!(hint(Reason::EngineMissing, "").is_some_and(|hint| hint.contains("npm install")));
+        assert!(hint(Reason::SessionBusy, "").is_some_and(|hint| hint.contains("--wait")));
+        assert_eq!(hint(Reason::EngineFailed, "the model said no"), None);
+        assert_eq!(hint(Reason::Interrupted, "interrupted"), None);
+    }
+
+    #[test]
+    fn advice_is_not_given_twice() {
+        assert_eq!(hint(Reason::Auth, "not logged in; run `codex login`"), None);
+    }
+
+    #[test]
+    fn a_write_that_was_refused_hints_at_the_sandbox() {
+        let failed = |output: &str| {
+            let action =
+                Action::new("1", ActionKind::Command, "touch a").with("output_tail", output);
+            let mut progress = Progress::default();
+            let event = ActionEvent::new("codex", action, Phase::Completed).ok(false);
+            progress.apply(&event.into(), Duration::ZERO);
+            progress
+        };
+        let refused = failed("touch: cannot touch 'a': Read-only file system\n");
+        assert!(of_sandbox(&refused, None).is_some());
+        assert!(of_sandbox(&refused, Some("read-only")).is_some());
+        assert!(of_sandbox(&refused, Some("workspace-write")).is_none());
+        assert!(of_sandbox(&failed("no such file"), None).is_none());
+    }
 }

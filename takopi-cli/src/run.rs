@@ -98,7 +98,9 @@ fn who_answers(args: &RunArgs, choice: &Choice, terminal: Terminal) -> Result<Ap
         )),
         Some(Approve::Ask) if !keys::has_terminal() => Ok(Approve::Deny),
         Some(approve) => Ok(approve),
-        None if choice.can_ask() && terminal.draws && keys::has_terminal() => Ok(Approve::Ask),
+        None if choice.can_ask() && terminal.shows_errors && keys::has_terminal() => {
+            Ok(Approve::Ask)
+        }
         None => Ok(Approve::Deny),
     }
 }

@@ -18,7 +18,9 @@ const USUAL_SIZE: (usize, usize) = (80, 24);
 pub(crate) struct Terminal {
     /// Standard output is a terminal.
     pub(crate) shows_output: bool,
-    /// Standard error is a terminal that can be drawn on.
+    /// Standard error is a terminal: somebody may be there.
+    pub(crate) shows_errors: bool,
+    /// It can be drawn on.
     pub(crate) draws: bool,
     output_color: bool,
     error_color: bool,
@@ -30,6 +32,7 @@ impl Terminal {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let mut terminal = Self {
             shows_output: io::stdout().is_terminal(),
+            shows_errors: io::stderr().is_terminal(),
             draws: io::stderr().is_terminal() && !dumb,
             output_color: false,
             error_color: false,
@@ -48,7 +51,7 @@ impl Terminal {
             Color::Auto => terminal && !plain,
         };
         self.output_color = color(self.shows_output);
-        self.error_color = color(io::stderr().is_terminal());
+        self.error_color = color(self.shows_errors);
     }
 
     /// Draws nothing on standard error, because others write there.

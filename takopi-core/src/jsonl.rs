@@ -225,14 +225,11 @@ impl<T: Translator> Talk<'_, T> {
                 Frame::Line(line) => self.line(line),
                 Frame::Skipped { bytes, .. } => {
                     let text = format!("a line of {bytes} bytes was too long and is skipped");
-                    self.run.warn(text).await?;
+                    self.events.push(self.run.warning(text));
                 }
             }
-            if !self.events.is_empty() && self.pass_on().await? {
-                return Ok(true);
-            }
         }
-        Ok(false)
+        self.pass_on().await
     }
 
     fn line(&mut self, line: &[u8]) {
@@ -259,17 +256,17 @@ impl<T: Translator> Talk<'_, T> {
 
     /// Emits the translated events; `true` once `Completed` is among them.
     async fn pass_on(&mut self) -> Result<bool, Stopped> {
-        let mut over = false;
-        for event in std::mem::take(&mut self.events) {
-            over |= matches!(event, TakopiEvent::Completed(_));
-            if over && self.strange > STRANGE_LINES_SHOWN {
-                let more = self.strange - STRANGE_LINES_SHOWN;
-                self.strange = 0;
-                self.run.warn(format!("{more} more lines were not JSON")).await?;
-            }
-            self.run.emit(event).await?;
+        let is_end = |event: &TakopiEvent| matches!(event, TakopiEvent::Completed(_));
+        let end = self.events.iter().position(is_end);
+        if let Some(end) = end
+            && self.strange > STRANGE_LINES_SHOWN
+        {
+            let more = self.strange - STRANGE_LINES_SHOWN;
+            self.strange = 0;
+            self.events.insert(end, self.run.warning(format!("{more} more lines were not JSON")));
         }
-        Ok(over)
+        self.run.emit_all(std::mem::take(&mut self.events)).await?;
+        Ok(end.is_some())
     }
 
     /// The output is at its end without a terminal event.

@@ -133,10 +133,28 @@ impl Seen {
         self.actions(kind).into_iter().filter(|event| event.phase == Phase::Completed).collect()
     }
 
+    /// The events without streamed progress, of which there is more or less as the reader is slow or fast.
+    pub fn steady(&self) -> impl Iterator<Item = &TakopiEvent> {
+        self.events.iter().filter(|event| match event {
+            TakopiEvent::Action(event) => {
+                event.phase != Phase::Updated && !event.action.detail.contains_key("stream")
+            }
+            _ => true,
+        })
+    }
+
     /// One line an event: what it is, its phase, its title.
     pub fn outline(&self) -> Vec<String> {
-        self.events
-            .iter()
+        Self::lines(self.events.iter())
+    }
+
+    /// The outline of [`Seen::steady`].
+    pub fn steady_outline(&self) -> Vec<String> {
+        Self::lines(self.steady())
+    }
+
+    fn lines<'a>(events: impl Iterator<Item = &'a TakopiEvent>) -> Vec<String> {
+        events
             .map(|event| match event {
                 TakopiEvent::Started(_) => "started".to_owned(),
                 TakopiEvent::Action(event) => {

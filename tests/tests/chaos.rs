@@ -91,10 +91,7 @@ async fn told_round(all: &Lab, seed: u64) {
             exec_round(all, seed).await;
         }
     };
-    let begun = Instant::now();
-    let panicked = AssertUnwindSafe(round).catch_unwind().await;
-    eprintln!("round {seed} {over_app_server} {:?}", begun.elapsed());
-    if let Err(panic) = panicked { //(round).catch_unwind().await {
+    if let Err(panic) = AssertUnwindSafe(round).catch_unwind().await {
         let transport = if over_app_server { "app-server" } else { "exec" };
         let _ = writeln!(std::io::stderr(), "chaos: seed {seed} failed over {transport}");
         std::panic::resume_unwind(panic);

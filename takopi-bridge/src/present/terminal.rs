@@ -123,6 +123,8 @@ pub fn entry(event: &ActionEvent, feed: Feed, width: Option<usize>) -> Vec<Line>
     let (mark, style) = match (&action.kind, standing) {
         (ActionKind::Warning, _) => ("!", Style::Warn),
         (_, Standing::Done) if is_talk(event) => ("•", Style::Dim),
+        // It ended, and nobody said how.
+        (kind, Standing::Done) if kind.is_tool() && event.ok.is_none() => ("•", Style::Dim),
         _ => mark(standing),
     };
     let head = || Line::new().with(style, mark).with(Style::Plain, " ");

@@ -186,6 +186,26 @@ fn a_redirected_answer_is_byte_for_byte_while_the_run_is_on_the_screen() {
 }
 
 #[test]
+fn without_a_prompt_a_terminal_is_not_read_from() {
+    let (code, over, _) = start(&Lab::new(), &["run", "--engine", "demo"], (10, 80)).end();
+    assert_eq!(code, Some(2));
+    assert_eq!(over, "error: no prompt: give it as an argument, or on standard input");
+}
+
+#[test]
+fn with_logs_on_the_terminal_nothing_is_drawn_and_questions_are_still_asked() {
+    let lab = Lab::new();
+    let args: Vec<&str> = DEMO.iter().copied().chain(["--verbose"]).collect();
+    let screen = start(&lab, &args, (40, 100));
+    screen.wait_for("no, and stop");
+    screen.press("y");
+    let (code, over, raw) = screen.end();
+    assert_eq!(code, Some(0));
+    assert!(over.contains("✓ asked: 1 update: src/lib.rs: accepted"), "{over}");
+    assert!(!raw.contains("\x1b[J"), "{raw:?}");
+}
+
+#[test]
 fn quiet_shows_questions_only() {
     let lab = Lab::new();
     let args: Vec<&str> = DEMO.iter().copied().chain(["--quiet"]).collect();

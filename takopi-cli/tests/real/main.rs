@@ -1,4 +1,5 @@
 //! The command on the real codex, whose model is scripted.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests: what fails here fails the test")]
 
 #[path = "../support/screen.rs"]
 mod screen;

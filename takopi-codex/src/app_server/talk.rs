@@ -153,14 +153,13 @@ impl Talk<'_> {
     }
 
     async fn pass_on(&mut self) -> Result<(), Broken> {
-        let events = std::mem::take(&mut self.events);
-        for event in events {
-            match event {
-                // Said by the engine, when it is known what becomes of the server.
-                TakopiEvent::Completed(completed) => self.events.push(completed.into()),
-                event => self.run.emit(event).await?,
-            }
+        let mut events = std::mem::take(&mut self.events);
+        let is_end = |event: &TakopiEvent| matches!(event, TakopiEvent::Completed(_));
+        if let Some(end) = events.iter().position(is_end) {
+            // Said by the engine, when it is known what becomes of the server.
+            self.events = events.split_off(end);
         }
+        self.run.emit_all(events).await?;
         Ok(())
     }
 

@@ -48,13 +48,28 @@ impl Buffer {
     }
 
     fn add(mut state: MutexGuard<'_, State>, event: TakopiEvent) {
-        state.bytes += event.weight();
-        state.events.push_back(event);
+        state.add(event);
+        Self::wake(state);
+    }
+
+    /// Lets go of the state and wakes the consumer, if it waits.
+    fn wake(mut state: MutexGuard<'_, State>) {
         let consumer = state.consumer.take();
         drop(state);
         if let Some(consumer) = consumer {
             consumer.wake();
         }
+    }
+}
+
+impl State {
+    fn add(&mut self, event: TakopiEvent) {
+        self.bytes += event.weight();
+        self.events.push_back(event);
+    }
+
+    fn is_full(&self, bounds: Bounds) -> bool {
+        self.events.len() >= bounds.items || self.bytes >= bounds.bytes
     }
 }
 
@@ -84,13 +99,30 @@ impl Sender {
         if state.finished {
             return Ok(());
         }
-        let bounds = self.buffer.bounds;
-        let full = state.events.len() >= bounds.items || state.bytes >= bounds.bytes;
-        if full {
+        if state.is_full(self.buffer.bounds) {
             return Err(event);
         }
         Buffer::add(state, event);
         Ok(())
+    }
+
+    /// Adds events for as long as there is room and they are `fit` to be added; gives back the first
+    /// that was not. The consumer is woken once for all of them.
+    pub(super) fn push_many(
+        &self,
+        events: &mut impl Iterator<Item = TakopiEvent>,
+        mut fit: impl FnMut(&TakopiEvent) -> bool,
+    ) -> Option<TakopiEvent> {
+        let mut state = self.buffer.state();
+        let odd = loop {
+            let Some(event) = events.next() else { break None };
+            if state.finished || state.is_full(self.buffer.bounds) || !fit(&event) {
+                break Some(event);
+            }
+            state.add(event);
+        };
+        Buffer::wake(state);
+        odd
     }
 
     /// Resolves when there may be room again.

@@ -52,6 +52,11 @@ impl Contract {
         self.started = true;
     }
 
+    /// Whether actions are let through as they are.
+    pub(super) fn is_open(&self) -> bool {
+        !self.over
+    }
+
     /// Nothing more is let through.
     pub(super) fn close(&mut self) {
         self.over = true;

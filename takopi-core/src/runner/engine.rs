@@ -116,6 +116,11 @@ impl EngineRun {
         self.shared.emit(event.into()).await
     }
 
+    /// Passes many events on, as [`Self::emit`] does one after the other, but cheaper.
+    pub async fn emit_all(&self, events: Vec<TakopiEvent>) -> Result<(), Stopped> {
+        self.shared.emit_all(events).await
+    }
+
     /// Ends the run as failed.
     pub async fn refuse(&self, refusal: Refusal) {
         let completed = Completed::failure(self.shared.engine(), refusal.reason, refusal.error);

@@ -198,6 +198,36 @@ impl Shared {
         }
     }
 
+    /// Passes on many events in one go, as far as they need nothing but room.
+    pub(super) async fn emit_all(&self, events: Vec<TakopiEvent>) -> Result<(), Stopped> {
+        let mut events = events.into_iter();
+        while let Some(odd) = self.emit_plain(&mut events) {
+            self.emit(odd).await?;
+        }
+        Ok(())
+    }
+
+    /// Passes on actions while there is room; gives back the first event that needs more care.
+    fn emit_plain(&self, events: &mut impl Iterator<Item = TakopiEvent>) -> Option<TakopiEvent> {
+        let mut state = self.state();
+        state.clock.heard(Instant::now());
+        let mut nearer = false;
+        let odd = self.sender.push_many(events, |event| match event {
+            TakopiEvent::Action(action)
+                if !self.stop.is_cancelled() && state.contract.is_open() =>
+            {
+                nearer |= state.clock.observe(action);
+                true
+            }
+            _ => false,
+        });
+        drop(state);
+        if nearer {
+            self.clock_changed.notify_one();
+        }
+        odd
+    }
+
     /// Passes an event to the consumer, in its own time.
     async fn push(&self, mut event: TakopiEvent) -> Result<(), Stopped> {
         if self.stop.is_cancelled() {
