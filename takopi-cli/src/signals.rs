@@ -3,6 +3,7 @@
 use std::io;
 
 use nix::libc;
+use takopi_core::Host;
 use tokio::signal::unix::{self, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -78,9 +79,12 @@ fn ignores_hangup() -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Ends takopi at once. The kernel tells the engines, and the next takopi finds what is left.
+/// Kills the engines and ends takopi, at once.
 fn leave(signal: Signal) -> ! {
     keys::restore();
     write_error("\n");
+    if let Ok(host) = Host::global() {
+        host.kill_now();
+    }
     std::process::exit(i32::from(signal.code()));
 }

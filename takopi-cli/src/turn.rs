@@ -3,7 +3,7 @@
 use futures::StreamExt as _;
 use takopi_bridge::present::terminal::{TICK, summary};
 use takopi_bridge::present::{Line, Style};
-use takopi_core::{Completed, Reason, RunRequest, Runner};
+use takopi_core::{Completed, Host, Reason, RunRequest, Runner};
 use tokio::time::MissedTickBehavior;
 
 use crate::approve::{Question, Questions};
@@ -134,8 +134,14 @@ impl Turn<'_> {
 
     /// Waits until nothing is left of the run, unless one more signal says not to.
     pub(crate) async fn end(self, received: &mut Received) {
+        let all_over = async {
+            self.runner.shutdown().await;
+            if let Ok(host) = Host::global() {
+                host.settle().await;
+            }
+        };
         tokio::select! {
-            () = self.runner.shutdown() => {}
+            () = all_over => {}
             Ok(()) = received.changed() => {}
         }
     }

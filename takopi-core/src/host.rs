@@ -97,6 +97,15 @@ impl Host {
         }
     }
 
+    /// Kills every process that runs started here, and everything that came of them, without grace.
+    /// For a program that was told a second time to end and leaves right away; it blocks for a moment.
+    /// (On Linux; elsewhere the processes are told by the kernel and by the end of their input.)
+    pub fn kill_now(&self) {
+        if let Some(instance) = self.inner.instance.get() {
+            instance.kill_now();
+        }
+    }
+
     /// Starts a process that belongs to no run, on the supervisor's thread.
     pub async fn start(&self, launch: Launch) -> Result<(Process, Output), SpawnError> {
         let host = self.clone();

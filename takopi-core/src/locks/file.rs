@@ -156,14 +156,23 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // Only who holds byte 0 of the file at the path may remove it. A waiter that leaves takes it
-        // if it can: it may be the last who knows of the file.
-        if self.is_last().unwrap_or(false) {
-            let _ = std::fs::remove_file(&self.path);
+        // One's own ticket first: whoever leaves at the same moment must not take it for a waiter's.
+        let _ = self.file.unlock(ByteRange::from(TICKETS));
+        // Twice: of two that leave at once, each may see the other still there at its first look.
+        for _ in 0..2 {
+            // Only who holds byte 0 of the file at the path may remove it. A waiter that leaves takes
+            // it if it can: it may be the last who knows of the file.
+            let last = self.is_last().unwrap_or(false);
+            if last {
+                let _ = std::fs::remove_file(&self.path);
+            }
+            // Not left to the descriptor's close: a process that was forked a moment ago may hold a
+            // copy of it until it executes its program.
+            let _ = self.file.unlock(ByteRange::from(0));
+            if last {
+                return;
+            }
         }
-        // Not left to the descriptor's close: a process that was forked a moment ago may hold a
-        // copy of it until it executes its program.
-        let _ = self.file.unlock(ByteRange::from(0));
     }
 }
 

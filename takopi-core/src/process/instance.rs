@@ -20,6 +20,7 @@ use nix::sys::signal::Signal;
 use uuid::Uuid;
 
 use super::census;
+use super::sweep::kill_marked;
 use crate::locks::{ByteRange, OfdFile};
 
 /// The variable that marks a process and all that comes of it.
@@ -81,6 +82,14 @@ impl Instance {
             record.begin_anew();
         } else {
             record.append(&format!("-{process}\n"));
+        }
+    }
+
+    /// Kills everything that came of the processes that are open, without grace. Blocks for a moment.
+    pub(crate) fn kill_now(&self) {
+        let open: Vec<u64> = self.record().open.iter().copied().collect();
+        for process in open {
+            kill_marked(&format!("{MARKER}={}", self.marker(process)));
         }
     }
 

@@ -122,7 +122,8 @@ impl Process {
         async move {
             for look in [Census::observe, Census::keep_survivors] {
                 if let Err(error) = survey(&mut census, look).await {
-                    tracing::warn!(%error, "cannot see which processes live");
+                    tracing::warn!(%error, "cannot see which processes live; none will be ended");
+                    return Living::unknown();
                 }
             }
             census.living()

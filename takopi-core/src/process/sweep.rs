@@ -71,6 +71,18 @@ pub(super) async fn survey(
     Ok(())
 }
 
+/// Kills whoever bears the marker and what descends from it. Blocks for a moment; looks a few times,
+/// because what is killed may just have started something.
+pub(super) fn kill_marked(marker: &str) {
+    let mut census = Census::of_marker(marker.to_owned());
+    for _ in 0..LOOKS {
+        if census.keep_survivors().is_ok() && census.pids().is_empty() {
+            return;
+        }
+        census::signal(&census.pids(), Signal::SIGKILL);
+    }
+}
+
 /// The processes that carry a variable of this value in their environment, and what descends from
 /// them: how the commands of one session are told from its neighbours' on a shared engine.
 #[derive(Debug, Clone)]
@@ -88,7 +100,8 @@ impl Marked {
     pub async fn living(&self) -> Living {
         let mut census = self.census.clone();
         if let Err(error) = survey(&mut census, Census::keep_survivors).await {
-            tracing::warn!(%error, "cannot see which processes live");
+            tracing::warn!(%error, "cannot see which processes live; none will be ended");
+            return Living::unknown();
         }
         census.living()
     }

@@ -95,6 +95,11 @@ impl RawCodex {
         }
     }
 
+    /// The lines of standard output that were read so far.
+    pub fn seen(&self) -> &[String] {
+        &self.seen
+    }
+
     /// Sends a signal to codex itself.
     pub fn signal(&self, signal: Signal) {
         let pid = self.child.id().expect("codex has not been waited for");

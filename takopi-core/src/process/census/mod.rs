@@ -50,7 +50,22 @@ pub(super) struct Census {
 
 /// Processes that live at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Living(HashSet<(i32, u64)>);
+pub struct Living {
+    processes: HashSet<(i32, u64)>,
+    /// They could not be seen: anybody may have lived.
+    unknown: bool,
+}
+
+impl Living {
+    /// For when nobody could look.
+    pub(super) fn unknown() -> Self {
+        Self { processes: HashSet::new(), unknown: true }
+    }
+
+    fn contains(&self, pid: i32, started: u64) -> bool {
+        self.unknown || self.processes.contains(&(pid, started))
+    }
+}
 
 impl Census {
     pub(super) fn new(root: i32, marker: String) -> Self {
@@ -65,18 +80,21 @@ impl Census {
 
     /// Leaves these alone from now on.
     pub(super) fn spare(&mut self, living: Living) {
-        self.known.retain(|pid, started| !living.0.contains(&(*pid, *started)));
+        self.known.retain(|pid, started| !living.contains(*pid, *started));
         self.spared = living;
     }
 
     /// Those that are known, to be spared later.
     pub(super) fn living(&self) -> Living {
-        Living(self.known.iter().map(|(pid, started)| (*pid, *started)).collect())
+        Living {
+            processes: self.known.iter().map(|(pid, started)| (*pid, *started)).collect(),
+            unknown: false,
+        }
     }
 
     /// Whether it may be ended: alive, not this very process, and not spared.
     fn may_end(&self, entry: &Entry) -> bool {
-        may_be_ended(entry) && !self.spared.0.contains(&(entry.pid, entry.started))
+        may_be_ended(entry) && !self.spared.contains(entry.pid, entry.started)
     }
 
     /// Remembers the engine's descendants. Only while the engine is not reaped: afterwards its pid
