@@ -17,7 +17,7 @@ use takopi_tests::home::TestHome;
 use takopi_tests::model::{Answer, ModelServer, Script};
 use takopi_tests::real;
 use takopi_tests::real::raw::RawCodex;
-use takopi_tests::runs::{request, run};
+use takopi_tests::runs::{finish, is_started, request, run, until};
 
 const ROUNDS: usize = 7;
 const MANY: usize = 50;
@@ -89,9 +89,38 @@ async fn turns(codex: &real::Codex) -> anyhow::Result<()> {
         let ratio = base[index / 3].as_secs_f64() / time.as_secs_f64();
         println!("{name:<28} {:>8.0} ms {ratio:>6.2} times as fast", time.as_secs_f64() * 1e3);
     }
+    handover(codex, home, &warm, &warm_session).await?;
     for runner in [&cold as &dyn Runner, &warm, &exec] {
         runner.shutdown().await;
     }
+    Ok(())
+}
+
+/// A session that is warm here is asked for by another takopi, which has only the files in common.
+async fn handover(
+    codex: &real::Codex,
+    home: &TestHome,
+    here: &dyn Runner,
+    session: &ResumeToken,
+) -> anyhow::Result<()> {
+    let elsewhere = Host::builder().state_directory(home.state()).build()?;
+    let there = app_server(codex, &elsewhere, Duration::from_mins(10));
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        let mut events = there.run(request(home, "hi").resume(session.clone()).build());
+        let seen = until(&mut events, "Started", is_started).await;
+        times.push(begun.elapsed());
+        finish(events, seen).await.ok();
+        timed(here, home, Some(session)).await;
+    }
+    there.shutdown().await;
+    let (middle, longest) = (median(&mut times), times[times.len() - 1]);
+    println!(
+        "a session that is warm elsewhere is started here after {:.0} ms, at the longest {:.0} ms",
+        middle.as_secs_f64() * 1e3,
+        longest.as_secs_f64() * 1e3,
+    );
     Ok(())
 }
 

@@ -16,12 +16,15 @@ fn main() -> anyhow::Result<()> {
     {
         return pipeline::side(side, recording.as_ref());
     }
-    let tables: [(&str, fn() -> anyhow::Result<()>); 3] =
-        [("locks", locks::bench), ("pipeline", pipeline::bench), ("codex", codex::bench)];
-    for (name, bench) in tables {
-        if wanted.is_empty() || wanted.iter().any(|wanted| wanted == name) {
-            bench()?;
-        }
+    let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
+    if wants("locks") {
+        locks::bench()?;
+    }
+    if wants("pipeline") {
+        pipeline::bench()?;
+    }
+    if wants("codex") {
+        codex::bench()?;
     }
     Ok(())
 }

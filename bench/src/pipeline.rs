@@ -41,7 +41,7 @@ pub(crate) fn bench() -> anyhow::Result<()> {
             #[expect(clippy::cast_precision_loss, reason = "figures for people")]
             let rate = lines as f64 / time.as_secs_f64();
             let ratio = medians[2].0.as_secs_f64() / time.as_secs_f64();
-            println!("{lines:<10}{side:>12}{rate:>14.0}{ratio:>14.2}{:>8} KiB", peak);
+            println!("{lines:<10}{side:>12}{rate:>14.0}{ratio:>14.2}{peak:>8} KiB");
         }
     }
     Ok(())
@@ -76,7 +76,7 @@ pub(crate) fn side(side: &str, recording: &Path) -> anyhow::Result<()> {
             serde_json::from_slice::<serde_json::Value>(line).map(drop)
         })?,
         "structs" => {
-            each_line(recording, |line| serde_json::from_slice::<Line<'_>>(line).map(drop))?
+            each_line(recording, |line| serde_json::from_slice::<Line<'_>>(line).map(drop))?;
         }
         "takopi" => takopi(recording)?,
         other => bail!("no side {other}"),
@@ -97,7 +97,7 @@ fn newlines(recording: &Path) -> anyhow::Result<()> {
         if count == 0 {
             break;
         }
-        lines += buffer[..count].iter().filter(|byte| **byte == b'\n').count();
+        lines += memchr::memchr_iter(b'\n', &buffer[..count]).count();
     }
     std::hint::black_box(lines);
     child.wait()?;

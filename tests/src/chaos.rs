@@ -280,9 +280,9 @@ fn finish(dice: &mut Dice, mut case: Case, end: End) -> Case {
     if end == End::Hangs || dice.chance(5) {
         let limit = Duration::from_millis(20) + dice.millis(150);
         if dice.chance(50) {
-            case.wall = Some(limit)
+            case.wall = Some(limit);
         } else {
-            case.idle = Some(limit)
+            case.idle = Some(limit);
         }
         // A command that is open is not idle.
         case.wall.get_or_insert(Duration::from_millis(400));

@@ -124,7 +124,7 @@ async fn round(lab: &Lab, runner: &dyn Runner, cases: Vec<Case>) {
     assert_eq!(lab.control.overlaps(), Vec::<String>::new(), "two writers on one session");
     // Every session can be had at once: no lock is left, and no run that holds one.
     within(PATIENCE * 4, "the runs to settle", runner.shutdown()).await;
-    assert_eq!(lab.home.processes(), [], "whoever shut down knows");
+    lab.home.assert_no_processes().await;
     for n in 0..SESSIONS {
         let request = lab.request("hi").resume(session(lab, n)).wait(Duration::ZERO);
         assert_eq!(run(&lab.exec(), request.build()).await.ok().answer, "healthy");

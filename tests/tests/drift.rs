@@ -75,12 +75,9 @@ async fn a_new_run_and_a_resumed_one_over_both_transports() {
         let servers = servers_of(&home);
         let fourth = run(&over_server, resume("fourth")).await;
         assert_eq!(servers_of(&home), servers, "the same process ran both");
-        // Old releases tell what the thread has used before only within the turn.
-        let told_before = codex.version >= Version::new(0, 144, 0);
-        for seen in [&third, &fourth].into_iter().skip(usize::from(!told_before)) {
-            let usage = seen.ok().usage.clone().unwrap();
-            assert_eq!((usage.input_tokens, usage.scope), (11, UsageScope::Turn), "{seen:#?}");
-        }
+        assert_eq!(third.ok().usage.as_ref().unwrap().scope, UsageScope::Turn);
+        let usage = fourth.ok().usage.clone().unwrap();
+        assert_eq!((usage.input_tokens, usage.scope), (11, UsageScope::Turn), "{fourth:#?}");
         assert_eq!(model.requests()[3].user_texts(), ["first", "second", "third", "fourth"]);
         over_server.shutdown().await;
         assert_eq!(home.processes(), []);

@@ -222,7 +222,7 @@ impl Board {
             link.say(NOTED);
         }
         match report {
-            Report::Holds(session) => self.hold(session, pid),
+            Report::Holds(session) => self.hold(&session, pid),
             Report::Reached(name) => self.marks.push(Mark { name, pid, start }),
             Report::Wait(gate) if self.open_gates.contains(&gate) => link.say(NOTED),
             Report::Wait(gate) => link.waits_for = Some(gate),
@@ -236,8 +236,8 @@ impl Board {
     }
 
     /// Takes note of who has a session open. The process of the run before must be gone by then.
-    fn hold(&mut self, session: String, pid: u32) {
-        let holders = self.holders.entry(session.clone()).or_default();
+    fn hold(&mut self, session: &str, pid: u32) {
+        let holders = self.holders.entry(session.to_owned()).or_default();
         for other in holders.iter().filter(|other| **other != pid && lives(**other)) {
             self.overlaps.push(format!("{session} by {other} and {pid}"));
         }
