@@ -109,10 +109,11 @@ impl Host {
     /// Starts a process that belongs to no run, on the supervisor's thread.
     pub async fn start(&self, launch: Launch) -> Result<(Process, Output), SpawnError> {
         let host = self.clone();
-        let started = self.inner.runtime.spawn(async move {
+        // Tracked: whoever settles must not find a process that is started behind its back.
+        let started = self.inner.runtime.spawn(self.inner.tasks.track_future(async move {
             let keep = RunKeep::new(SessionSlot::default(), &TaskTracker::new());
             launch.start(&host, keep)
-        });
+        }));
         match started.await {
             Ok(result) => result,
             Err(error) => Err(SpawnError::Supervisor { source: error.into() }),

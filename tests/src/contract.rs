@@ -2,7 +2,7 @@
 //!
 //! An author describes the engine as a [`Subject`] and has all checks run as tests:
 //!
-//! ```ignore
+//! ```text
 //! struct MyEngine { … }
 //! impl Subject for MyEngine { … }
 //!

@@ -302,7 +302,6 @@ async fn what_a_thread_used_before_is_only_the_baseline() {
 }
 
 #[tokio::test]
-#[ignore = "what an earlier turn used counts for this one if it is told behind the reply"]
 async fn what_a_thread_used_before_is_only_the_baseline_however_late_it_is_told() {
     // 0.125.0: behind the reply, and once more under the id of the new turn.
     let steps = [told_usage("earlier", 1000, 500), Step::Reply, turn::started()]

@@ -150,7 +150,6 @@ async fn a_turn_that_ends_right_behind_its_question_ends_the_run() {
 }
 
 #[tokio::test]
-#[ignore = "a question that is open when its turn ends stays open in the stream"]
 async fn a_question_does_not_outlive_its_turn_in_the_stream() {
     let ask = turn::ask_command("q", "c", "ls").without_waiting();
     let ends = turn::message("m", "done").into_iter().chain([ask.clone(), turn::completed()]);

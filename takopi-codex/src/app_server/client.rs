@@ -13,7 +13,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -135,12 +135,24 @@ struct Inner {
     next_id: AtomicI64,
     ended: watch::Receiver<bool>,
     timeout: Duration,
-    info: ServerInfo,
+    info: OnceLock<ServerInfo>,
 }
 
 impl Client {
     /// Starts a server and shakes hands.
     pub async fn start(host: &Host, launch: &ServerLaunch) -> Result<Self, ClientError> {
+        let client = Self::spawn(host, launch).await?;
+        match client.initialize().await {
+            Ok(()) => Ok(client),
+            Err(error) => {
+                client.kill().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Starts a server that must still be shaken hands with.
+    pub(super) async fn spawn(host: &Host, launch: &ServerLaunch) -> Result<Self, ClientError> {
         let (mut process, output) = host.start(launch.launch()).await?;
         let stdin = process.stdin().map(Arc::new).ok_or_else(|| ClientError::Closed {
             method: "initialize".to_owned(),
@@ -154,7 +166,7 @@ impl Client {
             reader.await;
             let _ = end.send(true);
         });
-        let mut inner = Inner {
+        let inner = Inner {
             process: Mutex::new(Some(process)),
             stdin: Mutex::new(Some(stdin)),
             wire,
@@ -162,15 +174,22 @@ impl Client {
             next_id: AtomicI64::new(1),
             ended,
             timeout: launch.request_timeout,
-            info: ServerInfo { version: None, raw: Value::Null },
+            info: OnceLock::new(),
         };
-        inner.info = inner.initialize().await?;
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Shakes hands.
+    pub(super) async fn initialize(&self) -> Result<(), ClientError> {
+        let info = self.inner.initialize().await?;
+        let _ = self.inner.info.set(info);
+        Ok(())
     }
 
     /// What the server says of itself.
     pub fn info(&self) -> &ServerInfo {
-        &self.inner.info
+        static NOTHING: ServerInfo = ServerInfo { version: None, raw: Value::Null };
+        self.inner.info.get().unwrap_or(&NOTHING)
     }
 
     /// Calls a method by name: raw access to everything.

@@ -170,7 +170,12 @@ impl CodexAppServer {
         let fresh = run.resume.is_none();
         let before = Living::default();
         let Some(pool) = &self.pool else {
-            let client = unless_stopped(run, Client::start(run.host(), &launch)).await?;
+            let client = Client::spawn(run.host(), &launch).await?;
+            if let Err(ended) = unless_stopped(run, client.initialize()).await {
+                // The run ends when nothing of it is left.
+                client.kill().await;
+                return Err(ended);
+            }
             return match self.open_thread(run, &client, &options).await {
                 Ok(thread) => Ok((Session { client, launch, thread, before, place: None }, fresh)),
                 Err(ended) => {

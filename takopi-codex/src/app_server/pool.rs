@@ -138,7 +138,14 @@ impl Pool {
             let changed = self.changed.notified();
             match self.next(key, launch) {
                 Next::Take(place) => return Ok(*place),
-                Next::Start => self.start(host, launch).await?,
+                Next::Start => {
+                    // A task of its own: a server that is being started is of use to others, whatever
+                    // becomes of whoever asked for it.
+                    let start = self.clone().start(host.clone(), launch.clone());
+                    if let Ok(started) = tokio::spawn(start).await {
+                        started?;
+                    }
+                }
                 Next::Close(server) => close(*server).await,
                 Next::Wait => changed.await,
             }
@@ -193,9 +200,9 @@ impl Pool {
         }
     }
 
-    async fn start(&self, host: &Host, launch: &ServerLaunch) -> Result<(), ClientError> {
-        let starting = Starting { pool: self };
-        let client = Client::start(host, launch).await?;
+    async fn start(self, host: Host, launch: ServerLaunch) -> Result<(), ClientError> {
+        let starting = Starting { pool: &self };
+        let client = Client::start(&host, &launch).await?;
         let number = {
             let mut state = self.state();
             state.next_number += 1;
@@ -203,7 +210,7 @@ impl Pool {
             state.servers.push(Server {
                 number,
                 client,
-                launch: launch.clone(),
+                launch,
                 busy: 0,
                 threads: HashMap::new(),
                 lost: Vec::new(),

@@ -275,7 +275,7 @@ impl Routes {
         }
         let ends = notification.method == "turn/completed";
         let ThreadRoute { turn: Some(turn), ended, .. } = route else { return };
-        if let Some(id) = address.turn() {
+        if let Some(id) = address.turn().filter(|_| !usage) {
             if ended.iter().any(|ended| ended == id) {
                 return;
             }

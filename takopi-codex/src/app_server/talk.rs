@@ -76,6 +76,7 @@ impl Talk<'_> {
             Err(Ended::Fault(error)) => return Err(Broken::Fault(error)),
             Err(_) => return Err(Broken::Stopped(None)),
         };
+        self.translator.named(stream.id());
         if let Some(record) = self.record {
             record.begun(&self.session.client, self.session.thread.id(), &stream);
         }
@@ -153,12 +154,10 @@ impl Talk<'_> {
     }
 
     async fn pass_on(&mut self) -> Result<(), Broken> {
-        let mut events = std::mem::take(&mut self.events);
-        let is_end = |event: &TakopiEvent| matches!(event, TakopiEvent::Completed(_));
-        if let Some(end) = events.iter().position(is_end) {
-            // Said by the engine, when it is known what becomes of the server.
-            self.events = events.split_off(end);
-        }
+        let events = std::mem::take(&mut self.events).into_iter();
+        // The end is said by the engine, when it is known what becomes of the server.
+        let (end, events) = events.partition(|event| matches!(event, TakopiEvent::Completed(_)));
+        self.events = end;
         self.run.emit_all(events).await?;
         Ok(())
     }

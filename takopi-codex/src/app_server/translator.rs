@@ -30,6 +30,8 @@ const LIMITS_ID: &str = "codex.rate_limits";
 #[derive(Debug)]
 pub(super) struct TurnTranslator {
     translation: Translation,
+    /// The turn's id, once it is known.
+    turn: Option<String>,
     streams: Streams,
     /// The thread's figures before this turn, if they are known.
     baseline: Option<Usage>,
@@ -80,6 +82,8 @@ struct TurnBody<'a> {
 struct UsageTold<'a> {
     #[serde(borrow)]
     token_usage: UsageBody<'a>,
+    #[serde(borrow, default)]
+    turn_id: Option<Cow<'a, str>>,
 }
 
 #[derive(Deserialize)]
@@ -105,12 +109,18 @@ impl TurnTranslator {
         });
         Self {
             translation: Translation::new(title, directory),
+            turn: None,
             streams: Streams::default(),
             baseline: known.or_else(|| fresh.then(Usage::default)),
             total: None,
             limits: None,
             plan: None,
         }
+    }
+
+    /// The turn has this id.
+    pub(super) fn named(&mut self, turn: &str) {
+        self.turn = Some(turn.to_owned());
     }
 
     /// The server confirmed the thread.
@@ -243,8 +253,15 @@ impl TurnTranslator {
     }
 
     fn usage(&mut self, params: &str) {
-        let Ok(UsageTold { token_usage }) = serde_json::from_str(params) else { return };
+        let Ok(UsageTold { token_usage, turn_id }) = serde_json::from_str(params) else { return };
         let Some(total) = figures(token_usage.total) else { return };
+        if turn_id.is_some_and(|id| self.turn.as_deref().is_some_and(|own| own != id)) {
+            // Of another turn: what the thread had used before this one.
+            if self.total.is_none() {
+                self.baseline = Some(total);
+            }
+            return;
+        }
         if self.baseline.is_none() {
             // Nothing was told of the thread before this turn's first call of the model, which is
             // the one these figures end with.
