@@ -102,7 +102,10 @@ async fn a_request_that_is_asked_twice_is_answered_twice_and_one_settled_late_is
     let asked = lab.request("go").approvals(Arc::new(accept_all())).build();
     let seen = run(&runner, asked).await;
     assert_eq!(seen.ok().answer, "went on");
-    assert_eq!(decisions(&seen), ["accepted: everything is accepted here"; 2]);
+    // Codex takes the first answer for either, and may settle the second before it is decided.
+    let said = decisions(&seen);
+    assert_eq!(said.len(), 2);
+    assert!(said.contains(&"accepted: everything is accepted here"), "{said:?}");
     let ids: Vec<&str> =
         seen.done(&ActionKind::Approval).iter().map(|event| event.action.id.as_str()).collect();
     assert_ne!(ids[0], ids[1], "each is an action of its own");

@@ -101,17 +101,11 @@ impl CodexAppServer {
             record.ended(true);
         }
         let (session, fresh) = opened?;
-        let usage = session.client.routes().usage(session.thread.id());
         let mut talk = Talk {
             run,
             session: &session,
             directory: directory.clone(),
-            translator: TurnTranslator::new(
-                self.codex.title(),
-                directory_of(&directory),
-                usage.as_deref(),
-                fresh,
-            ),
+            translator: TurnTranslator::new(self.codex.title(), directory_of(&directory), fresh),
             desk: Desk::new(run.clone(), self.tools.clone(), directory),
             limits: self.limits,
             record,

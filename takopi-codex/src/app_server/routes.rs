@@ -36,6 +36,8 @@ pub(super) enum TurnMessage {
 /// The reading end of a turn's inbox.
 #[derive(Debug)]
 pub(super) struct Inbox {
+    /// The thread's usage as it was last told before the turn.
+    pub(super) usage_before: Option<Box<RawValue>>,
     messages: mpsc::Receiver<(TurnMessage, usize)>,
     bytes: Arc<Mutex<usize>>,
     taken: Arc<Notify>,
@@ -134,6 +136,7 @@ impl Routes {
         if route.turn.is_some() {
             return Err(ClientError::TurnRunning { thread: thread.to_owned() });
         }
+        let usage_before = route.usage.clone();
         let (inbox, messages) = mpsc::channel(INBOX_MESSAGES + 1);
         let bytes = Arc::new(Mutex::new(0));
         if !state.closed {
@@ -141,7 +144,7 @@ impl Routes {
             route.turn =
                 Some(TurnRoute { id: None, inbox, bytes: bytes.clone(), overflowed: false });
         }
-        Ok(Inbox { messages, bytes, taken: self.taken.clone() })
+        Ok(Inbox { usage_before, messages, bytes, taken: self.taken.clone() })
     }
 
     /// Resolves when every turn has room for what one read can bring.
@@ -166,11 +169,6 @@ impl Routes {
             route.end_turn();
         }
         self.taken.notify_one();
-    }
-
-    /// The thread's usage as last told.
-    pub(super) fn usage(&self, thread: &str) -> Option<Box<RawValue>> {
-        self.state().threads.get(thread)?.usage.clone()
     }
 
     /// The server is gone: everything that waits, fails.

@@ -76,7 +76,7 @@ impl Talk<'_> {
             Err(Ended::Fault(error)) => return Err(Broken::Fault(error)),
             Err(_) => return Err(Broken::Stopped(None)),
         };
-        self.translator.named(stream.id());
+        self.translator.named(stream.id(), stream.usage_before());
         if let Some(record) = self.record {
             record.begun(&self.session.client, self.session.thread.id(), &stream);
         }

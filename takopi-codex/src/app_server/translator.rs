@@ -36,6 +36,8 @@ pub(super) struct TurnTranslator {
     /// The thread's figures before this turn, if they are known.
     baseline: Option<Usage>,
     total: Option<Usage>,
+    /// Whether the agent did anything yet.
+    agent_heard: bool,
     limits: Option<String>,
     plan: Option<Value>,
 }
@@ -95,32 +97,28 @@ struct UsageBody<'a> {
 }
 
 impl TurnTranslator {
-    /// A turn in a directory. `usage` is what the thread was last told to have used; `fresh` says
-    /// that the thread is new and has used nothing.
-    pub(super) fn new(
-        title: &str,
-        directory: Directory,
-        usage: Option<&RawValue>,
-        fresh: bool,
-    ) -> Self {
-        let known = usage.and_then(|raw| {
-            let told: UsageTold<'_> = serde_json::from_str(raw.get()).ok()?;
-            figures(told.token_usage.total)
-        });
+    /// A turn in a directory; `fresh` says that the thread is new and has used nothing.
+    pub(super) fn new(title: &str, directory: Directory, fresh: bool) -> Self {
         Self {
             translation: Translation::new(title, directory),
             turn: None,
             streams: Streams::default(),
-            baseline: known.or_else(|| fresh.then(Usage::default)),
+            baseline: fresh.then(Usage::default),
             total: None,
+            agent_heard: false,
             limits: None,
             plan: None,
         }
     }
 
-    /// The turn has this id.
-    pub(super) fn named(&mut self, turn: &str) {
+    /// The turn has this id, and its thread was last told to have used this.
+    pub(super) fn named(&mut self, turn: &str, usage_before: Option<&RawValue>) {
         self.turn = Some(turn.to_owned());
+        let known = usage_before.and_then(|raw| {
+            let told: UsageTold<'_> = serde_json::from_str(raw.get()).ok()?;
+            figures(told.token_usage.total)
+        });
+        self.baseline = known.or(self.baseline.take());
     }
 
     /// The server confirmed the thread.
@@ -199,6 +197,8 @@ impl TurnTranslator {
         {
             return self.finish(interrupted(), events);
         }
+        self.agent_heard |=
+            head.as_ref().is_none_or(|head| head.kind.as_deref() != Some("userMessage"));
         let is_text = head.as_ref().and_then(|head| head.kind.as_deref()).is_some_and(is_text);
         if phase == Phase::Started && is_text {
             // exec tells of these when they are complete; here their text may be streamed before.
@@ -260,6 +260,11 @@ impl TurnTranslator {
             if self.total.is_none() {
                 self.baseline = Some(total);
             }
+            return;
+        }
+        if self.baseline.is_none() && !self.agent_heard {
+            // 0.125 tells the thread's figures anew at the start of a turn.
+            self.baseline = Some(total);
             return;
         }
         if self.baseline.is_none() {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::client::{Client, Nothing};
@@ -145,6 +146,11 @@ impl TurnStream {
     /// The turn's id; empty until a turn that the server began by itself has said so.
     pub fn id(&self) -> &str {
         &self.id
+    }
+
+    /// The thread's usage as it was last told before the turn.
+    pub(super) fn usage_before(&self) -> Option<&RawValue> {
+        self.inbox.usage_before.as_deref()
     }
 
     /// The next event; `None` when the turn is over and its end was yielded.
