@@ -13,14 +13,18 @@ use takopi_core::jsonl::Translator;
 
 /// Translates lines, whatever they are, and checks what every run must hold.
 fn check(lines: &[Vec<u8>]) -> Result<(), TestCaseError> {
-    let run = || {
+    hold(|| {
         let mut translator = ExecTranslator::new("/workspace", None);
         let mut events = Vec::new();
         for line in lines {
             let _ = translator.line(line, &mut events);
         }
         events
-    };
+    })
+}
+
+/// Checks what every run must hold, however its lines came.
+fn hold(run: impl Fn() -> Vec<TakopiEvent>) -> Result<(), TestCaseError> {
     let events = run();
     let end = events.iter().position(|event| matches!(event, TakopiEvent::Completed(_)));
     if let Some(end) = end {
@@ -200,5 +204,47 @@ proptest! {
         }
         prop_assert!(open.is_empty(), "left open: {:?}", open);
         check(&lines)?;
+    }
+}
+
+/// What app-servers said in all recordings.
+static TOLD: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
+    let versions = std::fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path());
+    let files = versions.flat_map(|version| std::fs::read_dir(version.join("app-server")).unwrap());
+    let texts = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    let lines = texts.flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>());
+    lines.filter_map(|line| Some(line.strip_prefix("< ")?.as_bytes().to_vec())).collect()
+});
+
+fn hold_over_app_server(lines: &[Vec<u8>]) -> Result<(), TestCaseError> {
+    hold(|| takopi_codex::app_server::translate_lines(lines.iter().map(Vec::as_slice)))
+}
+
+proptest! {
+    /// In any order, with any bytes changed.
+    #[test]
+    fn whatever_an_app_server_says_the_run_holds(
+        picks in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 0..40),
+    ) {
+        let lines: Vec<Vec<u8>> = picks
+            .into_iter()
+            .map(|(line, place, byte, change)| {
+                let mut line = line.get(&TOLD).clone();
+                if change == 0 && !line.is_empty() {
+                    let place = place.index(line.len());
+                    line[place] = byte;
+                }
+                line
+            })
+            .collect();
+        hold_over_app_server(&lines)?;
+    }
+
+    #[test]
+    fn any_bytes_from_an_app_server_are_survived(
+        lines in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..80), 0..10),
+    ) {
+        hold_over_app_server(&lines)?;
     }
 }

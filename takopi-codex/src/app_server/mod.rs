@@ -51,3 +51,26 @@ pub use thread::{Thread, ThreadOptions};
 pub use tools::{HostTool, HostToolCall, ToolOutput};
 pub use transcript::{Message, ToolCall, Transcript};
 pub use turn::{TurnEvent, TurnOptions, TurnReport, TurnStatus, TurnStream};
+
+/// What an app-server's lines of one turn come to: the pure part of the transport, for those who try
+/// it on lines of their own, such as fuzzers. Each line is a batch of its own.
+#[doc(hidden)]
+pub fn translate_lines<'a>(
+    lines: impl IntoIterator<Item = &'a [u8]>,
+) -> Vec<takopi_core::TakopiEvent> {
+    let directory = crate::common::Directory::new([std::path::Path::new("/workspace")]);
+    let mut translator = translator::TurnTranslator::new("Codex", directory, false);
+    let mut events = Vec::new();
+    translator.thread_started("01a1e21b-26e5-7eb0-9d27-459e98f10b74", &mut events);
+    for line in lines {
+        let text = String::from_utf8_lossy(line);
+        if let Ok(message::Incoming { method: Some(method), params: Some(params), .. }) =
+            serde_json::from_str(&text)
+        {
+            let told = Notification { method: method.into_owned(), params: params.to_owned() };
+            translator.told(&told, &mut events);
+            translator.flush(&mut events);
+        }
+    }
+    events
+}

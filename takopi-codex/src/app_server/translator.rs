@@ -144,6 +144,9 @@ impl TurnTranslator {
 
     /// Translates one notification.
     pub(super) fn told(&mut self, told: &Notification, events: &mut Vec<TakopiEvent>) {
+        if self.is_over() {
+            return;
+        }
         let params = told.params.get();
         match told.method.as_str() {
             "turn/started" => self.translation.turn_started(events),
