@@ -132,6 +132,16 @@ impl TestHome {
         processes::find(&format!("{MARKER}={}", self.id), &self.root)
     }
 
+    /// The app-servers that this process started: not what they fork for a moment, which looks alike.
+    pub fn servers(&self) -> Vec<i32> {
+        let own = i32::try_from(std::process::id()).expect("a pid fits");
+        let servers = self.processes().into_iter();
+        servers
+            .filter(|process| process.ppid == own && process.command.ends_with(" app-server"))
+            .map(|process| process.pid)
+            .collect()
+    }
+
     /// Waits until a process of this test runs this very command line.
     pub async fn wait_for_command(&self, command: &str) {
         let look = async {

@@ -22,12 +22,6 @@ fn runner(codex: &real::Codex, home: &TestHome, warm: Duration) -> impl Runner +
         .on(host)
 }
 
-/// The servers that live; codex starts helpers at times.
-fn servers_of(home: &TestHome) -> Vec<i32> {
-    let servers = home.processes().into_iter().filter(|it| it.command.ends_with(" app-server"));
-    servers.map(|it| it.pid).collect()
-}
-
 fn is_wait(event: &TakopiEvent) -> bool {
     matches!(event, TakopiEvent::Action(event) if event.action.id == "takopi.wait")
 }
@@ -45,13 +39,13 @@ async fn a_run_and_a_warm_second_one_with_usage_of_each_alone() {
         first.steady_outline(),
         ["started", "turn started: turn started", "completed: Hello."]
     );
-    let servers = servers_of(&home);
+    let servers = home.servers();
     let second = run(&runner, request(&home, "second").resume(first.session()).build()).await;
     assert_eq!(
         second.steady_outline(),
         ["started", "turn started: turn started", "completed: Hello again."]
     );
-    assert_eq!(servers_of(&home), servers, "the same process ran both");
+    assert_eq!(home.servers(), servers, "the same process ran both");
     for seen in [&first, &second] {
         let usage = seen.ok().usage.clone().unwrap();
         assert_eq!(
@@ -268,4 +262,25 @@ async fn a_refused_patch_leaves_the_file_unwritten_and_says_so() {
     assert!(approval.message.as_ref().unwrap().contains("nobody could be asked"));
     assert!(!home.workspace().join("new.txt").exists());
     runner.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_one_run_set_does_not_hold_for_the_next() {
+    let Some(codex) = real::codex_or_skip("what_one_run_set_does_not_hold_for_the_next") else {
+        return;
+    };
+    let model = ModelServer::start();
+    model.when("one", "1");
+    model.when("two", "2");
+    model.when("three", "3");
+    let home = TestHome::new(&model);
+    let runner = runner(&codex, &home, LONG);
+    let token = run(&runner, request(&home, "one").effort("low").build()).await.session();
+    let first = home.servers();
+    run(&runner, request(&home, "two").effort("high").resume(token.clone()).build()).await.ok();
+    assert_eq!(home.servers(), first, "what is set anew takes the place of what was set");
+    run(&runner, request(&home, "three").resume(token).build()).await.ok();
+    assert_ne!(home.servers(), first, "nothing takes a setting back but loading the session anew");
+    runner.shutdown().await;
+    assert_eq!(home.processes(), []);
 }

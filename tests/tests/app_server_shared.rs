@@ -21,11 +21,6 @@ fn runner(codex: &real::Codex, home: &TestHome, limits: PoolLimits) -> impl Runn
     EngineRunner::new(engine).on(host)
 }
 
-/// The app-servers that run now.
-fn servers(home: &TestHome) -> usize {
-    home.processes().iter().filter(|process| process.command.ends_with(" app-server")).count()
-}
-
 #[tokio::test]
 async fn a_hundred_sessions_at_once_get_their_own_answers_on_few_processes() {
     let Some(codex) = real::codex_or_skip("a_hundred_sessions_at_once") else { return };
@@ -41,7 +36,7 @@ async fn a_hundred_sessions_at_once_get_their_own_answers_on_few_processes() {
     for (number, seen) in seen.iter().enumerate() {
         assert_eq!(seen.ok().answer, format!("answer {number:03}"));
     }
-    assert!(servers(&home) <= 4, "{:#?}", home.processes());
+    assert!(home.servers().len() <= 4, "{:#?}", home.processes());
     let mut sessions: Vec<_> = seen.iter().map(|seen| seen.session().value).collect();
     sessions.sort();
     sessions.dedup();
@@ -64,7 +59,7 @@ async fn sessions_share_a_process_and_go_on_where_their_thread_is_loaded() {
     assert_ne!(one, two);
     let three = run(&runner, request(&home, "three").resume(one).build()).await;
     assert_eq!(three.ok().answer, "3");
-    assert_eq!(servers(&home), 1);
+    assert_eq!(home.servers().len(), 1);
     assert_eq!(model.requests()[2].user_texts(), ["one", "three"]);
     runner.shutdown().await;
 }

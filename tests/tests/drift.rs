@@ -43,12 +43,6 @@ fn app_server(codex: &real::Codex, home: &TestHome, warm: Duration) -> impl Runn
     EngineRunner::new(engine).on(host(home))
 }
 
-/// The servers that live; codex starts helpers at times.
-fn servers_of(home: &TestHome) -> Vec<i32> {
-    let servers = home.processes().into_iter().filter(|it| it.command.ends_with(" app-server"));
-    servers.map(|it| it.pid).collect()
-}
-
 /// Whether codex tells in time how a command ended.
 fn tells_ends_of_commands(codex: &real::Codex) -> bool {
     codex.version >= Version::new(0, 146, 0)
@@ -72,9 +66,9 @@ async fn a_new_run_and_a_resumed_one_over_both_transports() {
 
         let over_server = app_server(codex, &home, LONG);
         let third = run(&over_server, resume("third")).await;
-        let servers = servers_of(&home);
+        let servers = home.servers();
         let fourth = run(&over_server, resume("fourth")).await;
-        assert_eq!(servers_of(&home), servers, "the same process ran both");
+        assert_eq!(home.servers(), servers, "the same process ran both");
         for seen in [&third, &fourth] {
             let usage = seen.ok().usage.clone().unwrap();
             assert_eq!((usage.input_tokens, usage.scope), (11, UsageScope::Turn), "{seen:#?}");

@@ -22,7 +22,7 @@ use super::talk::{Fitness, Talk};
 use super::thread::{Thread, ThreadOptions};
 use super::tools::{HostTool, Tools};
 use super::translator::TurnTranslator;
-use super::warm::{Session, Warm};
+use super::warm::{Session, Settings, Warm};
 use crate::exec::{check_files, directory_of, working_directory};
 use crate::failure::{advised, reason_of_refusal, reason_on_stderr};
 use crate::{CODEX, Codex, resume_codec};
@@ -146,8 +146,11 @@ impl CodexAppServer {
         directory: &Path,
     ) -> Result<(Session, bool), Ended> {
         let key = run.resume.as_ref().map(SessionKey::new);
+        let settings = Settings::of(&run.request);
         if let Some(mut kept) = key.as_ref().and_then(|key| self.warm.take(key)) {
-            if kept.launch == launch && !kept.client.is_closed() {
+            let serves = kept.launch == launch && kept.settings.serve(&settings);
+            if serves && !kept.client.is_closed() {
+                kept.settings = settings;
                 kept.before = kept.client.living().await;
                 return Ok((kept, false));
             }
@@ -171,29 +174,35 @@ impl CodexAppServer {
                 return Err(ended);
             }
             return match self.open_thread(run, &client, &options).await {
-                Ok(thread) => Ok((Session { client, launch, thread, before, place: None }, fresh)),
+                Ok(thread) => {
+                    Ok((Session { client, launch, thread, settings, before, place: None }, fresh))
+                }
                 Err(ended) => {
                     client.close().await;
                     Err(ended)
                 }
             };
         };
-        let mut place = unless_stopped(run, pool.place(run.host(), key.as_ref(), &launch)).await?;
+        let mut place =
+            unless_stopped(run, pool.place(run.host(), key.as_ref(), &launch, &settings)).await?;
         let client = place.client.clone();
         if let Some((thread, commands)) = place.thread.take() {
             let before = commands.living().await;
             let place = Some((place, commands));
-            return Ok((Session { client, launch, thread, before, place }, false));
+            return Ok((Session { client, launch, thread, settings, before, place }, false));
         }
         let (commands, options) = marked(options);
         match self.open_thread(run, &client, &options).await {
             Ok(thread) => {
                 let place = Some((place, commands));
-                Ok((Session { client, launch, thread, before, place }, fresh))
+                Ok((Session { client, launch, thread, settings, before, place }, fresh))
             }
             Err(ended) => {
-                // Nothing of the session came to be on the server.
-                place.vacate();
+                match &ended {
+                    // Nothing of the session came to be on the server.
+                    Ended::Fault(ClientError::Refused { .. }) | Ended::Refused(_) => place.vacate(),
+                    Ended::Fault(_) | Ended::Stopped => place.abandon(run.keep_lease()),
+                }
                 Err(ended)
             }
         }
@@ -229,7 +238,10 @@ impl CodexAppServer {
         let lease = run.keep_lease();
         let token = resume_codec().token(session.thread.id());
         let Some(key) = token.as_ref().map(SessionKey::new) else {
-            return session.client.kill().await;
+            return match session.place {
+                Some((place, _)) => place.retire(lease),
+                None => session.client.kill().await,
+            };
         };
         match (session.place.take(), server) {
             (None, Fitness::Well) => {
@@ -242,14 +254,14 @@ impl CodexAppServer {
                 session.client.kill_sparing(session.before).await;
             }
             (Some((place, commands)), Fitness::Well) => {
-                place.release(key, session.thread, commands, lease);
+                place.release(key, (session.thread, session.settings), commands, lease);
             }
             (Some((place, commands)), server) => {
                 let cut_short = server == Fitness::CutShort;
                 let clean = cut_short && session.thread.clean_background_terminals().await.is_ok();
                 commands.end(session.before).await;
                 if clean {
-                    place.release(key, session.thread, commands, lease);
+                    place.release(key, (session.thread, session.settings), commands, lease);
                 } else {
                     place.retire(lease);
                 }

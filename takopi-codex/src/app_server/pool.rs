@@ -14,10 +14,12 @@ use takopi_core::locks::{SessionKey, SessionLease};
 use takopi_core::process::Marked;
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use super::client::{Client, ServerLaunch};
 use super::error::ClientError;
 use super::thread::Thread;
+use super::warm::Settings;
 
 /// How often a server's keeper looks at it.
 const LOOK: Duration = Duration::from_millis(200);
@@ -52,6 +54,7 @@ impl PoolLimits {
 /// A thread that a server has loaded and nobody runs.
 struct Loaded {
     thread: Thread,
+    settings: Settings,
     commands: Marked,
     lease: Option<SessionLease>,
 }
@@ -96,6 +99,8 @@ pub(super) struct Pool {
     keep: Duration,
     state: Arc<Mutex<State>>,
     changed: Arc<Notify>,
+    /// What is being closed.
+    closing: TaskTracker,
 }
 
 /// A place on a server. Dropped without [`Place::release`], it drains the server: nobody knows what
@@ -119,7 +124,13 @@ enum Next {
 
 impl Pool {
     pub(super) fn new(limits: PoolLimits, keep: Duration) -> Self {
-        Self { limits, keep, state: Arc::default(), changed: Arc::default() }
+        Self {
+            limits,
+            keep,
+            state: Arc::default(),
+            changed: Arc::default(),
+            closing: TaskTracker::new(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -132,11 +143,12 @@ impl Pool {
         host: &Host,
         key: Option<&SessionKey>,
         launch: &ServerLaunch,
+        settings: &Settings,
     ) -> Result<Place, ClientError> {
         loop {
             // Before the look, so that no change is missed.
             let changed = self.changed.notified();
-            match self.next(key, launch) {
+            match self.next(key, launch, settings) {
                 Next::Take(place) => return Ok(*place),
                 Next::Start => {
                     // A task of its own: a server that is being started is of use to others, whatever
@@ -152,19 +164,27 @@ impl Pool {
         }
     }
 
-    fn next(&self, key: Option<&SessionKey>, launch: &ServerLaunch) -> Next {
+    fn next(&self, key: Option<&SessionKey>, launch: &ServerLaunch, settings: &Settings) -> Next {
+        let limits = self.limits;
         let mut state = self.state();
-        let loaded = key.and_then(|key| {
-            let server =
-                state.servers.iter_mut().find(|server| server.threads.contains_key(key))?;
+        let at = key.and_then(|key| {
+            state.servers.iter().position(|server| server.threads.contains_key(key))
+        });
+        if let (Some(key), Some(at)) = (key, at) {
+            let server = &mut state.servers[at];
+            let serves = server.launch == *launch
+                && server.threads.get(key).is_some_and(|loaded| loaded.settings.serve(settings));
+            if !serves || server.client.is_closed() {
+                // Nobody else can have the session before this server is gone.
+                server.draining.get_or_insert(far());
+            }
+            if server.draining.is_some() || server.busy >= limits.busy {
+                return Next::Wait;
+            }
             let loaded = server.threads.remove(key);
             let thread = loaded.map(|loaded| (loaded.thread, loaded.commands));
-            Some((server, thread))
-        });
-        if let Some((server, thread)) = loaded.filter(|(server, _)| !server.client.is_closed()) {
             return Next::Take(Box::new(self.seat(server, thread)));
         }
-        let limits = self.limits;
         let roomy = state.servers.iter_mut().filter(|server| {
             server.draining.is_none()
                 && !server.client.is_closed()
@@ -247,6 +267,9 @@ impl Pool {
             idle
         };
         futures::future::join_all(idle.into_iter().map(close)).await;
+        // Which only means that it can be waited for.
+        self.closing.close();
+        self.closing.wait().await;
     }
 
     async fn look_after(self, number: u64) {
@@ -272,7 +295,7 @@ impl Pool {
                 over.then(|| state.servers.swap_remove(index))
             };
             if let Some(server) = over {
-                close(server).await;
+                self.closing.track_future(close(server)).await;
                 self.changed.notify_waiters();
                 return;
             }
@@ -285,12 +308,13 @@ impl Place {
     pub(super) fn release(
         mut self,
         key: SessionKey,
-        thread: Thread,
+        session: (Thread, Settings),
         commands: Marked,
         lease: Option<SessionLease>,
     ) {
+        let (thread, settings) = session;
         self.leave(|server, limits| {
-            server.threads.insert(key, Loaded { thread, commands, lease });
+            server.threads.insert(key, Loaded { thread, settings, commands, lease });
             if server.threads.len() >= limits.loaded {
                 server.draining.get_or_insert(far());
             }
@@ -300,6 +324,15 @@ impl Place {
     /// Nothing of the session came to be on the server.
     pub(super) fn vacate(mut self) {
         self.leave(|_, _| {});
+    }
+
+    /// Whether the session came to be on the server is not known: nobody gets it before the server is
+    /// gone, which waits for its neighbours.
+    pub(super) fn abandon(mut self, lease: Option<SessionLease>) {
+        self.leave(|server, _| {
+            server.lost.extend(lease);
+            server.draining.get_or_insert(far());
+        });
     }
 
     /// The server is of no further use; its neighbours get a while to finish.

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::future::try_join;
 use serde_json::Value;
 use takopi_core::RunRequest;
 use takopi_core::model::{Completed, Reason, TakopiEvent};
@@ -73,6 +74,9 @@ impl Talk<'_> {
         let start = unless_stopped(self.run, self.session.thread.start_turn(prompt, &options));
         let mut stream = match start.await {
             Ok(stream) => stream,
+            Err(Ended::Fault(error @ ClientError::Refused { .. })) => {
+                return Err(Broken::Refused(refusal_of(&error)));
+            }
             Err(Ended::Fault(error)) => return Err(Broken::Fault(error)),
             Err(_) => return Err(Broken::Stopped(None)),
         };
@@ -167,14 +171,19 @@ impl Talk<'_> {
         let (completed, server) = match spoken {
             Ok(()) => {
                 let completed = self.completed(interrupted);
-                let poisoned = completed.reason == Some(Reason::Auth);
-                (completed, if poisoned { Fitness::Broken } else { Fitness::Well })
+                let server = fitness_after(&completed);
+                (completed, server)
             }
-            Err(Broken::Refused(refusal)) => (self.refused(refusal), Fitness::Well),
+            Err(Broken::Refused(refusal)) => {
+                let completed = self.refused(refusal);
+                let server = fitness_after(&completed);
+                (completed, server)
+            }
             Err(Broken::Stalled(stream)) => {
                 let stalled = ClientError::Stalled { thread: self.session.thread.id().to_owned() };
-                let server = self.interrupt(stream).await;
-                (self.refused(refusal_of(&stalled)), server)
+                // What is left of the turn is not heard any more, its end neither.
+                self.interrupt(stream).await;
+                (self.refused(refusal_of(&stalled)), Fitness::Broken)
             }
             Err(Broken::Fault(error)) => (self.refused(refusal_of(&error)), Fitness::Broken),
             Err(Broken::Stopped(Some(stream))) => {
@@ -199,20 +208,21 @@ impl Talk<'_> {
 
     /// Interrupts the turn and reads it to its end, for the answer so far.
     async fn interrupt(&mut self, mut stream: TurnStream) -> Fitness {
-        let (client, thread) = (&self.session.client, self.session.thread.id());
-        if interrupt(client, thread, stream.id(), INTERRUPT_LIMIT).await.is_err() {
-            return Fitness::Broken;
-        }
+        let session = self.session;
+        let turn = stream.id().to_owned();
+        let ask = interrupt(&session.client, session.thread.id(), &turn, INTERRUPT_LIMIT);
+        // Read meanwhile: a server that waits for its reader does not hear the request.
         let rest = async {
             while let Ok(Some(event)) = stream.next().await {
                 if let TurnEvent::Told(told) = event {
                     self.tell(&told);
                 }
             }
+            Ok(())
         };
-        match timeout(INTERRUPT_LIMIT, rest).await {
-            Ok(()) => Fitness::CutShort,
-            Err(_) => Fitness::Broken,
+        match timeout(INTERRUPT_LIMIT, try_join(ask, rest)).await {
+            Ok(Ok(_)) => Fitness::CutShort,
+            Ok(Err(_)) | Err(_) => Fitness::Broken,
         }
     }
 
@@ -258,6 +268,11 @@ async fn turn_options(request: &RunRequest, directory: &Path) -> Result<TurnOpti
         sandbox_policy: request.sandbox.as_deref().and_then(sandbox_policy),
         ..TurnOptions::default()
     })
+}
+
+/// A server that lost its login is of no further use.
+fn fitness_after(completed: &Completed) -> Fitness {
+    if completed.reason == Some(Reason::Auth) { Fitness::Broken } else { Fitness::Well }
 }
 
 /// A sandbox mode in the form in which a turn takes it.

@@ -195,6 +195,7 @@ impl TurnStream {
             }
             Some(TurnMessage::Overflow) => {
                 self.over = true;
+                self.client.0.routes().close_turn(&self.thread);
                 Err(ClientError::Stalled { thread: self.thread.clone() })
             }
             None => {

@@ -9,9 +9,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use takopi_core::RunRequest;
 use takopi_core::locks::{SessionKey, SessionLease};
 use takopi_core::process::{Living, Marked};
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use super::client::{Client, ServerLaunch};
 use super::pool::Place;
@@ -27,10 +29,40 @@ pub(super) struct Session {
     pub(super) client: Client,
     pub(super) launch: ServerLaunch,
     pub(super) thread: Thread,
+    /// Settings it was given, which hold until others are given.
+    pub(super) settings: Settings,
     /// What lived of it before the run that has it now, and is none of that run's business.
     pub(super) before: Living,
     /// Its place on a shared server and its commands there, if that is where it runs.
     pub(super) place: Option<(Place, Marked)>,
+}
+
+/// What a request may set for a session, and what then holds for its later turns too.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Settings {
+    model: Option<String>,
+    effort: Option<String>,
+    sandbox: Option<String>,
+}
+
+impl Settings {
+    pub(super) fn of(request: &RunRequest) -> Self {
+        Self {
+            model: request.model.clone(),
+            effort: request.effort.clone(),
+            sandbox: request.sandbox.clone(),
+        }
+    }
+
+    /// Whether a session with these settings serves a request for `wanted`: what was set must be set
+    /// again, because nothing takes it back but loading the session anew.
+    pub(super) fn serve(&self, wanted: &Self) -> bool {
+        let fits =
+            |set: &Option<String>, wanted: &Option<String>| set.is_none() || wanted.is_some();
+        fits(&self.model, &wanted.model)
+            && fits(&self.effort, &wanted.effort)
+            && fits(&self.sandbox, &wanted.sandbox)
+    }
 }
 
 struct Kept {
@@ -46,6 +78,8 @@ struct Kept {
 #[derive(Clone, Default)]
 pub(super) struct Warm {
     state: Arc<Mutex<State>>,
+    /// What is being closed behind a run.
+    closing: TaskTracker,
 }
 
 #[derive(Default)]
@@ -76,7 +110,7 @@ impl Warm {
         let kept = Kept { session, lease, until, number };
         if time.is_zero() || state.closed {
             drop(state);
-            tokio::spawn(close(kept));
+            tokio::spawn(self.closing.track_future(close(kept)));
             return;
         }
         state.kept.insert(key.clone(), kept);
@@ -110,6 +144,9 @@ impl Warm {
             state.kept.drain().map(|(_, kept)| kept).collect()
         };
         futures::future::join_all(all.into_iter().map(close)).await;
+        // Which only means that it can be waited for.
+        self.closing.close();
+        self.closing.wait().await;
     }
 
     async fn look_after(self, key: SessionKey, number: u64) {
@@ -126,7 +163,7 @@ impl Warm {
                 if over { state.kept.remove(&key) } else { None }
             };
             if let Some(kept) = over {
-                return close(kept).await;
+                return self.closing.track_future(close(kept)).await;
             }
         }
     }

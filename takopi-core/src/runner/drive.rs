@@ -111,6 +111,8 @@ impl<E: Engine> Runner for EngineRunner<E> {
         Box::pin(async move {
             self.engine.shutdown().await;
             self.tasks.wait().await;
+            // What the last runs left warm.
+            self.engine.shutdown().await;
             if let Ok(host) = self.host.clone().map_or_else(Host::global, Ok) {
                 host.tidy().await;
             }
@@ -204,10 +206,11 @@ async fn drive<E: Engine>(
             None
         }
     };
-    let return_in_time = async {
+    // Dropped when its time is over, and with it every process handle.
+    let return_in_time = async move {
         match returned {
             Some(result) => result.err(),
-            None => timeout(ENGINE_END_LIMIT, &mut engine_run).await.ok().and_then(Result::err),
+            None => timeout(ENGINE_END_LIMIT, engine_run).await.ok().and_then(Result::err),
         }
     };
     if shared.done.is_cancelled() {
@@ -217,7 +220,6 @@ async fn drive<E: Engine>(
         shared.stop.cancel();
     } else {
         let panic = return_in_time.await;
-        drop(engine_run);
         // Whoever sees the end of a run that was cut short knows that nothing is left of it.
         shared.release().await;
         conclude(&shared, panic);
