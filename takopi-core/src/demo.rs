@@ -17,8 +17,8 @@ use crate::model::{
     Started, Usage,
 };
 use crate::runner::{
-    ApprovalKind, ApprovalRequest, Decision, Engine, EngineRun, EngineRunner, Refusal, ResumeCodec,
-    RunRequest, SessionScope, Stopped,
+    ApprovalKind, ApprovalRequest, Decision, Engine, EngineRun, EngineRunner, FollowUps, Refusal,
+    ResumeCodec, RunRequest, SessionScope, Stopped,
 };
 
 /// The demo engine's name.
@@ -103,45 +103,90 @@ impl Demo {
         });
         run.emit(Started::new(token).title("Demo")).await?;
         let script = self.script.clone().unwrap_or_else(|| tour(run));
-        let mut answer = String::new();
+        let mut turn =
+            Turn { run, follow_ups: run.follow_ups(), answer: String::new(), told: Vec::new() };
         for step in script {
-            if self.play(run, step, &mut answer).await? {
+            if turn.play(step).await? {
                 return Ok(());
             }
-            if pause(run, self.pace).await.is_err() {
-                run.emit(cut_short(&answer)).await?;
+            if turn.pause(self.pace).await.is_err() {
+                run.emit(turn.cut_short()).await?;
                 return Err(Stopped);
             }
         }
         let usage = Usage { input_tokens: 11, output_tokens: 7, ..Usage::default() };
-        run.emit(Completed::success(DEMO, answer).usage(Some(usage))).await
+        run.emit(Completed::success(DEMO, turn.said()).usage(Some(usage))).await
     }
+}
 
+/// One turn on its way.
+struct Turn<'a> {
+    run: &'a EngineRun,
+    follow_ups: FollowUps,
+    /// The answer so far.
+    answer: String,
+    /// The follow-ups that were taken.
+    told: Vec<String>,
+}
+
+impl Turn<'_> {
     /// Plays one step; `true` if it ended the turn.
-    async fn play(
-        &self,
-        run: &EngineRun,
-        step: Step,
-        answer: &mut String,
-    ) -> Result<bool, Stopped> {
+    async fn play(&mut self, step: Step) -> Result<bool, Stopped> {
+        let run = self.run;
         let played = match step {
             Step::Act(event) => run.emit(event).await.map(|()| false),
             Step::Say(text) => {
-                *answer = text;
+                self.answer = text;
                 Ok(false)
             }
-            Step::Pause(length) => pause(run, length).await.map(|()| false),
+            Step::Pause(length) => self.pause(length).await.map(|()| false),
             Step::Ask { id, kind, title } => ask(run, &id, kind, &title).await,
             Step::Fail(reason, error) => {
-                run.emit(Completed::failure(DEMO, reason, error).answer(answer.as_str())).await?;
+                let failed = Completed::failure(DEMO, reason, error);
+                run.emit(failed.answer(self.said())).await?;
                 return Ok(true);
             }
         };
         if played == Ok(false) {
             return Ok(false);
         }
-        run.emit(cut_short(answer)).await?;
+        run.emit(self.cut_short()).await?;
         Ok(true)
+    }
+
+    /// Lets time pass, and hears what is said meanwhile.
+    async fn pause(&mut self, length: Duration) -> Result<(), Stopped> {
+        let run = self.run;
+        let time = async {
+            if !length.is_zero() {
+                tokio::time::sleep(length).await;
+            }
+        };
+        tokio::pin!(time);
+        loop {
+            let follow_up = tokio::select! {
+                biased;
+                () = run.stop().cancelled() => return Err(Stopped),
+                follow_up = self.follow_ups.next() => follow_up,
+                () = &mut time => return Ok(()),
+            };
+            let text = follow_up.text().trim().to_owned();
+            follow_up.taken();
+            let id = format!("steer_{}", self.told.len());
+            let note = Action::new(id, ActionKind::Note, format!("also: {text}"));
+            self.told.push(text);
+            run.emit(ActionEvent::new(DEMO, note, Phase::Completed).ok(true)).await?;
+        }
+    }
+
+    fn cut_short(&self) -> Completed {
+        Completed::failure(DEMO, Reason::Interrupted, "interrupted").answer(self.said())
+    }
+
+    /// The answer so far.
+    fn said(&self) -> String {
+        let also = self.told.iter().map(|text| format!("\nYou also said: {text}"));
+        std::iter::once(self.answer.clone()).chain(also).collect()
     }
 }
 
@@ -169,6 +214,10 @@ impl Engine for Demo {
         }
     }
 
+    fn is_steerable(&self) -> bool {
+        true
+    }
+
     fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let _ = self.turn(&run).await;
@@ -183,21 +232,6 @@ fn canonical(id: &str) -> Option<String> {
     let good =
         (1..=32).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     good.then_some(id)
-}
-
-fn cut_short(answer: &str) -> Completed {
-    Completed::failure(DEMO, Reason::Interrupted, "interrupted").answer(answer)
-}
-
-async fn pause(run: &EngineRun, length: Duration) -> Result<(), Stopped> {
-    if length.is_zero() {
-        return if run.stop().is_cancelled() { Err(Stopped) } else { Ok(()) };
-    }
-    tokio::select! {
-        biased;
-        () = run.stop().cancelled() => Err(Stopped),
-        () = tokio::time::sleep(length) => Ok(()),
-    }
 }
 
 /// Asks for leave, visibly; `true` if the answer ends the turn.

@@ -283,6 +283,10 @@ impl Engine for CodexAppServer {
         check_files(request)
     }
 
+    fn is_steerable(&self) -> bool {
+        true
+    }
+
     fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
         Box::pin(async move { self.run_recorded(run, None).await })
     }

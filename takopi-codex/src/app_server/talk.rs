@@ -10,7 +10,7 @@ use futures::future::try_join;
 use serde_json::Value;
 use takopi_core::RunRequest;
 use takopi_core::model::{Completed, Reason, TakopiEvent};
-use takopi_core::runner::{EngineRun, Refusal, Stopped};
+use takopi_core::runner::{EngineRun, FollowUp, Refusal, Stopped};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::approvals::{Desk, Next};
@@ -20,7 +20,7 @@ use super::error::ClientError;
 use super::limits::{TurnClock, TurnLimits};
 use super::message::Notification;
 use super::translator::{TurnTranslator, interrupted};
-use super::turn::{TurnEvent, TurnOptions, TurnStream, interrupt};
+use super::turn::{TurnEvent, TurnOptions, TurnStream, interrupt, steer};
 use super::warm::Session;
 use crate::CODEX;
 
@@ -95,6 +95,7 @@ impl Talk<'_> {
     async fn listen(&mut self, stream: &mut TurnStream) -> Result<(), Broken> {
         let run = self.run;
         let mut clock = TurnClock::new(self.limits, Instant::now());
+        let mut follow_ups = run.follow_ups();
         while !self.translator.is_over() {
             let deadline = clock.deadline(self.desk.is_busy());
             tokio::select! {
@@ -106,6 +107,7 @@ impl Talk<'_> {
                         self.interrupt_soon(stream);
                     }
                 }
+                follow_up = follow_ups.next() => self.steer_soon(stream, follow_up),
                 event = stream.next() => {
                     run.heard();
                     let mut next = event.map_err(Broken::Fault)?;
@@ -153,6 +155,18 @@ impl Talk<'_> {
         self.run.host().track(async move {
             if let Err(error) = interrupt(&client, &thread, &turn, INTERRUPT_LIMIT).await {
                 tracing::debug!(%error, "a turn that was to end did not");
+            }
+        });
+    }
+
+    /// Hands a follow-up to the turn; what the server does not take goes back to who said it.
+    fn steer_soon(&self, stream: &TurnStream, follow_up: FollowUp) {
+        let client = self.session.client.clone();
+        let (thread, turn) = (self.session.thread.id().to_owned(), stream.id().to_owned());
+        self.run.host().track(async move {
+            match steer(&client, &thread, &turn, follow_up.text()).await {
+                Ok(()) => follow_up.taken(),
+                Err(error) => tracing::debug!(%error, "a turn did not take a follow-up"),
             }
         });
     }

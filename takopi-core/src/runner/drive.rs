@@ -17,7 +17,8 @@ use tokio_util::task::TaskTracker;
 use super::buffer::{self, Bounds, Sender};
 use super::shared::{ClaimError, Shared};
 use super::{
-    Engine, EngineRun, EventStream, Refusal, ResumeCodec, RunRequest, Runner, SessionScope,
+    Engine, EngineRun, EventStream, FollowUps, Refusal, ResumeCodec, RunRequest, Runner,
+    SessionScope, Steering,
 };
 use crate::host::Host;
 use crate::locks::{LeaseHolder, SessionKey, SessionLease, SessionLocks};
@@ -139,6 +140,15 @@ impl Drop for LastResort {
     }
 }
 
+/// Follow-ups that the engine did not ask for, which are handed back when this is dropped.
+struct Unheard(Option<Steering>);
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        drop(FollowUps::of(self.0.as_ref()));
+    }
+}
+
 async fn drive<E: Engine>(
     engine: Arc<E>,
     host: Host,
@@ -146,6 +156,9 @@ async fn drive<E: Engine>(
     sender: Sender,
     processes: TaskTracker,
 ) {
+    // Handed back at once by an engine that cannot be steered, and at the latest with the end.
+    let mut unheard = Some(Unheard(request.steering.clone()));
+    unheard.take_if(|_| !engine.is_steerable());
     let codec = engine.resume_codec();
     let refuse = |refusal: Refusal, resume: Option<ResumeToken>| {
         sender

@@ -8,7 +8,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
-use super::{ApprovalRequest, Decision, Reply, ResumeCodec, RunRequest};
+use super::{ApprovalRequest, Decision, FollowUps, Reply, ResumeCodec, RunRequest};
 use crate::host::Host;
 use crate::locks::{SessionKey, SessionLease};
 use crate::model::{
@@ -54,6 +54,12 @@ pub trait Engine: Send + Sync + 'static {
     /// When [`EngineRun::stop`] fires, end whatever was started, emit a `Completed` with the answer
     /// so far if there is one, and return. A process handle that is dropped is ended too.
     fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()>;
+
+    /// Whether it takes follow-ups into a running turn. Those of an engine that does not are handed
+    /// back at once.
+    fn is_steerable(&self) -> bool {
+        false
+    }
 
     /// Hands over what is kept of a session between two runs. See
     /// [`LeaseHolder::take_lease`](crate::locks::LeaseHolder::take_lease).
@@ -125,6 +131,12 @@ impl EngineRun {
     pub async fn refuse(&self, refusal: Refusal) {
         let completed = Completed::failure(self.shared.engine(), refusal.reason, refusal.error);
         let _ = self.emit(completed).await;
+    }
+
+    /// What is said to the run while it goes on. Taken once: an engine that never asks for it is one
+    /// that cannot be steered, and says so in [`Engine::is_steerable`].
+    pub fn follow_ups(&self) -> FollowUps {
+        FollowUps::of(self.request.steering.as_ref())
     }
 
     /// Fires when the run must end.

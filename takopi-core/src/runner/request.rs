@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::ApprovalHandler;
+use super::{ApprovalHandler, Steering};
 use crate::model::ResumeToken;
 
 /// One run: a prompt, and how to run it.
@@ -56,6 +56,8 @@ pub struct RunRequest {
     pub wall_timeout: Option<Duration>,
     /// Who decides what the agent may do; nobody if not given.
     pub approvals: Option<Arc<dyn ApprovalHandler>>,
+    /// Lets follow-ups into the running turn. Engines that cannot take them hand them back.
+    pub steering: Option<Steering>,
     /// Cancels the run; its stream still ends with `Completed`.
     pub cancel: CancellationToken,
 }
@@ -80,6 +82,7 @@ impl RunRequest {
                 idle_timeout: None,
                 wall_timeout: None,
                 approvals: None,
+                steering: None,
                 cancel: CancellationToken::new(),
             },
         }
@@ -129,6 +132,7 @@ impl RunRequestBuilder {
         idle_timeout: impl Into<Option<Duration>> => idle_timeout.into();
         wall_timeout: impl Into<Option<Duration>> => wall_timeout.into();
         approvals: Arc<dyn ApprovalHandler> => Some(approvals);
+        steering: Steering => Some(steering);
         cancel: CancellationToken => cancel;
     }
 

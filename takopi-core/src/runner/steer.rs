@@ -1,0 +1,130 @@
+//! Saying something to a run that is under way.
+//!
+//! A follow-up is either taken into the running turn or handed back, never lost in between: whoever
+//! says it learns which. One that is said before the turn has begun waits for it. Few wait at once;
+//! who says more waits in line.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+
+/// How many follow-ups wait for the engine.
+const IN_LINE: usize = 8;
+
+/// The end at which follow-ups are said. Clones say them to the same run.
+#[derive(Debug, Clone)]
+pub struct Steer {
+    line: mpsc::Sender<FollowUp>,
+}
+
+/// The end at which the run hears them: goes into
+/// [`RunRequest::steering`](super::RunRequest::steering). It serves one run; a second run with the
+/// same request hears nothing.
+#[derive(Clone)]
+pub struct Steering {
+    line: Arc<Mutex<Option<mpsc::Receiver<FollowUp>>>>,
+}
+
+/// The follow-up was not taken into the turn: the engine cannot, or the turn was over.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("the running turn did not take the follow-up")]
+pub struct NotSteered {
+    /// What was said.
+    pub text: String,
+}
+
+/// The two ends of a run's steering.
+///
+/// ```
+/// use takopi_core::RunRequest;
+/// use takopi_core::runner::steering;
+///
+/// let (steer, heard) = steering();
+/// let request = RunRequest::new("write the parser").steering(heard).build();
+/// // While it runs: `steer.say("in Rust, please").await`
+/// # drop((steer, request));
+/// ```
+pub fn steering() -> (Steer, Steering) {
+    let (sender, receiver) = mpsc::channel(IN_LINE);
+    (Steer { line: sender }, Steering { line: Arc::new(Mutex::new(Some(receiver))) })
+}
+
+impl Steer {
+    /// Says something to the run. Resolves when the engine has taken it, or when it is certain that
+    /// it will not.
+    pub async fn say(&self, text: impl Into<String>) -> Result<(), NotSteered> {
+        let text = text.into();
+        let (taken, answer) = oneshot::channel();
+        let follow_up = FollowUp { text: text.clone(), taken };
+        if self.line.send(follow_up).await.is_ok() && answer.await.is_ok() {
+            return Ok(());
+        }
+        Err(NotSteered { text })
+    }
+}
+
+impl Steering {
+    fn take(&self) -> Option<mpsc::Receiver<FollowUp>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl fmt::Debug for Steering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Steering").finish_non_exhaustive()
+    }
+}
+
+/// Something said to the run. Dropped without [`FollowUp::taken`], it is handed back.
+#[must_use = "a follow-up that is dropped is handed back"]
+pub struct FollowUp {
+    text: String,
+    taken: oneshot::Sender<()>,
+}
+
+impl FollowUp {
+    /// What was said.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The turn has it.
+    pub fn taken(self) {
+        // Whoever said it may have gone.
+        let _ = self.taken.send(());
+    }
+}
+
+// Not derived: what is said to an agent is never logged.
+impl fmt::Debug for FollowUp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FollowUp")
+            .field("text", &format_args!("{} bytes", self.text.len()))
+            .finish_non_exhaustive()
+    }
+}
+
+/// What is said to a run, as its engine hears it. Dropped, it hands back whatever waits.
+#[derive(Debug)]
+pub struct FollowUps {
+    line: Option<mpsc::Receiver<FollowUp>>,
+}
+
+impl FollowUps {
+    pub(super) fn of(steering: Option<&Steering>) -> Self {
+        Self { line: steering.and_then(Steering::take) }
+    }
+
+    /// The next one; never resolves when there will be none.
+    pub async fn next(&mut self) -> FollowUp {
+        if let Some(line) = &mut self.line
+            && let Some(follow_up) = line.recv().await
+        {
+            return follow_up;
+        }
+        self.line = None;
+        std::future::pending().await
+    }
+}
