@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
 use takopi_core::{ActionKind, Runner, TakopiEvent};
 use takopi_tests::fake::{Grandchild, Place, Script, Server, Signal, Step, turn};
 use takopi_tests::lab::{Lab, session};
@@ -291,8 +290,12 @@ async fn a_consumer_that_does_not_read_loses_no_item() {
     let lab = Lab::new(Server::new().turns(items.chain(turn::answer("done"))).script());
     let runner = lab.app_server(Duration::ZERO).buffer(16, 64 * 1024);
     let mut stream = runner.run(lab.request("hi").idle_timeout(SHORT).build());
-    let first: Vec<TakopiEvent> = stream.next().await.into_iter().collect();
-    lab.control.call("turn/start").await;
+    let first = until(
+        &mut stream,
+        "the turn",
+        |event| matches!(event, TakopiEvent::Action(event) if event.action.kind == ActionKind::Turn),
+    );
+    let first = first.await;
     // Longer than the idle limit: it is we who wait.
     tokio::time::sleep(SHORT * 2).await;
     let seen = finish(stream, first).await;

@@ -8,3 +8,4 @@ mod approvals;
 mod lab;
 mod runs;
 mod sessions;
+mod sharing;

@@ -18,7 +18,7 @@ use super::conversation::Record;
 use super::error::ClientError;
 use super::limits::TurnLimits;
 use super::pool::{Pool, PoolLimits};
-use super::talk::{Fitness, Talk};
+use super::talk::{Broken, Fitness, Talk};
 use super::thread::{Thread, ThreadOptions};
 use super::tools::{HostTool, Tools};
 use super::translator::TurnTranslator;
@@ -100,7 +100,8 @@ impl CodexAppServer {
         if let (Some(record), Err(_)) = (record, &opened) {
             record.ended(true);
         }
-        let (session, fresh) = opened?;
+        let (session, kept) = opened?;
+        let fresh = run.resume.is_none();
         let mut talk = Talk {
             run,
             session: &session,
@@ -108,10 +109,16 @@ impl CodexAppServer {
             translator: TurnTranslator::new(self.codex.title(), directory_of(&directory), fresh),
             desk: Desk::new(run.clone(), self.tools.clone(), directory),
             limits: self.limits,
+            patience: self.pool.as_ref().map(Pool::patience),
             record,
             events: Vec::new(),
         };
         let spoken = talk.speak().await;
+        if kept && spoken.as_ref().is_err_and(Broken::is_before_the_turn) {
+            // It had died while nobody looked, and never began the turn: another one can. Only once,
+            // because that one is new.
+            return self.replace(run, session, record).await;
+        }
         let end = talk.end(spoken).await;
         if let Some(record) = record {
             let alone = session.place.is_none();
@@ -124,8 +131,24 @@ impl CodexAppServer {
         // Before the end is said: whoever shuts down behind it must find the session, and whoever
         // sees the end of a run that was cut short knows that nothing is left of it.
         self.leave(run, session, end.server).await;
+        // Stopped or not: the end is told, to whoever asks for it.
+        let _ = run.emit_all(end.last_words).await;
         run.emit(end.completed).await?;
         Ok(())
+    }
+
+    /// Runs the turn on a new server in place of one that is dead. The session stays the run's.
+    async fn replace(
+        &self,
+        run: &EngineRun,
+        session: Session,
+        record: Option<&Record>,
+    ) -> Result<(), Ended> {
+        match session.place {
+            Some((place, _)) => place.retire(None),
+            None => session.client.kill_sparing(session.before).await,
+        }
+        Box::pin(self.turn(run, record)).await
     }
 
     /// Runs a turn, and records it if it is one of a conversation.
@@ -138,7 +161,8 @@ impl CodexAppServer {
         run.refuse(refusal).await;
     }
 
-    /// The session's server with its thread loaded: warm, or started now.
+    /// The session's server with its thread loaded, and whether it was: kept from an earlier run, or
+    /// started now.
     async fn open(
         &self,
         run: &EngineRun,
@@ -152,7 +176,7 @@ impl CodexAppServer {
             if serves && !kept.client.is_closed() {
                 kept.settings = settings;
                 kept.before = kept.client.living().await;
-                return Ok((kept, false));
+                return Ok((kept, true));
             }
             // Its server holds the session's writer: it must be gone before another can have it.
             kept.client.close().await;
@@ -164,7 +188,6 @@ impl CodexAppServer {
             dynamic_tools: self.tools.specs(),
             ..ThreadOptions::default()
         };
-        let fresh = run.resume.is_none();
         let before = Living::default();
         let Some(pool) = &self.pool else {
             let client = Client::spawn(run.host(), &launch).await?;
@@ -175,7 +198,7 @@ impl CodexAppServer {
             }
             return match self.open_thread(run, &client, &options).await {
                 Ok(thread) => {
-                    Ok((Session { client, launch, thread, settings, before, place: None }, fresh))
+                    Ok((Session { client, launch, thread, settings, before, place: None }, false))
                 }
                 Err(ended) => {
                     client.close().await;
@@ -189,13 +212,13 @@ impl CodexAppServer {
         if let Some((thread, commands)) = place.thread.take() {
             let before = commands.living().await;
             let place = Some((place, commands));
-            return Ok((Session { client, launch, thread, settings, before, place }, false));
+            return Ok((Session { client, launch, thread, settings, before, place }, true));
         }
         let (commands, options) = marked(options);
         match self.open_thread(run, &client, &options).await {
             Ok(thread) => {
                 let place = Some((place, commands));
-                Ok((Session { client, launch, thread, settings, before, place }, fresh))
+                Ok((Session { client, launch, thread, settings, before, place }, false))
             }
             Err(ended) => {
                 match &ended {

@@ -36,18 +36,32 @@ pub struct PoolLimits {
     pub loaded: usize,
     /// Processes. Who comes when all are busy, waits.
     pub processes: usize,
+    /// How long the consumer of a run may take nothing while there is something to take, before the
+    /// run is ended (`consumer_stalled`): others wait for its place.
+    pub patience: Duration,
 }
 
 impl Default for PoolLimits {
     fn default() -> Self {
-        Self { busy: 12, loaded: 60, processes: 8 }
+        Self { busy: 12, loaded: 60, processes: 8, patience: Duration::from_secs(30) }
     }
 }
 
 impl PoolLimits {
     /// Bounds of one's own; none of them is less than one.
     pub fn new(busy: usize, loaded: usize, processes: usize) -> Self {
-        Self { busy: busy.max(1), loaded: loaded.max(1), processes: processes.max(1) }
+        Self {
+            busy: busy.max(1),
+            loaded: loaded.max(1),
+            processes: processes.max(1),
+            ..Self::default()
+        }
+    }
+
+    /// Sets [`Self::patience`].
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
     }
 }
 
@@ -135,6 +149,10 @@ impl Pool {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn patience(&self) -> Duration {
+        self.limits.patience
     }
 
     /// A place for a session: where its thread is loaded, else where there is room.

@@ -3,13 +3,14 @@
 //! Answers go to the request that waits for them; late ones are dropped. Notifications and requests
 //! of the server go to the turn that runs on their thread. What belongs to another turn, or to a
 //! thread of a sub-agent, reaches nobody. A turn whose consumer does not read is not waited for: its
-//! inbox overflows, and the turn is told so; nobody else notices.
+//! inbox overflows, the turn is told so, and only its end is still kept; nobody else notices.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::error::ClientError;
 use super::message::{Address, Beheaded, ErrorBody, Incoming, Notification, RequestId};
@@ -17,6 +18,8 @@ use super::requests::ServerRequest;
 
 /// How many messages wait for a turn's consumer.
 const INBOX_MESSAGES: usize = 4096;
+/// Places behind them: for the word that there were more, and for the turn's end.
+const INBOX_KEPT: usize = 2;
 /// About how many bytes of them.
 const INBOX_BYTES: usize = 32 * 1024 * 1024;
 /// Turns that ended lately, whose late messages are known for what they are.
@@ -33,6 +36,16 @@ pub(super) enum TurnMessage {
     Overflow,
 }
 
+impl TurnMessage {
+    fn is_end(&self) -> bool {
+        match self {
+            Self::Told(told) => told.method == "turn/completed",
+            Self::EndUnread => true,
+            Self::Asked(_) | Self::Overflow => false,
+        }
+    }
+}
+
 /// The reading end of a turn's inbox.
 #[derive(Debug)]
 pub(super) struct Inbox {
@@ -41,9 +54,15 @@ pub(super) struct Inbox {
     messages: mpsc::Receiver<(TurnMessage, usize)>,
     bytes: Arc<Mutex<usize>>,
     taken: Arc<Notify>,
+    overflow: CancellationToken,
 }
 
 impl Inbox {
+    /// Resolves when more came than the consumer took.
+    pub(super) async fn overflowed(&self) {
+        self.overflow.cancelled().await;
+    }
+
     /// The next message; `None` when the server is gone.
     pub(super) async fn next(&mut self) -> Option<TurnMessage> {
         let (message, weight) = self.messages.recv().await?;
@@ -98,7 +117,7 @@ struct TurnRoute {
     id: Option<String>,
     inbox: mpsc::Sender<(TurnMessage, usize)>,
     bytes: Arc<Mutex<usize>>,
-    overflowed: bool,
+    overflow: CancellationToken,
 }
 
 /// What the reader must do with a message nobody takes.
@@ -137,14 +156,15 @@ impl Routes {
             return Err(ClientError::TurnRunning { thread: thread.to_owned() });
         }
         let usage_before = route.usage.clone();
-        let (inbox, messages) = mpsc::channel(INBOX_MESSAGES + 1);
+        let (inbox, messages) = mpsc::channel(INBOX_MESSAGES + INBOX_KEPT);
         let bytes = Arc::new(Mutex::new(0));
+        let overflow = CancellationToken::new();
         if !state.closed {
             let route = state.threads.entry(thread.to_owned()).or_default();
-            route.turn =
-                Some(TurnRoute { id: None, inbox, bytes: bytes.clone(), overflowed: false });
+            let (bytes, overflow) = (bytes.clone(), overflow.clone());
+            route.turn = Some(TurnRoute { id: None, inbox, bytes, overflow });
         }
-        Ok(Inbox { usage_before, messages, bytes, taken: self.taken.clone() })
+        Ok(Inbox { usage_before, messages, bytes, taken: self.taken.clone(), overflow })
     }
 
     /// Resolves when every turn has room for what one read can bring.
@@ -311,16 +331,19 @@ impl ThreadRoute {
 
 impl TurnRoute {
     fn send(&mut self, message: TurnMessage, weight: usize) {
-        if self.overflowed {
+        if self.overflow.is_cancelled() {
+            // The end has a place of its own; what is asked declines itself when it is dropped.
+            if message.is_end() {
+                let _ = self.inbox.try_send((message, 0));
+            }
             return;
         }
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        if *bytes + weight > INBOX_BYTES || self.inbox.capacity() <= 1 {
-            // One place is kept for this.
-            self.overflowed = true;
+        if *bytes + weight > INBOX_BYTES || self.inbox.capacity() <= INBOX_KEPT {
             drop(bytes);
             let _ = self.inbox.try_send((TurnMessage::Overflow, 0));
-            return;
+            self.overflow.cancel();
+            return self.send(message, weight);
         }
         if self.inbox.try_send((message, weight)).is_ok() {
             *bytes += weight;

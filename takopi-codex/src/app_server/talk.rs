@@ -11,7 +11,7 @@ use serde_json::Value;
 use takopi_core::RunRequest;
 use takopi_core::model::{Completed, Reason, TakopiEvent};
 use takopi_core::runner::{EngineRun, FollowUp, Refusal, Stopped};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::approvals::{Desk, Next};
 use super::conversation::Record;
@@ -31,6 +31,9 @@ const INTERRUPT_LIMIT: Duration = Duration::from_secs(5);
 pub(super) struct End {
     pub(super) completed: Completed,
     pub(super) server: Fitness,
+    /// What was said last, to be passed on ahead of `completed`. It may wait for the consumer, which
+    /// the server need not: the turn is over.
+    pub(super) last_words: Vec<TakopiEvent>,
 }
 
 /// What the turn has left its server as.
@@ -52,6 +55,8 @@ pub(super) struct Talk<'a> {
     pub(super) translator: TurnTranslator,
     pub(super) desk: Desk,
     pub(super) limits: TurnLimits,
+    /// How long the consumer may take nothing, if others wait for the server.
+    pub(super) patience: Option<Duration>,
     /// Where the turn of a conversation is recorded.
     pub(super) record: Option<&'a Record>,
     pub(super) events: Vec<TakopiEvent>,
@@ -87,7 +92,9 @@ impl Talk<'_> {
         match self.listen(&mut stream).await {
             Err(Broken::Stopped(_)) => Err(Broken::Stopped(Some(stream))),
             Err(Broken::Overdue(_, refusal)) => Err(Broken::Overdue(Some(stream), refusal)),
-            Err(Broken::Fault(ClientError::Stalled { .. })) => Err(Broken::Stalled(stream)),
+            Err(Broken::Stalled(_) | Broken::Fault(ClientError::Stalled { .. })) => {
+                Err(Broken::Stalled(Some(stream)))
+            }
             other => other,
         }
     }
@@ -121,13 +128,28 @@ impl Talk<'_> {
                     return Err(Broken::Overdue(None, clock.refusal(Instant::now())));
                 }
             }
-            self.pass_on().await?;
+            if self.translator.is_over() {
+                break;
+            }
+            self.pass_on_in_time(stream).await?;
             if !self.translator.tool_at_work() {
                 run.no_tool_at_work();
             }
         }
         self.desk.close(&mut self.events);
-        self.pass_on().await
+        Ok(())
+    }
+
+    /// Passes on what was heard. A consumer that does not take it ends the turn, unless the server is
+    /// there for this run alone: then it is the server that waits.
+    async fn pass_on_in_time(&mut self, stream: &TurnStream) -> Result<(), Broken> {
+        let Some(patience) = self.patience else { return self.pass_on().await };
+        tokio::select! {
+            biased;
+            passed = self.pass_on() => passed,
+            () = stream.overflowed() => Err(Broken::Stalled(None)),
+            () = sleep(patience) => Err(Broken::Stalled(None)),
+        }
     }
 
     fn hear(&mut self, event: TurnEvent, clock: &mut TurnClock) {
@@ -186,7 +208,8 @@ impl Talk<'_> {
             Ok(()) => {
                 let completed = self.completed(interrupted);
                 let server = fitness_after(&completed);
-                (completed, server)
+                let last_words = std::mem::take(&mut self.events);
+                return End { completed, server, last_words };
             }
             Err(Broken::Refused(refusal)) => {
                 let completed = self.refused(refusal);
@@ -194,10 +217,12 @@ impl Talk<'_> {
                 (completed, server)
             }
             Err(Broken::Stalled(stream)) => {
+                let server = match stream {
+                    Some(stream) => self.interrupt(stream).await,
+                    None => Fitness::Broken,
+                };
                 let stalled = ClientError::Stalled { thread: self.session.thread.id().to_owned() };
-                // What is left of the turn is not heard any more, its end neither.
-                self.interrupt(stream).await;
-                (self.refused(refusal_of(&stalled)), Fitness::Broken)
+                (self.cut_short(refusal_of(&stalled)), server)
             }
             Err(Broken::Fault(error)) => (self.refused(refusal_of(&error)), Fitness::Broken),
             Err(Broken::Stopped(Some(stream))) => {
@@ -208,16 +233,12 @@ impl Talk<'_> {
                 if let Some(stream) = stream {
                     self.interrupt(stream).await;
                 }
-                // Its own end, if it came to one, was not what ended the run.
-                let answer = self.completed(interrupted);
-                let completed = Completed::failure(CODEX, refusal.reason, refusal.error);
-                let completed = completed.answer(answer.answer).usage(answer.usage);
-                (completed.resume(answer.resume), Fitness::Broken)
+                (self.cut_short(refusal), Fitness::Broken)
             }
             // Whether a turn was begun is not known.
             Err(Broken::Stopped(None)) => (self.completed(interrupted), Fitness::Broken),
         };
-        End { completed, server }
+        End { completed, server, last_words: Vec::new() }
     }
 
     /// Interrupts the turn and reads it to its end, for the answer so far.
@@ -227,17 +248,29 @@ impl Talk<'_> {
         let ask = interrupt(&session.client, session.thread.id(), &turn, INTERRUPT_LIMIT);
         // Read meanwhile: a server that waits for its reader does not hear the request.
         let rest = async {
-            while let Ok(Some(event)) = stream.next().await {
-                if let TurnEvent::Told(told) = event {
-                    self.tell(&told);
+            loop {
+                match stream.next().await {
+                    Ok(Some(TurnEvent::Told(told))) => self.tell(&told),
+                    // The end is told even so.
+                    Ok(Some(TurnEvent::Asked(_))) | Err(ClientError::Stalled { .. }) => {}
+                    Ok(None) | Err(_) => return Ok(()),
                 }
             }
-            Ok(())
         };
         match timeout(INTERRUPT_LIMIT, try_join(ask, rest)).await {
             Ok(Ok(_)) => Fitness::CutShort,
             Ok(Err(_)) | Err(_) => Fitness::Broken,
         }
+    }
+
+    /// The `Completed` of a turn that was ended for this. Its own end, if it came to one, was not
+    /// what ended the run.
+    fn cut_short(&mut self, refusal: Refusal) -> Completed {
+        let turn = self.completed(interrupted);
+        Completed::failure(CODEX, refusal.reason, refusal.error)
+            .answer(turn.answer)
+            .usage(turn.usage)
+            .resume(turn.resume)
     }
 
     fn refused(&mut self, refusal: Refusal) -> Completed {
@@ -246,15 +279,14 @@ impl Talk<'_> {
 
     /// The `Completed` of the turn; one is made if the turn did not say any.
     fn completed(&mut self, otherwise: impl FnOnce() -> Completed) -> Completed {
-        let mut events = std::mem::take(&mut self.events);
         if !self.translator.is_over() {
-            self.translator.finish(otherwise(), &mut events);
+            self.translator.finish(otherwise(), &mut self.events);
         }
-        let said = events.into_iter().find_map(|event| match event {
-            TakopiEvent::Completed(completed) => Some(completed),
-            _ => None,
-        });
-        said.unwrap_or_else(interrupted)
+        let is_end = |event: &mut TakopiEvent| matches!(event, TakopiEvent::Completed(_));
+        match self.events.extract_if(.., is_end).next() {
+            Some(TakopiEvent::Completed(completed)) => completed,
+            _ => interrupted(),
+        }
     }
 
     /// Where the session was recorded, if that is not where it is run.
@@ -317,9 +349,16 @@ pub(super) enum Broken {
     Refused(Refusal),
     /// A limit of the turn was reached; the turn, if it was started.
     Overdue(Option<TurnStream>, Refusal),
-    /// More was told than the consumer took.
-    Stalled(TurnStream),
+    /// The consumer did not take what was told; the turn, if it was started.
+    Stalled(Option<TurnStream>),
     Fault(ClientError),
+}
+
+impl Broken {
+    /// Whether the server was gone before it said that it begins the turn.
+    pub(super) fn is_before_the_turn(&self) -> bool {
+        matches!(self, Self::Fault(ClientError::Closed { method, .. }) if method == "turn/start")
+    }
 }
 
 impl From<Stopped> for Broken {

@@ -173,6 +173,11 @@ impl TurnStream {
         }
     }
 
+    /// Resolves when more was told than was read: from there on only the end is kept.
+    pub(super) async fn overflowed(&self) {
+        self.inbox.overflowed().await;
+    }
+
     fn event(&mut self, message: Option<TurnMessage>) -> Result<TurnEvent, ClientError> {
         let unread = |detail: &str| ClientError::Answer {
             method: "turn/completed".to_owned(),
@@ -193,9 +198,8 @@ impl TurnStream {
                 self.over = true;
                 Err(unread("it is too long"))
             }
+            // Only its end is still to come.
             Some(TurnMessage::Overflow) => {
-                self.over = true;
-                self.client.0.routes().close_turn(&self.thread);
                 Err(ClientError::Stalled { thread: self.thread.clone() })
             }
             None => {

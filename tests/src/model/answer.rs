@@ -87,7 +87,6 @@ pub(super) enum End {
     Hang,
     Status {
         status: u16,
-        headers: Vec<(String, String)>,
         body: String,
     },
 }
@@ -97,13 +96,19 @@ pub(super) enum End {
 pub struct Answer {
     pub(super) steps: Vec<Step>,
     pub(super) usage: Usage,
+    pub(super) headers: Vec<(String, String)>,
     pub(super) end: End,
 }
 
 impl Answer {
     /// An answer that says nothing: add what it should say.
     pub fn new() -> Self {
-        Self { steps: Vec::new(), usage: Usage::default(), end: End::Completed }
+        Self {
+            steps: Vec::new(),
+            usage: Usage::default(),
+            headers: Vec::new(),
+            end: End::Completed,
+        }
     }
 
     /// An answer of one message.
@@ -113,7 +118,7 @@ impl Answer {
 
     /// An HTTP error in place of a stream.
     pub fn status(status: u16, body: impl Into<String>) -> Self {
-        Self { end: End::Status { status, headers: Vec::new(), body: body.into() }, ..Self::new() }
+        Self { end: End::Status { status, body: body.into() }, ..Self::new() }
     }
 
     /// The 429 with which a used up plan is refused (no retry follows).
@@ -124,12 +129,9 @@ impl Answer {
             .header("content-type", "application/json")
     }
 
-    /// Adds a header to an answer made by [`Answer::status`].
+    /// Adds a header.
     pub fn header(mut self, name: &str, value: &str) -> Self {
-        let End::Status { headers, .. } = &mut self.end else {
-            panic!("only an answer made by Answer::status has headers to set");
-        };
-        headers.push((name.into(), value.into()));
+        self.headers.push((name.into(), value.into()));
         self
     }
 

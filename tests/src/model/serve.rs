@@ -238,6 +238,7 @@ async fn responses(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: 
         Err(error) => return shared.refuse(format!("model server: the body is no JSON: {error}")),
     };
     let (ticket, answer, serial) = shared.admit(&headers, body);
+    let head = answer.headers.clone();
     let mut beats = beats(answer, serial);
     // Until something is to be sent, not even the head of the response goes out.
     loop {
@@ -245,28 +246,28 @@ async fn responses(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: 
             Some(Beat::Wait(gate)) => gate.pass().await,
             Some(Beat::Delay(time)) => tokio::time::sleep(time).await,
             Some(Beat::Hang) => future::pending().await,
-            Some(Beat::Reply { status, headers, body }) => {
+            Some(Beat::Reply { status, body }) => {
                 ticket.answered();
-                return reply(status, &headers, body);
+                return reply(status, &head, Body::from(body));
             }
             Some(first) => {
                 beats.push_front(first);
-                return event_stream(beats, ticket);
+                return event_stream(&head, beats, ticket);
             }
-            None => return event_stream(beats, ticket),
+            None => return event_stream(&head, beats, ticket),
         }
     }
 }
 
-fn reply(status: u16, headers: &[(String, String)], body: String) -> Response {
+fn reply(status: u16, head: &[(String, String)], body: Body) -> Response {
     let mut response = Response::builder().status(status);
-    for (name, value) in headers {
+    for (name, value) in head {
         response = response.header(name, value);
     }
-    response.body(Body::from(body)).expect("the script has a valid status and headers")
+    response.body(body).expect("the script has a valid status and headers")
 }
 
-fn event_stream(beats: VecDeque<Beat>, ticket: Ticket) -> Response {
+fn event_stream(head: &[(String, String)], beats: VecDeque<Beat>, ticket: Ticket) -> Response {
     let body = stream::unfold((beats, ticket), async |(mut beats, ticket)| {
         loop {
             match beats.pop_front()? {
@@ -293,8 +294,6 @@ fn event_stream(beats: VecDeque<Beat>, ticket: Ticket) -> Response {
             }
         }
     });
-    Response::builder()
-        .header("content-type", "text/event-stream")
-        .body(Body::from_stream(body))
-        .expect("a constant head is valid")
+    let kind = ("content-type".to_owned(), "text/event-stream".to_owned());
+    reply(200, &[head, &[kind]].concat(), Body::from_stream(body))
 }

@@ -22,7 +22,6 @@ pub(super) enum Beat {
     /// Answer with this and with no stream.
     Reply {
         status: u16,
-        headers: Vec<(String, String)>,
         body: String,
     },
 }
@@ -52,8 +51,8 @@ pub(super) fn beats(answer: Answer, serial: Serial) -> VecDeque<Beat> {
         End::Short => writer.beats.push_back(Beat::Short),
         End::Cut { after } => writer.cut(after),
         End::Hang => writer.beats.push_back(Beat::Hang),
-        End::Status { status, headers, body } => {
-            writer.beats.push_back(Beat::Reply { status, headers, body });
+        End::Status { status, body } => {
+            writer.beats.push_back(Beat::Reply { status, body });
         }
     }
     writer.beats
