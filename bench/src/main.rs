@@ -7,7 +7,6 @@
 mod codex;
 mod locks;
 mod pipeline;
-mod recording;
 
 fn main() -> anyhow::Result<()> {
     let wanted: Vec<String> = std::env::args().skip(1).collect();

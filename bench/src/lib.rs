@@ -1,0 +1,7 @@
+//! What the benchmarks of takopi share: the output of a long turn, generated, and the work that is
+//! measured without a process around it.
+//!
+//! The recordings depend on nothing but their length, so that counts of instructions can be compared.
+
+pub mod recording;
+pub mod work;
