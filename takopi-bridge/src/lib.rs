@@ -32,3 +32,4 @@
 
 pub mod present;
 pub mod progress;
+pub mod router;

@@ -6,6 +6,7 @@ use serde_json::Value;
 use takopi_core::{Action, ActionKind};
 
 use super::text::one_line;
+use crate::progress::Standing;
 
 /// How many changed files are named.
 const FILES_NAMED: usize = 3;
@@ -42,19 +43,45 @@ pub(super) fn particulars(action: &Action) -> Option<String> {
 
 /// The changed files, up to three by name: `add a.rs, update b.rs`.
 fn files(action: &Action) -> String {
-    let changes = action.detail.get("changes").and_then(Value::as_array);
-    let Some(changes) = changes.filter(|changes| !changes.is_empty()) else {
-        return action.title.clone();
-    };
-    let named = changes.iter().take(FILES_NAMED).map(|change| {
-        let part = |key| change.get(key).and_then(Value::as_str).unwrap_or_default();
-        format!("{} {}", part("kind"), part("path")).trim().to_owned()
-    });
-    let mut files = named.collect::<Vec<_>>().join(", ");
-    if let Some(more) = changes.len().checked_sub(FILES_NAMED).filter(|more| *more > 0) {
-        let _ = write!(files, ", {more} more");
+    let Some(changes) = Changes::of(action) else { return action.title.clone() };
+    let named = changes.named.iter().map(|(kind, path)| format!("{kind} {path}"));
+    let mut files = named.map(|it| it.trim().to_owned()).collect::<Vec<_>>().join(", ");
+    if changes.more > 0 {
+        let _ = write!(files, ", {} more", changes.more);
     }
     files
+}
+
+/// The files an action changed.
+pub(super) struct Changes<'a> {
+    /// What became of the first three, and their paths.
+    pub(super) named: Vec<(&'a str, &'a str)>,
+    /// How many more there are.
+    pub(super) more: usize,
+}
+
+impl<'a> Changes<'a> {
+    /// What the action says about them, if anything.
+    pub(super) fn of(action: &'a Action) -> Option<Self> {
+        let changes = action.detail.get("changes").and_then(Value::as_array)?;
+        let part = |change: &'a Value, key: &str| {
+            change.get(key).and_then(Value::as_str).unwrap_or_default()
+        };
+        let named = changes.iter().take(FILES_NAMED);
+        let named = named.map(|change| (part(change, "kind"), part(change, "path"))).collect();
+        let more = changes.len().saturating_sub(FILES_NAMED);
+        (!changes.is_empty()).then_some(Self { named, more })
+    }
+}
+
+/// The mark before an action.
+pub(super) fn mark(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Running => "▸",
+        Standing::Updated => "↻",
+        Standing::Done => "✓",
+        Standing::Failed => "✗",
+    }
 }
 
 #[cfg(test)]

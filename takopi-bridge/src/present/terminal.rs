@@ -13,7 +13,7 @@ use takopi_core::{ActionEvent, ActionKind, Level, Phase, Reason, Usage};
 
 use super::line::{Line, Style};
 use super::text::{elapsed, one_line, wrap};
-use super::{action, markdown};
+use super::{action, layout};
 use crate::progress::{Progress, Standing, Tracked, plan_of};
 
 /// One picture of the spinner each.
@@ -183,12 +183,13 @@ fn is_in_passing(event: &ActionEvent) -> bool {
 }
 
 fn mark(standing: Standing) -> (&'static str, Style) {
-    match standing {
-        Standing::Running => ("▸", Style::Busy),
-        Standing::Updated => ("↻", Style::Warn),
-        Standing::Done => ("✓", Style::Good),
-        Standing::Failed => ("✗", Style::Bad),
-    }
+    let style = match standing {
+        Standing::Running => Style::Busy,
+        Standing::Updated => Style::Warn,
+        Standing::Done => Style::Good,
+        Standing::Failed => Style::Bad,
+    };
+    (action::mark(standing), style)
 }
 
 /// How it ended, in one line: `✓ Codex · 12s · 5 steps · 22 tokens in, 14 out`.
@@ -275,5 +276,5 @@ pub fn choices(left: Duration, width: usize) -> Vec<Line> {
 
 /// An answer in Markdown, laid out for reading.
 pub fn answer(text: &str, width: usize) -> Vec<Line> {
-    markdown::render(text, width.min(PROSE_WIDTH))
+    layout::render(text, width.min(PROSE_WIDTH))
 }

@@ -1,0 +1,238 @@
+//! The chat presenter: a run as Markdown messages.
+//!
+//! While a run goes on there is one message, [`Chat::progress`], to be edited as things happen; when
+//! it is over, [`Chat::finished`] says how, with the answer, in as many messages as that takes.
+//! Promises, whatever an agent or a model put into the text:
+//! - no message is over the limit, and none is blank;
+//! - the resume line is whole, and in the end it stands once, in the last message. One that is longer
+//!   than the limit by itself cannot be sent: it is left out, never cut;
+//! - in a progress message the text of an agent stays what it is: it opens no code, no emphasis and
+//!   no line. An answer is Markdown already and goes as it is, [`split`] so that every fence is closed
+//!   in its message.
+
+mod blocks;
+mod inline;
+mod split;
+mod step;
+
+use std::time::Duration;
+
+use takopi_core::{ActionKind, Reason};
+
+use self::split::Packer;
+use super::limit::Limit;
+use super::text;
+use crate::progress::{Progress, Tracked};
+
+pub use self::split::split;
+
+/// The action of a run that waits for its session.
+const SESSION_WAIT: &str = "takopi.wait";
+/// How wide a remark may be.
+const REMARK: usize = 200;
+/// How wide a name or a plan in the header may be.
+const NAME: usize = 60;
+/// What stands between the parts of the header.
+const DOT: &str = " · ";
+const BLANK_LINE: &str = "\n\n";
+
+/// Writes the messages of a chat. See the [module](self).
+///
+/// ```
+/// use std::time::Duration;
+/// use takopi_bridge::present::{Chat, Limit, Moment};
+/// use takopi_bridge::progress::Progress;
+/// use takopi_core::{Completed, ResumeToken, Started};
+///
+/// let mut progress = Progress::default();
+/// let token = ResumeToken::new("codex", "0199");
+/// progress.apply(&Started::new(token).title("Codex").into(), Duration::ZERO);
+/// let chat = Chat::new(Limit::default()).last_actions(5);
+/// let moment = Moment::at(Duration::from_secs(65)).resume_line("`codex resume 0199`");
+/// assert_eq!(chat.progress(&progress, &moment), "working · Codex · 1m 05s\n\n`codex resume 0199`");
+///
+/// progress.apply(&Completed::success("codex", "It is **done**.").into(), Duration::from_secs(70));
+/// let messages = chat.finished(&progress, &moment);
+/// assert_eq!(messages, ["done · Codex · 1m 05s\n\nIt is **done**.\n\n`codex resume 0199`"]);
+/// ```
+#[derive(Debug, Clone)]
+pub struct Chat {
+    limit: Limit,
+    last_actions: usize,
+}
+
+/// What a message says beside what is known of the run.
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct Moment<'a> {
+    /// The time since the run began.
+    pub elapsed: Duration,
+    /// How to go on with the session: `Runner::format_resume`.
+    pub resume_line: Option<&'a str>,
+    /// A remark of the bridge, such as `queued behind 2`. A run that has one and of which nothing was
+    /// heard yet is said to wait.
+    pub note: Option<&'a str>,
+}
+
+impl<'a> Moment<'a> {
+    /// So long after the run began.
+    pub fn at(elapsed: Duration) -> Self {
+        Self { elapsed, ..Self::default() }
+    }
+
+    /// Says how to go on with the session.
+    pub fn resume_line(mut self, line: impl Into<Option<&'a str>>) -> Self {
+        self.resume_line = line.into();
+        self
+    }
+
+    /// Adds a remark.
+    pub fn note(mut self, note: impl Into<Option<&'a str>>) -> Self {
+        self.note = note.into();
+        self
+    }
+
+    fn footer(&self, limit: Limit) -> Option<&'a str> {
+        let line = self.resume_line.map(str::trim).filter(|line| !line.is_empty())?;
+        limit.fits(line).then_some(line)
+    }
+
+    fn remark(&self) -> Option<String> {
+        self.note.map(|note| inline::plain(note, REMARK)).filter(|note| !note.is_empty())
+    }
+}
+
+impl Default for Chat {
+    fn default() -> Self {
+        Self::new(Limit::default())
+    }
+}
+
+impl Chat {
+    /// Messages within a limit, which show the last five actions.
+    pub fn new(limit: Limit) -> Self {
+        Self { limit, last_actions: 5 }
+    }
+
+    /// How many actions a progress message shows.
+    pub fn last_actions(mut self, count: usize) -> Self {
+        self.last_actions = count;
+        self
+    }
+
+    /// The message for a run that goes on.
+    ///
+    /// Where there is not room for all of it the oldest actions go first, then the note, then the end
+    /// of the header; the resume line stays.
+    pub fn progress(&self, progress: &Progress, moment: &Moment<'_>) -> String {
+        let header = header(&state(progress, moment), progress, moment, Count::Step);
+        let footer = moment.footer(self.limit);
+        let shown: Vec<&Tracked> = progress.actions().filter(|it| step::is_shown(it)).collect();
+        let shown = &shown[shown.len().saturating_sub(self.last_actions)..];
+        let mut lines: Vec<String> = moment.remark().into_iter().collect();
+        lines.extend(shown.iter().map(|it| step::line(it)));
+        loop {
+            let body = lines.join(inline::LINE_END);
+            let parts = [header.as_str(), &body, footer.unwrap_or_default()];
+            let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+            let message = parts.join(BLANK_LINE);
+            if self.limit.fits(&message) {
+                return message;
+            }
+            if lines.is_empty() {
+                return self.narrow(&header, footer);
+            }
+            // The remark is the last to go.
+            let remark = usize::from(moment.remark().is_some() && lines.len() > 1);
+            lines.remove(remark);
+        }
+    }
+
+    /// As much of the header as there is room for beside the resume line.
+    fn narrow(&self, header: &str, footer: Option<&str>) -> String {
+        let Some(footer) = footer else { return self.limit.cut(header, self.limit.most()) };
+        let takes = self.limit.measure(footer) + self.limit.measure(BLANK_LINE);
+        match self.limit.cut(header, self.limit.most().saturating_sub(takes)) {
+            header if header.is_empty() => footer.to_owned(),
+            header => format!("{header}{BLANK_LINE}{footer}"),
+        }
+    }
+
+    /// The messages for a run that is over, in order; at least one.
+    ///
+    /// How it ended, the answer or what there is of it, what went wrong, and the resume line. A run
+    /// of which no end was heard counts as cancelled.
+    pub fn finished(&self, progress: &Progress, moment: &Moment<'_>) -> Vec<String> {
+        let mut packer = Packer::new(self.limit);
+        packer.text(&header(&ending(progress), progress, moment, Count::Steps));
+        if let Some(remark) = moment.remark() {
+            packer.text(&remark);
+        }
+        if let Some(outcome) = progress.outcome() {
+            packer.text(&inline::lines(&outcome.answer));
+            let error = outcome.error.as_deref().filter(|_| !outcome.ok).unwrap_or_default();
+            packer.text(&inline::paragraph(error));
+        }
+        if let Some(line) = moment.footer(self.limit) {
+            packer.line(line);
+        }
+        packer.finish()
+    }
+}
+
+/// How the steps are counted.
+#[derive(Debug, Clone, Copy)]
+enum Count {
+    /// The one it is at.
+    Step,
+    /// All of them.
+    Steps,
+}
+
+/// `working · Codex · 12s · step 3 · todo 1/3: write the parser`.
+fn header(state: &str, progress: &Progress, moment: &Moment<'_>, count: Count) -> String {
+    let mut parts = vec![state.to_owned()];
+    parts.extend(progress.label().map(|label| inline::plain(label, NAME)));
+    parts.push(text::elapsed(moment.elapsed));
+    match (progress.steps(), count) {
+        (0, _) => {}
+        (1, Count::Steps) => parts.push("1 step".to_owned()),
+        (steps, Count::Steps) => parts.push(format!("{steps} steps")),
+        (steps, Count::Step) => parts.push(format!("step {steps}")),
+    }
+    if let (Some(plan), Count::Step) = (progress.plan(), count) {
+        parts.push(inline::plain(plan.title, NAME));
+    }
+    parts.join(DOT)
+}
+
+/// What a run is at, in a word.
+fn state(progress: &Progress, moment: &Moment<'_>) -> String {
+    let waits = |tracked: &Tracked| {
+        tracked.action.kind == ActionKind::Approval || tracked.action.id == SESSION_WAIT
+    };
+    if progress.outcome().is_some() {
+        return ending(progress);
+    }
+    let is_queued = !progress.is_under_way() && moment.note.is_some();
+    match progress.is_under_way() {
+        _ if is_queued || progress.open().any(waits) => "waiting".to_owned(),
+        true => "working".to_owned(),
+        false => "starting".to_owned(),
+    }
+}
+
+/// How a run ended, in a word or two.
+fn ending(progress: &Progress) -> String {
+    match progress.outcome() {
+        None => "cancelled".to_owned(),
+        Some(outcome) if outcome.ok => "done".to_owned(),
+        Some(outcome) => match &outcome.reason {
+            None => "failed".to_owned(),
+            Some(Reason::Interrupted) => "cancelled".to_owned(),
+            Some(reason) => {
+                format!("failed ({})", inline::plain(&reason.as_str().replace('_', " "), NAME))
+            }
+        },
+    }
+}

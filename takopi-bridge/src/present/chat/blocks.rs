@@ -1,0 +1,229 @@
+//! The blocks of a Markdown text, and the fenced code in them.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+use unicode_segmentation::UnicodeSegmentation;
+
+use super::super::limit::Limit;
+use super::inline::longest_run;
+
+/// A piece of text, behind what stands before it.
+pub(super) type Piece<'a> = (&'a str, Cow<'a, str>);
+
+/// A block that stands in no other: a paragraph, a list, a code block, …
+#[derive(Debug)]
+pub(super) struct Block<'a> {
+    pub(super) text: &'a str,
+    /// What stands behind it.
+    pub(super) gap: &'static str,
+    /// The fenced code in it.
+    pub(super) codes: Vec<Code>,
+}
+
+impl Block<'_> {
+    /// Whether all its fences are closed.
+    pub(super) fn is_sound(&self) -> bool {
+        self.codes.iter().all(|code| code.closed)
+    }
+}
+
+/// A fenced code block.
+#[derive(Debug)]
+pub(super) struct Code {
+    /// Where it stands in its block, fences included.
+    pub(super) range: Range<usize>,
+    /// The code, without the indent of the list or the marks of the quote it may stand in.
+    pub(super) body: String,
+    mark: char,
+    info: String,
+    closed: bool,
+}
+
+/// The lines around code.
+#[derive(Debug, Clone)]
+pub(super) struct Fence {
+    pub(super) open: String,
+    pub(super) close: String,
+}
+
+impl Code {
+    /// A fence that holds any piece of the code.
+    pub(super) fn fence(&self) -> Fence {
+        let longest = longest_run(&self.body, self.mark);
+        let close = self.mark.to_string().repeat((longest + 1).max(3));
+        Fence { open: format!("{close}{}", self.info), close }
+    }
+}
+
+impl Fence {
+    /// What it takes of a part, line ends included.
+    pub(super) fn takes(&self, limit: Limit) -> usize {
+        limit.measure(&self.open) + limit.measure(&self.close) + 2
+    }
+}
+
+/// The blocks of a text, in order; together they are all of it but white space.
+pub(super) fn of(text: &str) -> Vec<Block<'_>> {
+    let mut starts = Vec::new();
+    let mut codes: Vec<Code> = Vec::new();
+    let mut depth = 0_usize;
+    // The end of what was read of the code block that is open.
+    let mut open: Option<usize> = None;
+    for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
+        if depth == 0 && matches!(event, Event::Start(_) | Event::Rule) {
+            starts.push(text[..range.start].rfind('\n').map_or(0, |end| end + 1));
+        }
+        match event {
+            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(_))) => {
+                depth += 1;
+                let code = Code::opening(text, range);
+                open = Some(code.range.start + code.first_line(text).len());
+                codes.push(code);
+            }
+            Event::Start(_) => depth += 1,
+            Event::End(tag) => {
+                depth = depth.saturating_sub(1);
+                if let (TagEnd::CodeBlock, Some(end), Some(code)) =
+                    (tag, open.take(), codes.last_mut())
+                {
+                    code.end(text, end);
+                }
+            }
+            Event::Text(piece) => {
+                if let (Some(end), Some(code)) = (&mut open, codes.last_mut()) {
+                    code.body.push_str(&piece);
+                    *end = range.end.max(*end);
+                }
+            }
+            _ => {}
+        }
+    }
+    assemble(text, &starts, codes)
+}
+
+impl Code {
+    fn opening(text: &str, range: Range<usize>) -> Self {
+        let mut code =
+            Self { range, body: String::new(), mark: '`', info: String::new(), closed: false };
+        let line = code.first_line(text).trim();
+        code.mark = line.chars().next().unwrap_or('`');
+        code.info = line.trim_start_matches(code.mark).trim().to_owned();
+        code
+    }
+
+    fn first_line<'a>(&self, text: &'a str) -> &'a str {
+        text[self.range.clone()].split('\n').next().unwrap_or_default()
+    }
+
+    /// What is left behind the code is the end of its fence, if there is one.
+    fn end(&mut self, text: &str, read: usize) {
+        let rest = text.get(read..self.range.end).unwrap_or_default();
+        self.closed = rest.contains(self.mark);
+        if self.body.ends_with('\n') {
+            self.body.pop();
+        }
+    }
+}
+
+/// A block goes up to where the next one begins, so that nothing between them is lost.
+fn assemble<'a>(text: &'a str, starts: &[usize], codes: Vec<Code>) -> Vec<Block<'a>> {
+    let mut codes = codes.into_iter().peekable();
+    let mut blocks = Vec::new();
+    for n in 0..starts.len().max(1) {
+        let start = if n == 0 { 0 } else { starts[n] };
+        let end = starts.get(n + 1).copied().unwrap_or(text.len());
+        let content = bare(&text[start..end]);
+        let at = content.as_ptr().addr() - text.as_ptr().addr();
+        let behind = &text[at + content.len()..end];
+        let mut block = Block { text: content, gap: gap(behind), codes: Vec::new() };
+        while let Some(mut code) = codes.next_if(|code| code.range.start < end) {
+            let within = |offset: usize| offset.saturating_sub(at).min(content.len());
+            code.range = within(code.range.start)..within(code.range.end);
+            block.codes.push(code);
+        }
+        if !content.is_empty() {
+            blocks.push(block);
+        }
+    }
+    blocks
+}
+
+fn gap(behind: &str) -> &'static str {
+    if behind.matches('\n').count() > 1 { "\n\n" } else { "\n" }
+}
+
+/// The text without the blank lines around it; the indent of its first line stays.
+pub(super) fn bare(text: &str) -> &str {
+    let mut text = text;
+    while let Some((line, rest)) = text.split_once('\n')
+        && line.trim().is_empty()
+    {
+        text = rest;
+    }
+    text.trim_end()
+}
+
+/// The text at its blank lines.
+pub(super) fn paragraphs(text: &str) -> Vec<&str> {
+    let mut paragraphs = Vec::new();
+    let (mut start, mut at) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        if line.trim().is_empty() {
+            paragraphs.push(bare(&text[start..at]));
+            start = at + line.len();
+        }
+        at += line.len();
+    }
+    paragraphs.push(bare(&text[start..]));
+    paragraphs.retain(|paragraph| !paragraph.is_empty());
+    paragraphs
+}
+
+/// The words of a line, each with the white space before it; that at the beginning belongs to the
+/// first one. What would begin a fence at the beginning of a line is escaped.
+pub(super) fn words(line: &str) -> Vec<Piece<'_>> {
+    let mut words = Vec::new();
+    let indent = line.len() - line.trim_start().len();
+    // Where the white space before the word begins, and where the word does.
+    let (mut gap, mut word) = (0, 0);
+    let mut blank = true;
+    // A space with a mark on top of it is none.
+    for (at, grapheme) in line.grapheme_indices(true).filter(|(at, _)| *at >= indent) {
+        let is_blank = grapheme.trim().is_empty();
+        if is_blank && !blank {
+            words.push((&line[gap..word], guarded(&line[word..at])));
+            gap = at;
+        }
+        if !is_blank && blank {
+            word = if words.is_empty() { 0 } else { at };
+        }
+        blank = is_blank;
+    }
+    if !blank {
+        words.push((&line[gap..word], guarded(&line[word..])));
+    }
+    words
+}
+
+fn guarded(word: &str) -> Cow<'_, str> {
+    if word.starts_with("```") || word.starts_with("~~~") {
+        format!("\\{word}").into()
+    } else {
+        word.into()
+    }
+}
+
+/// The line, with a backslash before what looks like a fence.
+pub(super) fn escaped(line: &str) -> Cow<'_, str> {
+    let container = |it: char| it.is_whitespace() || it.is_ascii_digit() || ">-*+.)".contains(it);
+    let rest = line.trim_start_matches(container);
+    let ticks = rest.starts_with("```") && !rest.trim_start_matches('`').contains('`');
+    if ticks || rest.starts_with("~~~") {
+        let margin = &line[..line.len() - rest.len()];
+        format!("{margin}\\{rest}").into()
+    } else {
+        line.into()
+    }
+}

@@ -1,0 +1,70 @@
+//! How much one message of a chat may hold.
+
+use unicode_segmentation::UnicodeSegmentation;
+
+/// How much one message of a chat may hold, in the unit the chat counts in.
+///
+/// ```
+/// use takopi_bridge::present::Limit;
+/// assert!(Limit::Chars(5).fits("🐙🐙🐙"));
+/// assert!(!Limit::Utf16(5).fits("🐙🐙🐙"));
+/// assert_eq!(Limit::default(), Limit::Utf16(4096));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// So many Unicode characters.
+    Chars(usize),
+    /// So many UTF-16 units: a character beyond the basic plane, such as most emoji, counts twice.
+    Utf16(usize),
+}
+
+impl Default for Limit {
+    /// The limit of Telegram, which most chats are not below.
+    fn default() -> Self {
+        Self::Utf16(4096)
+    }
+}
+
+impl Limit {
+    /// How much of the limit a text takes.
+    pub fn measure(self, text: &str) -> usize {
+        match self {
+            Self::Chars(_) => text.chars().count(),
+            Self::Utf16(_) => text.encode_utf16().count(),
+        }
+    }
+
+    /// Whether a text is within the limit.
+    pub fn fits(self, text: &str) -> bool {
+        self.measure(text) <= self.most()
+    }
+
+    /// The figure.
+    pub(super) fn most(self) -> usize {
+        match self {
+            Self::Chars(most) | Self::Utf16(most) => most,
+        }
+    }
+
+    /// The beginning of a text, in at most `room` of this limit's units; where something was cut off
+    /// it ends in `…`.
+    pub(super) fn cut(self, text: &str, room: usize) -> String {
+        if self.measure(text) <= room {
+            return text.to_owned();
+        }
+        let mut kept = String::new();
+        let mut left = room.saturating_sub(1);
+        for grapheme in text.graphemes(true) {
+            let takes = self.measure(grapheme);
+            if takes > left {
+                break;
+            }
+            left -= takes;
+            kept.push_str(grapheme);
+        }
+        if room > 0 {
+            kept.push('…');
+        }
+        kept
+    }
+}

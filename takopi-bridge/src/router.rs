@@ -1,0 +1,185 @@
+//! The router: which engine and which session a message is for.
+//!
+//! A message names a session by a resume line, alone on its line, and an engine by a directive such
+//! as `/codex` in front of the prompt or on a line of its own above it. What decides, in this order:
+//! a resume line in the message, one in the message it replies to, a directive, the default. Of many
+//! resume lines the last one counts. A directive that names another engine than the session's is
+//! refused rather than guessed about.
+//!
+//! What routed the message is taken out of the prompt, and what is left is never empty: an empty
+//! rest becomes [`CONTINUE`]. A word with a slash that names no engine is part of the prompt, since
+//! people write paths.
+
+use std::fmt;
+use std::sync::Arc;
+
+use takopi_core::{EngineId, ResumeToken, Runner};
+
+/// The prompt of a message that says nothing but where it goes.
+pub const CONTINUE: &str = "continue";
+
+/// Knows the runners, and finds the one a message is for. See the [module](self).
+///
+/// ```
+/// use std::sync::Arc;
+/// use takopi_bridge::router::Router;
+/// use takopi_core::demo::{DEMO, Demo};
+///
+/// let router = Router::new(Arc::new(Demo::new().runner()));
+/// let route = router.route("/demo look at /etc/hosts", None)?;
+/// assert_eq!(route.runner.engine(), DEMO);
+/// assert_eq!(route.resume, None);
+/// assert_eq!(route.prompt, "look at /etc/hosts");
+/// # Ok::<(), takopi_bridge::router::RouteError>(())
+/// ```
+#[derive(Clone)]
+pub struct Router {
+    default: Arc<dyn Runner>,
+    others: Vec<Arc<dyn Runner>>,
+}
+
+/// Where a message goes.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Route {
+    /// Who runs it.
+    pub runner: Arc<dyn Runner>,
+    /// The session it goes on with; none for a new one.
+    pub resume: Option<ResumeToken>,
+    /// What is left of the message. Never empty.
+    pub prompt: String,
+}
+
+/// Why a message goes nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RouteError {
+    /// The directive names one engine, and the session is another's.
+    #[error(
+        "the message asks for {directive}, but the session is {session}'s; leave out /{directive} \
+         to go on with it, or the resume line to begin a new session"
+    )]
+    OtherEngine {
+        /// The engine of the directive.
+        directive: EngineId,
+        /// The engine of the session.
+        session: EngineId,
+    },
+    /// Two directives name two engines.
+    #[error("the message asks for two engines, {0} and {1}; name one")]
+    TwoEngines(EngineId, EngineId),
+}
+
+impl Router {
+    /// A router with one runner, which gets what names no other.
+    pub fn new(default: Arc<dyn Runner>) -> Self {
+        Self { default, others: Vec::new() }
+    }
+
+    /// Adds a runner. There is one for each engine: a later one takes the place of an earlier one, be
+    /// it the default.
+    pub fn with(mut self, runner: Arc<dyn Runner>) -> Self {
+        let engine = runner.engine();
+        let mut known = std::iter::once(&mut self.default).chain(&mut self.others);
+        match known.find(|known| known.engine() == engine) {
+            Some(known) => *known = runner,
+            None => self.others.push(runner),
+        }
+        self
+    }
+
+    /// The runner of an engine.
+    pub fn runner(&self, engine: &EngineId) -> Option<&Arc<dyn Runner>> {
+        self.runners().find(|runner| runner.engine() == *engine)
+    }
+
+    /// All runners, the default first.
+    pub fn runners(&self) -> impl Iterator<Item = &Arc<dyn Runner>> {
+        std::iter::once(&self.default).chain(&self.others)
+    }
+
+    /// Finds out where a message goes. `replied_to` is the text of the message it replies to.
+    pub fn route(&self, text: &str, replied_to: Option<&str>) -> Result<Route, RouteError> {
+        let message = self.read(text)?;
+        let session = message.session.or_else(|| self.last_session(replied_to?));
+        let (runner, resume) = match (session, message.directive) {
+            (Some((owner, token)), None) => (owner, Some(token)),
+            (Some((owner, token)), Some(named)) if named.engine() == owner.engine() => {
+                (owner, Some(token))
+            }
+            (Some((owner, _)), Some(named)) => {
+                let (directive, session) = (named.engine(), owner.engine());
+                return Err(RouteError::OtherEngine { directive, session });
+            }
+            (None, named) => (named.unwrap_or(&self.default), None),
+        };
+        let prompt = if message.rest.is_empty() { CONTINUE.to_owned() } else { message.rest };
+        Ok(Route { runner: Arc::clone(runner), resume, prompt })
+    }
+
+    /// Takes out of a text what routes it.
+    ///
+    /// One may uncover the other, as in `/codex codex resume <id>`, so this goes on until there is
+    /// nothing more to take: the prompt would be routed by nothing but the default.
+    fn read(&self, text: &str) -> Result<Message<'_>, RouteError> {
+        let mut message = Message { directive: None, session: None, rest: text.to_owned() };
+        loop {
+            let found = self.last_session(&message.rest);
+            message.session = message.session.or(found);
+            let lines = message.rest.lines().filter(|line| self.session(line).is_none());
+            let mut rest = lines.collect::<Vec<_>>().join("\n").trim().to_owned();
+            let Some((named, end)) = self.directive(&rest) else {
+                message.rest = rest;
+                return Ok(message);
+            };
+            if let Some(earlier) = message.directive.replace(named)
+                && earlier.engine() != named.engine()
+            {
+                return Err(RouteError::TwoEngines(earlier.engine(), named.engine()));
+            }
+            message.rest = rest.split_off(end);
+        }
+    }
+
+    /// The engine that the first word of a text names, and where the word ends.
+    fn directive(&self, text: &str) -> Option<(&Arc<dyn Runner>, usize)> {
+        let end = text.find(char::is_whitespace).unwrap_or(text.len());
+        let name = text[..end].strip_prefix('/')?;
+        let named = self.runners().find(|it| it.engine().as_str().eq_ignore_ascii_case(name))?;
+        Some((named, end))
+    }
+
+    /// The session that the last resume line of a text names.
+    fn last_session(&self, text: &str) -> Option<(&Arc<dyn Runner>, ResumeToken)> {
+        text.lines().rev().find_map(|line| self.session(line))
+    }
+
+    /// The session that a line names, if it is a resume line.
+    fn session(&self, line: &str) -> Option<(&Arc<dyn Runner>, ResumeToken)> {
+        let owner = self.runners().find(|runner| runner.is_resume_line(line))?;
+        Some((owner, owner.extract_resume(line)?))
+    }
+}
+
+/// A message that was read.
+struct Message<'a> {
+    directive: Option<&'a Arc<dyn Runner>>,
+    session: Option<(&'a Arc<dyn Runner>, ResumeToken)>,
+    rest: String,
+}
+
+impl fmt::Debug for Router {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.runners().map(|runner| runner.engine())).finish()
+    }
+}
+
+impl fmt::Debug for Route {
+    /// Without the prompt, which is not for logs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Route")
+            .field("engine", &self.runner.engine())
+            .field("resume", &self.resume)
+            .finish_non_exhaustive()
+    }
+}
