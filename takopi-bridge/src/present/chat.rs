@@ -170,7 +170,8 @@ impl Chat {
         }
         if let Some(outcome) = progress.outcome() {
             packer.text(&inline::lines(&outcome.answer));
-            let error = outcome.error.as_deref().filter(|_| !outcome.ok).unwrap_or_default();
+            let told = outcome.ok || outcome.reason == Some(Reason::Interrupted);
+            let error = outcome.error.as_deref().filter(|_| !told).unwrap_or_default();
             packer.text(&inline::paragraph(error));
         }
         if let Some(line) = moment.footer(self.limit) {

@@ -109,7 +109,8 @@ impl Code {
             Self { range, body: String::new(), mark: '`', info: String::new(), closed: false };
         let line = code.first_line(text).trim();
         code.mark = line.chars().next().unwrap_or('`');
-        code.info = line.trim_start_matches(code.mark).trim().to_owned();
+        // The space before it stays: without it a `~` would become part of the fence.
+        code.info = line.trim_start_matches(code.mark).to_owned();
         code
     }
 
@@ -185,12 +186,11 @@ pub(super) fn paragraphs(text: &str) -> Vec<&str> {
 /// first one. What would begin a fence at the beginning of a line is escaped.
 pub(super) fn words(line: &str) -> Vec<Piece<'_>> {
     let mut words = Vec::new();
-    let indent = line.len() - line.trim_start().len();
     // Where the white space before the word begins, and where the word does.
     let (mut gap, mut word) = (0, 0);
     let mut blank = true;
     // A space with a mark on top of it is none.
-    for (at, grapheme) in line.grapheme_indices(true).filter(|(at, _)| *at >= indent) {
+    for (at, grapheme) in line.grapheme_indices(true) {
         let is_blank = grapheme.trim().is_empty();
         if is_blank && !blank {
             words.push((&line[gap..word], guarded(&line[word..at])));
@@ -207,23 +207,49 @@ pub(super) fn words(line: &str) -> Vec<Piece<'_>> {
     words
 }
 
-fn guarded(word: &str) -> Cow<'_, str> {
-    if word.starts_with("```") || word.starts_with("~~~") {
-        format!("\\{word}").into()
-    } else {
-        word.into()
+/// The words of a line of code, each with the space behind it: in code a space matters.
+pub(super) fn code_words(line: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut start = 0;
+    for (at, grapheme) in line.grapheme_indices(true) {
+        if grapheme == " " {
+            words.push(&line[start..=at]);
+            start = at + 1;
+        }
     }
+    words.push(&line[start..]);
+    words
 }
 
-/// The line, with a backslash before what looks like a fence.
+/// A word, with a backslash before what would be more than one at the beginning of a line.
+fn guarded(word: &str) -> Cow<'_, str> {
+    let bare = word.trim_start();
+    let fence = bare.starts_with("```") || bare.starts_with("~~~");
+    escape(word, bare, fence || opens_html(bare))
+}
+
+/// The middle of a word where it begins a line, with a backslash before what may become a fence or
+/// HTML as more of the word follows.
+pub(super) fn begun<'a>(gap: &str, piece: &'a str) -> Cow<'a, str> {
+    escape(piece, piece, gap.is_empty() && piece.starts_with(['`', '~', '<']))
+}
+
+/// A line that is no fence, with a backslash if it looks like one, or like HTML that could hide one.
 pub(super) fn escaped(line: &str) -> Cow<'_, str> {
     let container = |it: char| it.is_whitespace() || it.is_ascii_digit() || ">-*+.)".contains(it);
-    let rest = line.trim_start_matches(container);
-    let ticks = rest.starts_with("```") && !rest.trim_start_matches('`').contains('`');
-    if ticks || rest.starts_with("~~~") {
-        let margin = &line[..line.len() - rest.len()];
-        format!("{margin}\\{rest}").into()
-    } else {
-        line.into()
-    }
+    let bare = line.trim_start_matches(container);
+    let ticks = bare.starts_with("```") && !bare.trim_start_matches('`').contains('`');
+    escape(line, bare, ticks || bare.starts_with("~~~") || opens_html(bare))
+}
+
+/// The text with a backslash before its end `bare`, if it needs one.
+fn escape<'a>(text: &'a str, bare: &str, needed: bool) -> Cow<'a, str> {
+    let margin = &text[..text.len() - bare.len()];
+    if needed { format!("{margin}\\{bare}").into() } else { text.into() }
+}
+
+/// Whether it begins HTML that goes on over blank lines, fences and all, until an end of its own.
+fn opens_html(text: &str) -> bool {
+    const OPEN: [&str; 6] = ["<!", "<?", "<pre", "<script", "<style", "<textarea"];
+    OPEN.iter().any(|it| text.get(..it.len()).is_some_and(|head| head.eq_ignore_ascii_case(it)))
 }

@@ -138,10 +138,7 @@ impl Packer {
             self.push(gap, text);
             return true;
         }
-        // The middle of a word begins a line now.
-        let looks_like_fence =
-            self.fence.is_none() && gap.is_empty() && text.starts_with(['`', '~']);
-        let text = if looks_like_fence { Cow::from(format!("\\{text}")) } else { text.into() };
+        let text = if self.fence.is_none() { blocks::begun(gap, text) } else { text.into() };
         let around = self.fence.as_ref().map_or(0, |fence| fence.takes(self.limit));
         if around + self.limit.measure(&text) > self.most {
             return false;
@@ -191,7 +188,7 @@ impl Packer {
     fn turn(&mut self) {
         self.close();
         let part = std::mem::take(&mut self.part);
-        if !part.is_empty() {
+        if !part.trim().is_empty() {
             self.parts.push(part);
         }
         self.taken = 0;
@@ -229,8 +226,7 @@ impl Level {
             Self::Block => each(BLANK_LINE, blocks::paragraphs(text)),
             Self::Paragraph | Self::Code => each("\n", text.split('\n')),
             Self::Line => blocks::words(text),
-            // In code a space matters.
-            Self::CodeLine => each("", text.split_inclusive(' ')),
+            Self::CodeLine => each("", blocks::code_words(text)),
             Self::Word => each("", text.graphemes(true)),
             Self::Grapheme => each("", text.split_inclusive(|_| true)),
             // There is room for any one character.
