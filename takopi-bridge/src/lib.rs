@@ -1,15 +1,15 @@
 //! The bridge kit: what a chat bridge or a terminal needs on top of takopi, but the chat.
 //!
-//! Events go in at one end and text comes out at the other, in two steps that know nothing of time,
-//! networks or screens:
+//! A message comes in, and text goes out, in steps that know nothing of time, networks or screens:
 //!
+//! - [`router`] finds out which engine and which session a message is for;
 //! - [`progress`] folds the events of a run into state: what the agent did, what it is doing, how
 //!   it ended;
-//! - [`present`] turns that state into lines.
+//! - [`present`] turns that state into lines for a terminal or Markdown messages for a chat.
 //!
 //! ```
 //! use std::time::Duration;
-//! use takopi_bridge::present::terminal;
+//! use takopi_bridge::present::{Chat, Limit, Moment, terminal};
 //! use takopi_bridge::progress::Progress;
 //! use takopi_core::{Action, ActionEvent, ActionKind, Phase, ResumeToken, Started, TakopiEvent};
 //!
@@ -24,10 +24,17 @@
 //! for (second, event) in events.iter().enumerate() {
 //!     progress.apply(event, Duration::from_secs(second as u64));
 //! }
-//! let frame = terminal::Frame { elapsed: Duration::from_secs(9), width: 60, height: 10 };
+//! let screen = terminal::Frame { elapsed: Duration::from_secs(9), width: 60, height: 10 };
 //! let screen: Vec<String> =
-//!     terminal::live(&progress, frame).iter().map(|line| line.plain()).collect();
+//!     terminal::live(&progress, screen).iter().map(|line| line.plain()).collect();
 //! assert_eq!(screen, ["▸ cargo test · 8s", "⠋ Codex · 9s · step 1"]);
+//!
+//! let moment = Moment::at(Duration::from_secs(9)).resume_line("`codex resume 0199…`");
+//! let message = Chat::new(Limit::Utf16(4096)).progress(&progress, &moment);
+//! assert_eq!(
+//!     message,
+//!     "working · Codex · 9s · step 1\n\n▸ `cargo test`\n\n`codex resume 0199…`"
+//! );
 //! ```
 
 pub mod present;

@@ -56,8 +56,8 @@ pub struct Route {
 pub enum RouteError {
     /// The directive names one engine, and the session is another's.
     #[error(
-        "the message asks for {directive}, but the session is {session}'s; leave out /{directive} \
-         to go on with it, or the resume line to begin a new session"
+        "the message asks for {directive}, but the session it goes on with is {session}'s; leave \
+         out /{directive}, or ask in a new message without a resume line"
     )]
     OtherEngine {
         /// The engine of the directive.

@@ -1,13 +1,16 @@
 //! The messages of the chat presenter, as they are sent.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use pulldown_cmark::{Event, Parser};
 use takopi_bridge::present::{Chat, Limit, Moment};
 use takopi_bridge::progress::Progress;
+use takopi_bridge::router::Router;
+use takopi_core::demo::{DEMO, Demo};
 use takopi_core::{
-    Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason, ResumeToken, Started,
+    Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason, ResumeToken, Runner, Started,
     TakopiEvent,
 };
 
@@ -40,7 +43,7 @@ fn message(progress: &Progress) -> String {
 
 fn header(progress: &Progress, moment: &Moment<'_>) -> String {
     let message = Chat::default().progress(progress, moment);
-    message.lines().next().unwrap_or_default().to_owned()
+    message.lines().next().unwrap_or_default().trim_end().to_owned()
 }
 
 #[test]
@@ -125,7 +128,7 @@ fn the_header_says_what_the_run_is_at() {
 #[test]
 fn a_note_of_the_bridge_stands_below_the_header() {
     let note = Chat::default().progress(&Progress::default(), &moment().note("queued behind 2"));
-    assert_eq!(note, format!("waiting · 1m 15s\n\nqueued behind 2\n\n{RESUME}"));
+    assert_eq!(note, format!("waiting · 1m 15s  \nqueued behind 2\n\n{RESUME}"));
 }
 
 #[test]
@@ -206,8 +209,9 @@ fn the_end_says_how_it_went() {
 
 #[test]
 fn a_run_that_never_began_is_over_too() {
-    let messages = Chat::default().finished(&Progress::default(), &Moment::default());
-    assert_eq!(messages, ["cancelled · 0s"]);
+    let moment = Moment::default().note("it was third in line");
+    let messages = Chat::default().finished(&Progress::default(), &moment);
+    assert_eq!(messages, ["cancelled · 0s  \nit was third in line"]);
 }
 
 #[test]
@@ -246,6 +250,23 @@ fn a_long_answer_is_split_and_the_resume_line_is_in_the_last_part() {
 }
 
 #[test]
+fn where_there_is_little_room_the_oldest_actions_go_first() {
+    let command =
+        |n: u8| act(&n.to_string(), ActionKind::Command, &format!("cmd {n}"), Phase::Started);
+    let progress = fold((1..4).map(|n| command(n).into()));
+    let moment = Moment::default().resume_line("`r 1`").note("a remark");
+    let at = |most| Chat::new(Limit::Chars(most)).progress(&progress, &moment).replace("  \n", "⏎");
+    let header = "waiting · codex · 0s · step 3";
+    assert_eq!(at(75), format!("{header}⏎a remark\n\n▸ `cmd 2`⏎▸ `cmd 3`\n\n`r 1`"));
+    assert_eq!(at(65), format!("{header}⏎a remark\n\n▸ `cmd 3`\n\n`r 1`"));
+    assert_eq!(at(50), format!("{header}⏎a remark\n\n`r 1`"));
+    assert_eq!(at(40), format!("{header}\n\n`r 1`"));
+    assert_eq!(at(12), "wait…\n\n`r 1`");
+    assert_eq!(at(6), "`r 1`");
+    assert_eq!(at(0), "w…");
+}
+
+#[test]
 fn a_resume_line_that_cannot_be_sent_is_left_out_rather_than_cut() {
     let line = format!("`codex resume {}`", "0".repeat(40));
     let moment = Moment::at(Duration::ZERO).resume_line(line.as_str());
@@ -257,6 +278,27 @@ fn a_resume_line_that_cannot_be_sent_is_left_out_rather_than_cut() {
     let fits = Chat::new(Limit::Chars(60));
     assert_eq!(fits.progress(&progress, &moment), format!("do…\n\n{line}"));
     assert_eq!(fits.finished(&progress, &moment), ["done · Codex · 0s\n\n42", line.as_str()]);
+}
+
+#[test]
+fn a_reply_to_a_message_goes_on_with_its_session() {
+    let runner = Demo::new().runner();
+    let token = ResumeToken::new(DEMO, "demo-1");
+    let line = runner.format_resume(&token);
+    let moment = Moment::default().resume_line(line.as_str());
+    // A resume line in what the agent does or says does not count.
+    let other = line.replace("demo-1", "demo-2");
+    let command = act("a", ActionKind::Command, other.trim_matches('`'), Phase::Started);
+    let note = act("b", ActionKind::Note, &other, Phase::Started);
+    let mut progress = fold([command.into(), note.into()]);
+    let mut messages = vec![Chat::default().progress(&progress, &moment)];
+    progress.apply(&Completed::success("demo", other).into(), Duration::ZERO);
+    messages.extend(Chat::default().finished(&progress, &moment));
+    let router = Router::new(Arc::new(runner));
+    for message in messages {
+        let route = router.route("go on", Some(&message)).unwrap();
+        assert_eq!(route.resume.as_ref(), Some(&token), "{message}");
+    }
 }
 
 fn any_limit() -> impl Strategy<Value = Limit> {

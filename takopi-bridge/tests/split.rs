@@ -274,8 +274,7 @@ proptest! {
         };
         let parts = split(&text, limit);
         prop_assert!(is_within(&bare(&text), &bare(&parts.concat())), "{parts:#?}");
-        let most = match limit { Limit::Chars(most) | Limit::Utf16(most) => most.max(2) };
-        prop_assert!(parts.iter().all(|part| limit.measure(part) <= most), "{parts:#?}");
+        prop_assert!(parts.iter().all(|part| limit.fits(part)), "{parts:#?}");
     }
 
     #[test]

@@ -97,8 +97,11 @@ impl<'a> Moment<'a> {
         limit.fits(line).then_some(line)
     }
 
-    fn remark(&self) -> Option<String> {
-        self.note.map(|note| inline::plain(note, REMARK)).filter(|note| !note.is_empty())
+    fn remark_below(&self, header: &str) -> String {
+        match self.note.map(|note| inline::plain(note, REMARK)) {
+            Some(remark) if !remark.is_empty() => format!("{header}{}{remark}", inline::LINE_END),
+            _ => header.to_owned(),
+        }
     }
 }
 
@@ -127,25 +130,18 @@ impl Chat {
     pub fn progress(&self, progress: &Progress, moment: &Moment<'_>) -> String {
         let header = header(&state(progress, moment), progress, moment, Count::Step);
         let footer = moment.footer(self.limit);
-        let shown: Vec<&Tracked> = progress.actions().filter(|it| step::is_shown(it)).collect();
-        let shown = &shown[shown.len().saturating_sub(self.last_actions)..];
-        let mut lines: Vec<String> = moment.remark().into_iter().collect();
-        lines.extend(shown.iter().map(|it| step::line(it)));
-        loop {
-            let body = lines.join(inline::LINE_END);
-            let parts = [header.as_str(), &body, footer.unwrap_or_default()];
-            let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-            let message = parts.join(BLANK_LINE);
-            if self.limit.fits(&message) {
-                return message;
-            }
-            if lines.is_empty() {
-                return self.narrow(&header, footer);
-            }
-            // The remark is the last to go.
-            let remark = usize::from(moment.remark().is_some() && lines.len() > 1);
-            lines.remove(remark);
-        }
+        let head = moment.remark_below(&header);
+        let shown = progress.actions().rev().filter(|it| step::is_shown(it));
+        let mut steps: Vec<String> = shown.take(self.last_actions).map(step::line).collect();
+        steps.reverse();
+        let message = |steps: &[String]| {
+            let parts = [head.clone(), steps.join(inline::LINE_END)].into_iter();
+            let parts = parts.chain(footer.map(str::to_owned)).filter(|part| !part.is_empty());
+            parts.collect::<Vec<_>>().join(BLANK_LINE)
+        };
+        let mut messages = (0..=steps.len()).map(|from| message(&steps[from..]));
+        let fitting = messages.find(|message| self.limit.fits(message));
+        fitting.unwrap_or_else(|| self.narrow(&header, footer))
     }
 
     /// As much of the header as there is room for beside the resume line.
@@ -164,10 +160,8 @@ impl Chat {
     /// of which no end was heard counts as cancelled.
     pub fn finished(&self, progress: &Progress, moment: &Moment<'_>) -> Vec<String> {
         let mut packer = Packer::new(self.limit);
-        packer.text(&header(&ending(progress), progress, moment, Count::Steps));
-        if let Some(remark) = moment.remark() {
-            packer.text(&remark);
-        }
+        let header = header(&ending(progress), progress, moment, Count::Steps);
+        packer.text(&moment.remark_below(&header));
         if let Some(outcome) = progress.outcome() {
             packer.text(&inline::lines(&outcome.answer));
             let told = outcome.ok || outcome.reason == Some(Reason::Interrupted);

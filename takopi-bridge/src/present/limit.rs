@@ -2,7 +2,12 @@
 
 use unicode_segmentation::UnicodeSegmentation;
 
+/// The smallest limit there is: room for any one character.
+const NARROWEST: usize = 2;
+
 /// How much one message of a chat may hold, in the unit the chat counts in.
+///
+/// A limit below two counts as two: there is room for any one character.
 ///
 /// ```
 /// use takopi_bridge::present::Limit;
@@ -42,7 +47,7 @@ impl Limit {
     /// The figure.
     pub(super) fn most(self) -> usize {
         match self {
-            Self::Chars(most) | Self::Utf16(most) => most,
+            Self::Chars(most) | Self::Utf16(most) => most.max(NARROWEST),
         }
     }
 
@@ -66,5 +71,20 @@ impl Limit {
             kept.push('…');
         }
         kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_shows_and_never_splits_what_people_see_as_one_character() {
+        let limit = Limit::Utf16(100);
+        assert_eq!(limit.cut("🐙🐙", 4), "🐙🐙");
+        assert_eq!(limit.cut("🐙🐙", 3), "🐙…");
+        assert_eq!(limit.cut("e\u{301}e\u{301}e\u{301}", 4), "e\u{301}…");
+        assert_eq!(limit.cut("ab", 1), "…");
+        assert_eq!(limit.cut("ab", 0), "");
     }
 }

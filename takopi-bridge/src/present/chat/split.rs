@@ -1,7 +1,7 @@
 //! A long Markdown text in parts that each stand by themselves.
 //!
 //! Promises, for any text:
-//! - no part is over the limit, and none is blank; a limit below [`NARROWEST`] counts as that;
+//! - no part is over the limit, and none is blank;
 //! - what fits into a part is not cut: blocks first, then paragraphs, lines, words, and characters
 //!   as people see them. Only one of these that is longer than a whole part is cut inside;
 //! - every fenced code block is closed in the part it stands in. One that is cut goes on in the next
@@ -18,8 +18,6 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::super::limit::Limit;
 use super::blocks::{self, Block, Fence, Piece};
 
-/// The smallest limit there is: room for any one character.
-const NARROWEST: usize = 2;
 /// Between paragraphs.
 const BLANK_LINE: &str = "\n\n";
 
@@ -57,7 +55,7 @@ impl Packer {
     pub(super) fn new(limit: Limit) -> Self {
         Self {
             limit,
-            most: limit.most().max(NARROWEST),
+            most: limit.most(),
             parts: Vec::new(),
             part: String::new(),
             taken: 0,
