@@ -350,7 +350,7 @@ proptest! {
     #[test]
     fn the_end_is_within_the_limit_and_its_resume_line_whole_and_once(
         answer in any::<String>(),
-        fences in "[a`~\n >-]{0,60}",
+        fences in "([a`~\n >-]|<!--|<pre>){0,60}",
         error in any::<String>(),
         limit in any_limit(),
     ) {

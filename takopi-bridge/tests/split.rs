@@ -208,6 +208,15 @@ fn a_fence_that_was_left_open_is_closed() {
 }
 
 #[test]
+fn html_that_could_hide_what_follows_is_shown() {
+    assert_eq!(split("a\n\n<!-- b", Limit::default()), ["a\n\n\\<!-- b"]);
+    assert_eq!(split("<Script>\n\nb", Limit::default()), ["\\<Script>\n\nb"]);
+    assert_eq!(split("[a]: b\n\n<?php", Limit::default()), ["[a]: b\n\n\\<?php"]);
+    assert_eq!(split("    <!-- code", Limit::default()), ["    <!-- code"]);
+    assert_eq!(split("<details>\n\nb", Limit::default()), ["<details>\n\nb"]);
+}
+
+#[test]
 fn a_fence_that_would_fill_the_parts_gives_way() {
     let info = "i".repeat(20);
     let text = format!("```{info}\nsome code that does not fit\n```");

@@ -20,12 +20,15 @@ pub(super) struct Block<'a> {
     pub(super) gap: &'static str,
     /// The fenced code in it.
     pub(super) codes: Vec<Code>,
+    /// Whether it is HTML that may hide what is behind it.
+    hides: bool,
 }
 
 impl Block<'_> {
-    /// Whether all its fences are closed.
+    /// Whether what is written behind it is read as it stands: all its fences are closed, and it
+    /// begins no HTML that only an end of its own ends.
     pub(super) fn is_sound(&self) -> bool {
-        self.codes.iter().all(|code| code.closed)
+        self.codes.iter().all(|code| code.closed) && !self.hides
     }
 }
 
@@ -73,7 +76,9 @@ pub(super) fn of(text: &str) -> Vec<Block<'_>> {
     let mut open: Option<usize> = None;
     for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
         if depth == 0 && matches!(event, Event::Start(_) | Event::Rule) {
-            starts.push(text[..range.start].rfind('\n').map_or(0, |end| end + 1));
+            let line = text[..range.start].rfind('\n').map_or(0, |end| end + 1);
+            let is_html = matches!(event, Event::Start(Tag::HtmlBlock));
+            starts.push((line, is_html && opens_html(text[range.start..].trim_start())));
         }
         match event {
             Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(_))) => {
@@ -129,16 +134,18 @@ impl Code {
 }
 
 /// A block goes up to where the next one begins, so that nothing between them is lost.
-fn assemble<'a>(text: &'a str, starts: &[usize], codes: Vec<Code>) -> Vec<Block<'a>> {
+fn assemble<'a>(text: &'a str, starts: &[(usize, bool)], codes: Vec<Code>) -> Vec<Block<'a>> {
     let mut codes = codes.into_iter().peekable();
     let mut blocks = Vec::new();
     for n in 0..starts.len().max(1) {
-        let start = if n == 0 { 0 } else { starts[n] };
-        let end = starts.get(n + 1).copied().unwrap_or(text.len());
-        let content = bare(&text[start..end]);
-        let at = content.as_ptr().addr() - text.as_ptr().addr();
-        let behind = &text[at + content.len()..end];
-        let mut block = Block { text: content, gap: gap(behind), codes: Vec::new() };
+        let (start, hides) = starts.get(n).copied().unwrap_or_default();
+        let start = if n == 0 { 0 } else { start };
+        let end = starts.get(n + 1).map_or(text.len(), |next| next.0);
+        let rest = from_first_line(&text[start..end]);
+        let at = end - rest.len();
+        let content = rest.trim_end();
+        let behind = &rest[content.len()..];
+        let mut block = Block { text: content, gap: gap(behind), codes: Vec::new(), hides };
         while let Some(mut code) = codes.next_if(|code| code.range.start < end) {
             let within = |offset: usize| offset.saturating_sub(at).min(content.len());
             code.range = within(code.range.start)..within(code.range.end);
@@ -157,13 +164,16 @@ fn gap(behind: &str) -> &'static str {
 
 /// The text without the blank lines around it; the indent of its first line stays.
 pub(super) fn bare(text: &str) -> &str {
-    let mut text = text;
+    from_first_line(text).trim_end()
+}
+
+fn from_first_line(mut text: &str) -> &str {
     while let Some((line, rest)) = text.split_once('\n')
         && line.trim().is_empty()
     {
         text = rest;
     }
-    text.trim_end()
+    text
 }
 
 /// The text at its blank lines.
