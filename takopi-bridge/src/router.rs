@@ -119,25 +119,31 @@ impl Router {
 
     /// Takes out of a text what routes it.
     ///
-    /// One may uncover the other, as in `/codex codex resume <id>`, so this goes on until there is
-    /// nothing more to take: the prompt would be routed by nothing but the default.
+    /// A directive may stand above a resume line or before it, as in `/codex codex resume <id>`, so
+    /// the beginning is read until there is nothing more to take: by itself the prompt would go to
+    /// the default.
     fn read(&self, text: &str) -> Result<Message<'_>, RouteError> {
-        let mut message = Message { directive: None, session: None, rest: text.to_owned() };
+        let mut session = self.last_session(text);
+        let mut directive: Option<&Arc<dyn Runner>> = None;
+        let lines = text.lines().filter(|line| self.session(line).is_none());
+        let lines = lines.collect::<Vec<_>>().join("\n");
+        let mut rest = lines.trim();
         loop {
-            let found = self.last_session(&message.rest);
-            message.session = message.session.or(found);
-            let lines = message.rest.lines().filter(|line| self.session(line).is_none());
-            let mut rest = lines.collect::<Vec<_>>().join("\n").trim().to_owned();
-            let Some((named, end)) = self.directive(&rest) else {
-                message.rest = rest;
-                return Ok(message);
-            };
-            if let Some(earlier) = message.directive.replace(named)
-                && earlier.engine() != named.engine()
-            {
-                return Err(RouteError::TwoEngines(earlier.engine(), named.engine()));
+            if let Some((named, end)) = self.directive(rest) {
+                if let Some(earlier) = directive.replace(named)
+                    && earlier.engine() != named.engine()
+                {
+                    return Err(RouteError::TwoEngines(earlier.engine(), named.engine()));
+                }
+                rest = rest[end..].trim_start();
+                continue;
             }
-            message.rest = rest.split_off(end);
+            let (line, behind) = rest.split_once('\n').unwrap_or((rest, ""));
+            let Some(found) = self.session(line) else {
+                return Ok(Message { directive, session, rest: rest.to_owned() });
+            };
+            session = session.or(Some(found));
+            rest = behind.trim_start();
         }
     }
 

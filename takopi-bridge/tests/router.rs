@@ -90,6 +90,8 @@ fn a_message_goes_where_it_says() {
         ("/octopus go", Some(long), "octopus", Some("a1"), "go"),
         ("octopus resume a1\n/octopus go", None, "octopus", Some("a1"), "go"),
         ("/octopus octopus resume a1", None, "octopus", Some("a1"), CONTINUE),
+        ("/octopus octopus resume a1\n/octopus go", None, "octopus", Some("a1"), "go"),
+        ("/octopus octopus resume a1\noctopus resume c3", None, "octopus", Some("c3"), CONTINUE),
         // What is no directive stays.
         ("/etc/hosts is wrong", None, "squid", None, "/etc/hosts is wrong"),
         ("/octopuses are many", None, "squid", None, "/octopuses are many"),

@@ -61,7 +61,7 @@ pub struct Chat {
     last_actions: usize,
 }
 
-/// What a message says beside what is known of the run.
+/// What a message says beside what is known of the run. It begins with [`Moment::at`].
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct Moment<'a> {

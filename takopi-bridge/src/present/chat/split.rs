@@ -8,8 +8,10 @@
 //!   part in a fence with the same info string, outside of the list or quote it may stand in;
 //! - nothing is lost but white space at the cuts (in code: line ends only).
 //!
-//! Where its fence would take more than half of a part, a block goes as ordinary lines. Whatever
-//! would be taken for a fence only because of a cut is escaped with a backslash.
+//! Where its fence would take more than half of a part, a block goes as ordinary lines. A backslash is
+//! put before whatever would be taken for a fence only because of a cut, and before HTML that goes
+//! on until an end of its own and could so hide what is behind it (comments, `<pre>`, …).
+//! Emphasis and links that are cut are not mended.
 
 use std::borrow::Cow;
 
