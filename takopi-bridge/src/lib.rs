@@ -1,8 +1,17 @@
 //! The bridge kit: what a chat bridge or a terminal needs on top of takopi, but the chat.
 //!
-//! A message comes in, and text goes out, in steps that know nothing of time, networks or screens:
+//! A bridge's author implements [`Transport`], the three calls of a chat's API, and hands on what
+//! comes in to a [`Bridge`]. In the order a message travels:
 //!
-//! - [`router`] finds out which engine and which session a message is for;
+//! - [`router`] finds the engine and the session it is for;
+//! - [`scheduler`] keeps it in the line of its session;
+//! - [`handler`] runs it and shows the run through the [`transport`];
+//! - [`approvals`] asks the chat what the agent asks leave for;
+//! - [`bridge`] ties them together, and [`testing`] is a chat to test with.
+//!
+//! Under the handler, events go in at one end and text comes out at the other, in two steps that
+//! know nothing of time, networks or screens:
+//!
 //! - [`progress`] folds the events of a run into state: what the agent did, what it is doing, how
 //!   it ended;
 //! - [`present`] turns that state into lines for a terminal or Markdown messages for a chat.
@@ -37,6 +46,23 @@
 //! );
 //! ```
 
+pub mod approvals;
+pub mod bridge;
+pub mod handler;
+mod outbox;
+mod post;
 pub mod present;
 pub mod progress;
 pub mod router;
+pub mod scheduler;
+pub mod testing;
+pub mod transport;
+
+pub use bridge::{
+    Bridge, Continuity, End, FollowUp, Incoming, Job, Listed, NotTaken, Pressed, Report, Settings,
+    Target,
+};
+pub use handler::{FinalBy, Pace, Unsaid};
+pub use router::Router;
+pub use scheduler::{JobId, Limits};
+pub use transport::{MessageId, MessageRef, Place, Press, Transport, TransportError};

@@ -48,6 +48,8 @@ pub struct Route {
     pub resume: Option<ResumeToken>,
     /// What is left of the message. Never empty.
     pub prompt: String,
+    /// The engine that the message itself asks for by a directive.
+    pub directive: Option<EngineId>,
 }
 
 /// Why a message goes nowhere.
@@ -101,6 +103,7 @@ impl Router {
     /// Finds out where a message goes. `replied_to` is the text of the message it replies to.
     pub fn route(&self, text: &str, replied_to: Option<&str>) -> Result<Route, RouteError> {
         let message = self.read(text)?;
+        let directive = message.directive.map(|named| named.engine());
         let session = message.session.or_else(|| self.last_session(replied_to?));
         let (runner, resume) = match (session, message.directive) {
             (Some((owner, token)), None) => (owner, Some(token)),
@@ -114,7 +117,7 @@ impl Router {
             (None, named) => (named.unwrap_or(&self.default), None),
         };
         let prompt = if message.rest.is_empty() { CONTINUE.to_owned() } else { message.rest };
-        Ok(Route { runner: Arc::clone(runner), resume, prompt })
+        Ok(Route { runner: Arc::clone(runner), resume, prompt, directive })
     }
 
     /// Takes out of a text what routes it.

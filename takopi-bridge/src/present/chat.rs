@@ -12,6 +12,7 @@
 
 mod blocks;
 mod inline;
+mod question;
 mod split;
 mod step;
 

@@ -1,0 +1,173 @@
+//! Approvals through the chat.
+//!
+//! What an agent asks leave for becomes a message with choices. Promises:
+//! - the first answer counts, and the message is edited to say what became of the question and by
+//!   whom;
+//! - a question that nobody answers in time is declined; one that the agent takes back, or whose run
+//!   ends first, is withdrawn; both are said in its message;
+//! - a question that cannot be shown is declined;
+//! - dropping the future of [`Approvals::serve`] declines what is open.
+//!
+//! The questions come from [`takopi_core::approvals::channel`], so its handlers go in front: rules
+//! that answer what need not be asked.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use takopi_core::Decision;
+use takopi_core::approvals::Pending;
+use takopi_core::runner::Reply;
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::handler::{Handler, Spot};
+use crate::outbox::Outbox;
+use crate::present::{Chat, elapsed};
+use crate::transport::{Content, Kind, MessageRef, Outgoing, Press, Transport, TransportError};
+
+/// The message asks nothing, or nothing any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("there is nothing to decide here any more")]
+pub struct NoQuestion;
+
+/// The choices of a question.
+const CHOICES: [Press; 4] = [
+    Press::Choose(Decision::Accept),
+    Press::Choose(Decision::AcceptForSession),
+    Press::Choose(Decision::Decline),
+    Press::Choose(Decision::Cancel),
+];
+
+/// Asks people in a chat. Clones are the same.
+#[derive(Debug)]
+pub struct Approvals<T> {
+    outbox: Outbox<T>,
+    chat: Chat,
+    patience: Duration,
+    open: Arc<Mutex<HashMap<MessageRef, oneshot::Sender<Reply>>>>,
+}
+
+impl<T> Clone for Approvals<T> {
+    fn clone(&self) -> Self {
+        Self {
+            outbox: self.outbox.clone(),
+            chat: self.chat.clone(),
+            patience: self.patience,
+            open: self.open.clone(),
+        }
+    }
+}
+
+impl<T: Transport> Approvals<T> {
+    /// Asks in the chat of this handler, for so long.
+    pub fn new(handler: &Handler<T>, patience: Duration) -> Self {
+        let (outbox, chat) = (handler.outbox.clone(), handler.look.chat.clone());
+        Self { outbox, chat, patience, open: Arc::default() }
+    }
+
+    /// Answers the question that this message asks. The first answer counts.
+    pub fn choose(&self, message: &MessageRef, reply: impl Into<Reply>) -> Result<(), NoQuestion> {
+        let waiting = self.open().remove(message).ok_or(NoQuestion)?;
+        waiting.send(reply.into()).map_err(|_| NoQuestion)
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<MessageRef, oneshot::Sender<Reply>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks what comes through the channel until `over` fires or nothing more can come, and returns
+    /// when every question is settled. `asked` is told of every message that asks.
+    pub async fn serve(
+        &self,
+        mut questions: mpsc::Receiver<Pending>,
+        spot: &Spot,
+        over: &CancellationToken,
+        asked: impl Fn(MessageRef),
+    ) {
+        let mut asking = FuturesUnordered::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = over.cancelled() => break,
+                pending = questions.recv() => match pending {
+                    Some(pending) => asking.push(self.ask(pending, spot, over, &asked)),
+                    None => break,
+                },
+                Some(()) = asking.next(), if !asking.is_empty() => {}
+            }
+        }
+        drop(questions);
+        while asking.next().await.is_some() {}
+    }
+
+    async fn ask(
+        &self,
+        mut pending: Pending,
+        spot: &Spot,
+        over: &CancellationToken,
+        asked: &impl Fn(MessageRef),
+    ) {
+        let request = pending.request.clone();
+        let mut content = Content::new(Kind::Question, self.chat.question(&request, None));
+        content.buttons = CHOICES.to_vec();
+        content.job = spot.job;
+        let message = Outgoing {
+            place: spot.place.clone(),
+            reply_to: spot.reply_to.clone(),
+            silent: false,
+            content: content.clone(),
+        };
+        let chat = &spot.place.chat;
+        let send = |outbox: &Outbox<T>| outbox.send(message.clone());
+        let message = tokio::select! {
+            biased;
+            sent = self.outbox.insist(chat, send) => match sent {
+                Ok(message) => message.at(chat),
+                Err(error) => {
+                    let why = format!("the question could not be shown: {error}");
+                    pending.answer(Reply::from(Decision::Decline).because(why));
+                    return;
+                }
+            },
+            // Whether it was shown is not known, and nobody needs to know any more.
+            () = withdrawn(&mut pending, over) => return,
+        };
+        let (waiting, answer) = oneshot::channel();
+        self.open().insert(message.clone(), waiting);
+        asked(message.clone());
+        let outcome = tokio::select! {
+            biased;
+            Ok(reply) = answer => answered(pending, reply),
+            () = withdrawn(&mut pending, over) => "withdrawn: the run went on without".to_owned(),
+            () = sleep(self.patience) => {
+                let why = format!("nobody answered within {}", elapsed(self.patience));
+                answered(pending, Reply::from(Decision::Decline).because(why))
+            }
+        };
+        self.open().remove(&message);
+        content.text = self.chat.question(&request, Some(&outcome));
+        content.buttons.clear();
+        let edit = |outbox: &Outbox<T>| outbox.edit(message.clone(), content.clone());
+        match self.outbox.insist(chat, edit).await {
+            Ok(()) | Err(TransportError::Gone) => {}
+            Err(error) => tracing::warn!(%error, "what became of a question was not shown"),
+        }
+    }
+}
+
+async fn withdrawn(pending: &mut Pending, over: &CancellationToken) {
+    tokio::select! {
+        () = pending.withdrawn() => {}
+        () = over.cancelled() => {}
+    }
+}
+
+fn answered(pending: Pending, reply: Reply) -> String {
+    let said = reply.to_string();
+    if pending.answer(reply) { said } else { format!("{said}, but too late") }
+}

@@ -1,0 +1,169 @@
+//! What the bridge and its jobs share: where a message goes, and what is under way.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use takopi_core::{ResumeToken, Runner};
+use tokio::sync::{Semaphore, oneshot};
+use tokio_util::task::TaskTracker;
+
+use super::job::{Job, Record, Work};
+use super::memory::Memory;
+use super::{Continuity, Incoming, NotTaken, Settings};
+use crate::approvals::Approvals;
+use crate::handler::{Handler, Spot};
+use crate::outbox::Outbox;
+use crate::router::{Route, RouteError, Router};
+use crate::scheduler::{Cancelled, Line, Refused, Scheduler};
+use crate::transport::{Content, Kind, Outgoing, Transport};
+
+/// How many words on messages that were not taken are on their way at once. Further ones are not
+/// said: the chat is flooded already.
+const NOTICES: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Core<T> {
+    pub(super) router: Router,
+    pub(super) settings: Settings,
+    pub(super) handler: Handler<T>,
+    pub(super) approvals: Approvals<T>,
+    pub(super) scheduler: Scheduler,
+    memory: Mutex<Memory>,
+    pub(super) tasks: TaskTracker,
+    notices: Arc<Semaphore>,
+}
+
+impl<T: Transport> Core<T> {
+    pub(super) fn new(transport: T, router: Router, settings: Settings) -> Self {
+        let handler = Handler::new(transport, settings.look.clone());
+        Self {
+            router,
+            approvals: Approvals::new(&handler, settings.patience),
+            handler,
+            scheduler: Scheduler::new(settings.limits),
+            settings,
+            memory: Mutex::default(),
+            tasks: TaskTracker::new(),
+            notices: Arc::new(Semaphore::new(NOTICES)),
+        }
+    }
+
+    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn take(self: &Arc<Self>, incoming: Incoming) -> Result<Job, NotTaken> {
+        // Held until the job is in line, so that the next message finds it there.
+        let mut memory = self.memory();
+        let limits = self.settings.limits;
+        let live = memory.live_count();
+        // Those whose last word is still on its way wait for nothing, but take room.
+        if live >= limits.workers.saturating_add(limits.waiting) {
+            return Err(Refused::Full(live).into());
+        }
+        let Course { runner, resume, earlier, prompt } = self.course(&memory, &incoming)?;
+        let known = earlier.as_ref().and_then(|record| record.session.get().cloned());
+        let session = resume.or(known);
+        let line = match (&session, &earlier) {
+            (Some(session), _) => Line::Session(session.clone()),
+            (None, Some(earlier)) => Line::Behind(earlier.job),
+            (None, None) => Line::New,
+        };
+        let ticket = match self.scheduler.submit(line) {
+            // It ended without a session, so there is none to go on with.
+            Err(Refused::Over(_)) => self.scheduler.submit(Line::New)?,
+            submitted => submitted?,
+        };
+        let record = Arc::new(Record::new(ticket.job(), &incoming, runner, session));
+        memory.add(&record);
+        drop(memory);
+        let (sender, report) = oneshot::channel();
+        let job = Job { id: record.job, report };
+        let work = Work { core: self.clone(), record, incoming, prompt };
+        self.tasks.spawn(async move {
+            // Whoever does not care has let the job go.
+            let _ = sender.send(work.run(ticket).await);
+        });
+        Ok(job)
+    }
+
+    /// Finds out who runs a message, and on which session.
+    fn course(&self, memory: &Memory, incoming: &Incoming) -> Result<Course, NotTaken> {
+        let replied_to = incoming.reply_to.as_ref();
+        let text = replied_to.and_then(|replied_to| replied_to.text.as_deref());
+        let Route { runner, resume, prompt, directive, .. } =
+            self.router.route(&incoming.text, text)?;
+        let course = |runner, resume, earlier| Course { runner, resume, earlier, prompt };
+        if let Some(token) = &incoming.resume {
+            let owner = self.router.runner(&token.engine);
+            let owner = owner.ok_or_else(|| NotTaken::NoEngine(token.engine.clone()))?;
+            return Ok(course(owner.clone(), Some(token.clone()), None));
+        }
+        if resume.is_some() {
+            return Ok(course(runner, resume, None));
+        }
+        let other_engine = |record: &Record| {
+            directive.as_ref().filter(|engine| **engine != record.runner.engine()).cloned()
+        };
+        if let Some(replied_to) = replied_to
+            && let message = replied_to.message.clone().at(&incoming.place.chat)
+            && let Some(earlier) = memory.of_message(&message)
+        {
+            if let Some(directive) = other_engine(&earlier) {
+                let session = earlier.runner.engine();
+                return Err(RouteError::OtherEngine { directive, session }.into());
+            }
+            return Ok(course(earlier.runner.clone(), None, Some(earlier)));
+        }
+        if self.settings.continuity == Continuity::Place
+            && let Some(earlier) = memory.of_place(&incoming.place)
+            && other_engine(&earlier).is_none()
+        {
+            return Ok(course(earlier.runner.clone(), None, Some(earlier)));
+        }
+        Ok(course(runner, None, None))
+    }
+
+    pub(super) fn cancel(&self, record: &Record, by: Option<&str>) -> Option<Cancelled> {
+        // Said before it is done, so that the last message knows. The first one counts.
+        if let Some(by) = by {
+            let _ = record.remark.set(format!("cancelled by {by}"));
+        }
+        self.scheduler.cancel(record.job)
+    }
+
+    pub(super) fn cancel_all(&self) -> Vec<Cancelled> {
+        self.scheduler.close();
+        let jobs = self.scheduler.jobs();
+        jobs.into_iter().filter_map(|job| self.scheduler.cancel(job)).collect()
+    }
+
+    /// Says something beside the jobs, as long as there is not too much to say already.
+    pub(super) fn tell(self: &Arc<Self>, spot: &Spot, text: String) {
+        let Ok(permit) = self.notices.clone().try_acquire_owned() else { return };
+        let content = Content { job: spot.job, ..Content::new(Kind::Notice, text) };
+        let message = Outgoing {
+            place: spot.place.clone(),
+            reply_to: spot.reply_to.clone(),
+            silent: true,
+            content,
+        };
+        let core = self.clone();
+        self.tasks.spawn(async move {
+            let send = |outbox: &Outbox<T>| outbox.send(message.clone());
+            if let Err(error) = core.handler.outbox.insist(&message.place.chat, send).await {
+                tracing::warn!(%error, "a notice was not shown");
+            }
+            drop(permit);
+        });
+    }
+}
+
+/// Who runs a message, and on which session.
+struct Course {
+    runner: Arc<dyn Runner>,
+    /// The session, if it is named.
+    resume: Option<ResumeToken>,
+    /// Or the job whose session it is, whichever that will be.
+    earlier: Option<Arc<Record>>,
+    prompt: String,
+}

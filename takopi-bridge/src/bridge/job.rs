@@ -1,0 +1,277 @@
+//! One job, from the moment it was taken to its report.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use takopi_core::approvals::channel;
+use takopi_core::runner::{Steer, steering};
+use takopi_core::{Completed, ResumeToken, RunRequest, Runner, TakopiEvent};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::core::Core;
+use super::{FollowUp, Incoming};
+use crate::handler::{Notice, Shown, Spot, Unsaid};
+use crate::post::Post;
+use crate::scheduler::{JobId, Standing, Step, Ticket};
+use crate::transport::{MessageId, MessageRef, Place, Transport};
+
+/// How many questions of one run may wait to be asked.
+const QUESTIONS: usize = 16;
+
+/// A job that was taken.
+#[derive(Debug)]
+pub struct Job {
+    /// The job.
+    pub id: JobId,
+    pub(super) report: oneshot::Receiver<Report>,
+}
+
+impl Job {
+    /// Waits for its end.
+    pub async fn report(self) -> Report {
+        let lost = || Report { job: self.id, end: End::Lost, messages: Vec::new(), unsaid: None };
+        self.report.await.unwrap_or_else(|_| lost())
+    }
+}
+
+/// What became of a job, said once.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Report {
+    /// The job.
+    pub job: JobId,
+    /// How it ended.
+    pub end: End,
+    /// The messages with its last word, in order.
+    pub messages: Vec<MessageId>,
+    /// What could not be said of it in the chat.
+    pub unsaid: Option<Unsaid>,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum End {
+    /// It ran: well, badly, or until it was cancelled.
+    Ran(Box<Completed>),
+    /// It was cancelled before its turn came.
+    CancelledInLine,
+    /// The running turn of this job took it in.
+    Steered(JobId),
+    /// The runtime went down under it.
+    Lost,
+}
+
+/// What is known of a job.
+pub(super) struct Record {
+    pub(super) job: JobId,
+    pub(super) place: Place,
+    pub(super) message: MessageRef,
+    pub(super) runner: Arc<dyn Runner>,
+    /// Its session, once it is known.
+    pub(super) session: OnceLock<ResumeToken>,
+    /// A word for its last message.
+    pub(super) remark: Arc<OnceLock<String>>,
+    /// The way into its running turn.
+    steer: Mutex<Option<Steer>>,
+}
+
+impl std::fmt::Debug for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Record")
+            .field("job", &self.job)
+            .field("session", &self.session)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Record {
+    pub(super) fn new(
+        job: JobId,
+        incoming: &Incoming,
+        runner: Arc<dyn Runner>,
+        session: Option<ResumeToken>,
+    ) -> Self {
+        Self {
+            job,
+            place: incoming.place.clone(),
+            message: incoming.message.clone().at(&incoming.place.chat),
+            runner,
+            session: session.map(OnceLock::from).unwrap_or_default(),
+            remark: Arc::default(),
+            steer: Mutex::default(),
+        }
+    }
+
+    fn steer(&self) -> Option<Steer> {
+        self.steer.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set_steer(&self, steer: Option<Steer>) {
+        *self.steer.lock().unwrap_or_else(PoisonError::into_inner) = steer;
+    }
+}
+
+/// A job and all it needs.
+pub(super) struct Work<T> {
+    pub(super) core: Arc<Core<T>>,
+    pub(super) record: Arc<Record>,
+    pub(super) incoming: Incoming,
+    pub(super) prompt: String,
+}
+
+impl<T: Transport> Work<T> {
+    pub(super) async fn run(mut self, ticket: Ticket) -> Report {
+        let job = self.record.job;
+        let mut spot = Spot::new(self.record.place.clone()).reply_to(self.incoming.message.clone());
+        spot.job = Some(job);
+        spot.remark = self.record.remark.clone();
+        let (end, messages, unsaid) = self.work(ticket, &spot).await;
+        let mut memory = self.core.memory();
+        for message in &messages {
+            memory.put_message(message.clone().at(&spot.place.chat), &self.record);
+        }
+        memory.end(job);
+        drop(memory);
+        Report { job, end, messages, unsaid }
+    }
+
+    async fn work(
+        &mut self,
+        mut ticket: Ticket,
+        spot: &Spot,
+    ) -> (End, Vec<MessageId>, Option<Unsaid>) {
+        if let Some(into) = self.steered(&ticket, spot).await {
+            return (End::Steered(into), Vec::new(), None);
+        }
+        let mut post = self.core.handler.post(spot);
+        let Some(session) = self.wait(&mut ticket, &mut post, spot).await else {
+            drop(ticket);
+            let text = self.never_ran();
+            let (messages, unsaid) = self.core.handler.end_unrun(post, text, spot).await;
+            return (End::CancelledInLine, messages, unsaid);
+        };
+        let shown = self.show(ticket, post, session, spot).await;
+        (End::Ran(Box::new(shown.completed)), shown.messages, shown.unsaid)
+    }
+
+    /// Tries to say it into the running turn of its session, if that is wanted. Its place in line is
+    /// kept meanwhile.
+    async fn steered(&mut self, ticket: &Ticket, spot: &Spot) -> Option<JobId> {
+        let core = &self.core;
+        if self.incoming.follow_up.unwrap_or(core.settings.follow_up) != FollowUp::Steer {
+            return None;
+        }
+        let into = core.scheduler.running_before(self.record.job)?;
+        let running = core.memory().live(into)?;
+        let steer = running.steer()?;
+        tokio::select! {
+            biased;
+            () = ticket.cancelled().cancelled() => None,
+            said = steer.say(&self.prompt) => {
+                said.ok()?;
+                let mut memory = core.memory();
+                memory.put_message(self.record.message.clone(), &running);
+                memory.put_place(&running);
+                drop(memory);
+                core.tell(spot, "taken into the running turn".to_owned());
+                Some(into)
+            }
+        }
+    }
+
+    /// Waits in line, visibly; `None` if it was cancelled there.
+    async fn wait(
+        &self,
+        ticket: &mut Ticket,
+        post: &mut Post<T>,
+        spot: &Spot,
+    ) -> Option<Option<ResumeToken>> {
+        let mut standing = Standing::Behind(0);
+        loop {
+            let draft = || {
+                let session = self.record.session.get();
+                let words = standing.to_string();
+                self.core.handler.queued(&*self.record.runner, session, &words, spot)
+            };
+            tokio::select! {
+                biased;
+                step = ticket.next() => match step {
+                    Step::Moved(now) => {
+                        standing = now;
+                        post.changed();
+                    }
+                    Step::Begin(session) => return Some(session),
+                    Step::Cancelled => return None,
+                },
+                message = post.keep(draft) => self.posted(&message),
+            }
+        }
+    }
+
+    /// A message shows this job.
+    fn posted(&self, message: &MessageId) {
+        let message = message.clone().at(&self.record.place.chat);
+        self.core.memory().put_message(message, &self.record);
+    }
+
+    async fn show(
+        &self,
+        ticket: Ticket,
+        post: Post<T>,
+        session: Option<ResumeToken>,
+        spot: &Spot,
+    ) -> Shown {
+        let (core, record) = (&self.core, &self.record);
+        let (ask, questions) = channel(QUESTIONS);
+        let (steer, steered) = steering();
+        let request = RunRequest::new(&self.prompt);
+        let request = (core.settings.requests)(&self.incoming, request)
+            .resume(session)
+            .cancel(ticket.cancelled().clone())
+            .approvals((core.settings.approvals)(ask))
+            .steering(steered)
+            .build();
+        record.set_steer(Some(steer));
+        let over = CancellationToken::new();
+        let mut ticket = Some(ticket);
+        let notice = |notice: Notice<'_>| match notice {
+            Notice::Posted(message) => self.posted(message),
+            Notice::Event(TakopiEvent::Started(started)) => {
+                self.learn(&started.resume, ticket.as_ref());
+            }
+            Notice::Event(TakopiEvent::Completed(completed)) => {
+                if let Some(session) = &completed.resume {
+                    self.learn(session, ticket.as_ref());
+                }
+                record.set_steer(None);
+                over.cancel();
+                // The next of the session may begin while the last word of this one is said.
+                ticket = None;
+            }
+            Notice::Event(_) => {}
+        };
+        let asked = |question| core.memory().put_message(question, record);
+        let show = core.handler.show(post, &*record.runner, request, spot, notice);
+        let ask = core.approvals.serve(questions, spot, &over, asked);
+        tokio::join!(show, ask).0
+    }
+
+    fn learn(&self, session: &ResumeToken, ticket: Option<&Ticket>) {
+        let _ = self.record.session.set(session.clone());
+        if let Some(ticket) = ticket {
+            ticket.learn(session);
+        }
+    }
+
+    /// The last word on a job that was cancelled in line.
+    fn never_ran(&self) -> String {
+        let by = self.record.remark.get().map_or("cancelled", String::as_str);
+        let mut text = format!("{by}; it had not begun");
+        if let Some(session) = self.record.session.get() {
+            text.push_str("\n\n");
+            text.push_str(&self.record.runner.format_resume(session));
+        }
+        text
+    }
+}
