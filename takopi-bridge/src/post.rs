@@ -138,8 +138,8 @@ impl<T: Transport> Post<T> {
                 self.message = None;
                 self.shown = None;
             }
-            // The chat said for how long: the outbox waits.
-            Err(TransportError::RateLimited { .. }) => self.not_before = Instant::now(),
+            // The chat said for how long, and the outbox waits.
+            Err(TransportError::RateLimited { .. }) => {}
             Err(error) => {
                 self.failures += 1;
                 self.not_before = Instant::now() + pause_behind(self.failures).max(pace.interval);
