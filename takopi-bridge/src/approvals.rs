@@ -5,6 +5,7 @@
 //!   whom;
 //! - a question that nobody answers in time is declined; one that the agent takes back, or whose run
 //!   ends first, is withdrawn; both are said in its message;
+//! - a question of the agent that wants words is answered by replying to its message;
 //! - a question that cannot be shown is declined;
 //! - dropping the future of [`Approvals::serve`] declines what is open.
 //!
@@ -17,9 +18,9 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use takopi_core::Decision;
 use takopi_core::approvals::Pending;
-use takopi_core::runner::Reply;
+use takopi_core::runner::{ApprovalKind, Reply};
+use takopi_core::{ApprovalRequest, Decision};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
@@ -43,13 +44,24 @@ const CHOICES: [Press; 4] = [
     Press::Choose(Decision::Cancel),
 ];
 
+/// The choices of a question that is answered in words.
+const NO_WORDS: [Press; 2] = [Press::Choose(Decision::Decline), Press::Choose(Decision::Cancel)];
+
+/// A question that waits for its answer.
+#[derive(Debug)]
+struct Waiting {
+    reply: oneshot::Sender<Reply>,
+    /// The id of what is to be answered in words, if it is that kind of question.
+    words_for: Option<String>,
+}
+
 /// Asks people in a chat. Clones are the same.
 #[derive(Debug)]
 pub struct Approvals<T> {
     outbox: Outbox<T>,
     chat: Chat,
     patience: Duration,
-    open: Arc<Mutex<HashMap<MessageRef, oneshot::Sender<Reply>>>>,
+    open: Arc<Mutex<HashMap<MessageRef, Waiting>>>,
 }
 
 impl<T> Clone for Approvals<T> {
@@ -73,10 +85,20 @@ impl<T: Transport> Approvals<T> {
     /// Answers the question that this message asks. The first answer counts.
     pub fn choose(&self, message: &MessageRef, reply: impl Into<Reply>) -> Result<(), NoQuestion> {
         let waiting = self.open().remove(message).ok_or(NoQuestion)?;
-        waiting.send(reply.into()).map_err(|_| NoQuestion)
+        waiting.reply.send(reply.into()).map_err(|_| NoQuestion)
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<MessageRef, oneshot::Sender<Reply>>> {
+    /// Answers the question that this message asks with words. `Err` if it wants none.
+    pub fn answer(&self, message: &MessageRef, words: &str, by: &str) -> Result<(), NoQuestion> {
+        let mut open = self.open();
+        let wanted = open.get(message).and_then(|waiting| waiting.words_for.clone());
+        let wanted = wanted.ok_or(NoQuestion)?;
+        let waiting = open.remove(message).ok_or(NoQuestion)?;
+        let reply = Reply::from(Decision::Accept).with(wanted, words).by(by);
+        waiting.reply.send(reply).map_err(|_| NoQuestion)
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<MessageRef, Waiting>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,8 +135,10 @@ impl<T: Transport> Approvals<T> {
         asked: &impl Fn(MessageRef),
     ) {
         let request = pending.request.clone();
-        let mut content = Content::new(Kind::Question, self.chat.question(&request, None));
-        content.buttons = CHOICES.to_vec();
+        let words = wants_words(&request);
+        let hint = words.as_ref().map(|(_, hint)| hint.as_str());
+        let mut content = Content::new(Kind::Question, self.chat.question(&request, hint));
+        content.buttons = if words.is_some() { NO_WORDS.to_vec() } else { CHOICES.to_vec() };
         content.job = spot.job;
         let message = Outgoing {
             place: spot.place.clone(),
@@ -137,7 +161,8 @@ impl<T: Transport> Approvals<T> {
             // Whether it was shown is not known, and nobody needs to know any more.
             () = withdrawn(&mut pending, over) => return,
         };
-        let (waiting, answer) = oneshot::channel();
+        let (reply, answer) = oneshot::channel();
+        let waiting = Waiting { reply, words_for: words.map(|(id, _)| id) };
         self.open().insert(message.clone(), waiting);
         asked(message.clone());
         let outcome = tokio::select! {
@@ -170,4 +195,20 @@ async fn withdrawn(pending: &mut Pending, over: &CancellationToken) {
 fn answered(pending: Pending, reply: Reply) -> String {
     let said = reply.to_string();
     if pending.answer(reply) { said } else { format!("{said}, but too late") }
+}
+
+/// The id of the one thing that an agent wants answered in words, and how to do it.
+fn wants_words(request: &ApprovalRequest) -> Option<(String, String)> {
+    if request.kind != ApprovalKind::UserInput {
+        return None;
+    }
+    let [question] = request.detail.get("questions")?.as_array()?.as_slice() else { return None };
+    let id = question["id"].as_str()?.to_owned();
+    let options = question["options"].as_array().into_iter().flatten();
+    let options: Vec<&str> = options.filter_map(|option| option["label"].as_str()).collect();
+    let hint = match options.as_slice() {
+        [] => "reply to this message with the answer".to_owned(),
+        options => format!("reply to this message: {}, or your own words", options.join(", ")),
+    };
+    Some((id, hint))
 }

@@ -161,12 +161,15 @@ impl<T: Transport> Bridge<T> {
     /// Takes a message: it is routed, queued, run and shown. What becomes of it is in the job's
     /// [report](Job::report); whoever does not care lets the job go.
     ///
-    /// The session it goes on with is, first of these: [`Incoming::resume`]; a resume line in it, or
+    /// A reply to a question that wants words is its answer. Of any other message, the session it
+    /// goes on with is, first of these: [`Incoming::resume`]; a resume line in it, or
     /// in the text it replies to; the session of the job that the replied-to message belongs to; with
     /// [`Continuity::Place`] the last session of the place, unless another engine is named; none.
     pub fn receive(&self, incoming: Incoming) -> Result<Job, NotTaken> {
-        let spot = Spot::new(incoming.place.clone()).reply_to(incoming.message.clone());
-        self.core.take(incoming).inspect_err(|why| self.core.tell(&spot, why.to_string()))
+        self.core.take(&incoming).inspect_err(|why| {
+            let spot = Spot::new(incoming.place).reply_to(incoming.message);
+            self.core.tell(&spot, why.to_string());
+        })
     }
 
     /// Cancels what waits or runs, and says what that was. `by` is said in its last message. The
@@ -225,7 +228,7 @@ impl<T: Transport> Bridge<T> {
             message: record.message.clone(),
             place: record.place.clone(),
             standing: self.core.scheduler.standing(record.job),
-            session: record.session.get().cloned(),
+            session: record.session().cloned(),
         };
         records.into_iter().map(list).collect()
     }

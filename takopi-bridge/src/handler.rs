@@ -262,7 +262,9 @@ impl<T: Transport> Handler<T> {
         resume_line: Option<&str>,
         spot: &Spot,
     ) -> Vec<Content> {
-        let note = spot.remark.get().map(String::as_str);
+        // A run that ended well before the cancellation reached it was not cancelled.
+        let well = progress.outcome().is_some_and(|outcome| outcome.ok);
+        let note = spot.remark.get().filter(|_| !well).map(String::as_str);
         let parts = self
             .look
             .chat

@@ -25,6 +25,8 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 pub struct Pace {
     /// The time between two edits of a message.
     pub interval: Duration,
+    /// How often a progress message is edited though nothing but time has passed; never if not set.
+    pub refresh: Option<Duration>,
     /// How long one call may take.
     pub call_limit: Duration,
     /// How often a final message, a question or a notice is tried.
@@ -38,6 +40,7 @@ impl Default for Pace {
     fn default() -> Self {
         Self {
             interval: Duration::from_secs(2),
+            refresh: None,
             call_limit: Duration::from_secs(30),
             attempts: 5,
             longest_wait: Duration::from_mins(5),
@@ -49,6 +52,12 @@ impl Pace {
     /// Leaves this much time between two edits of a message.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
+        self
+    }
+
+    /// Lets time alone count as a change every so often. For chats where an edit costs nothing.
+    pub fn refresh(mut self, refresh: impl Into<Option<Duration>>) -> Self {
+        self.refresh = refresh.into();
         self
     }
 

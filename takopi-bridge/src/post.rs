@@ -4,7 +4,8 @@
 //! Promises:
 //! - the first message goes out at once, an edit no sooner than [`Pace::interval`](crate::Pace)
 //!   behind the call before it, and only the latest state is ever shown;
-//! - what is shown already is not shown again;
+//! - what is shown already is not shown again; time alone is no change, unless
+//!   [`Pace::refresh`](crate::Pace) says so;
 //! - a call that failed is repeated later, though nothing changed: the last state is always shown;
 //! - a message that is gone is written anew;
 //! - dropping the future of `keep` loses nothing: a call under way goes on at the next one. Dropping
@@ -52,11 +53,13 @@ pub(crate) struct Post<T> {
     place: Place,
     reply_to: Option<MessageId>,
     message: Option<MessageId>,
-    /// The mark of what the message says.
-    shown: Option<String>,
-    /// The mark of what the call under way will have it say.
-    call: Option<(Call, String)>,
+    /// What the message says.
+    shown: Option<Draft>,
+    /// The call under way, and what it will have the message say.
+    call: Option<(Call, Draft)>,
     changed: bool,
+    /// When time alone was last looked at.
+    looked: Instant,
     not_before: Instant,
     failures: u32,
 }
@@ -71,6 +74,7 @@ impl<T: Transport> Post<T> {
             shown: None,
             call: None,
             changed: false,
+            looked: Instant::now(),
             not_before: Instant::now(),
             failures: 0,
         }
@@ -88,15 +92,27 @@ impl<T: Transport> Post<T> {
             if let Some(new) = self.land().await {
                 return new;
             }
-            if !self.changed {
-                std::future::pending::<()>().await;
+            let refresh = self.outbox.pace.refresh.map(|refresh| self.looked + refresh);
+            match refresh {
+                _ if self.changed => {}
+                Some(refresh) => sleep_until(refresh).await,
+                None => std::future::pending().await,
             }
             sleep_until(self.not_before).await;
             self.outbox.open(&self.place.chat).await;
             self.changed = false;
+            let now = Instant::now();
+            let stale = refresh.is_some_and(|refresh| refresh <= now);
+            if stale {
+                self.looked = now;
+            }
             let draft = draft();
-            if self.shown.as_ref() != Some(&draft.mark) {
-                self.call = Some((self.begin(draft.content), draft.mark));
+            let is_new = self.shown.as_ref().is_none_or(|shown| {
+                shown.mark != draft.mark || (stale && shown.content != draft.content)
+            });
+            if is_new {
+                self.looked = now;
+                self.call = Some((self.begin(draft.content.clone()), draft));
             }
         }
     }
@@ -122,13 +138,13 @@ impl<T: Transport> Post<T> {
     async fn land(&mut self) -> Option<MessageId> {
         let (call, _) = self.call.as_mut()?;
         let result = call.await;
-        let (_, mark) = self.call.take()?;
+        let (_, draft) = self.call.take()?;
         let pace = self.outbox.pace;
         self.not_before = Instant::now() + pace.interval;
         match result {
             Ok(new) => {
                 self.failures = 0;
-                self.shown = Some(mark);
+                self.shown = Some(draft);
                 if new.is_some() {
                     self.message.clone_from(&new);
                 }

@@ -1,5 +1,7 @@
 //! The promises of the run handler, on a paused clock.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
 mod support;
 
 use std::sync::Arc;
@@ -101,6 +103,18 @@ async fn nothing_is_edited_when_nothing_changed() {
     stage.run.act("command", Phase::Completed);
     stage.room.says(Kind::Progress, "✓").await;
     assert_eq!(stage.room.calls().len(), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_alone_counts_where_that_is_wanted() {
+    let look = Look::default().pace(Pace::default().refresh(Duration::from_secs(10)));
+    let stage = begin(Room::new(), look).await;
+    stage.run.started("s1");
+    let working = stage.room.says(Kind::Progress, "working").await;
+    sleep(Duration::from_secs(65)).await;
+    let later = stage.room.messages().pop().unwrap();
+    assert_eq!((later.id.clone(), later.edits), (working.id, working.edits + 6), "{later:?}");
+    assert!(later.text().contains("1m"), "{}", later.text());
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,7 @@
 //! The promises of the scheduler.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
+
 use futures::FutureExt;
 use proptest::prelude::*;
 use takopi_bridge::scheduler::{JobId, Limits, Line, Refused, Scheduler, Standing, Step, Ticket};

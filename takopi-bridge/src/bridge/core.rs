@@ -2,18 +2,18 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use takopi_core::{ResumeToken, Runner};
+use takopi_core::{RunRequest, Runner};
 use tokio::sync::{Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
-use super::job::{Job, Record, Work};
+use super::job::{Conversation, Job, Record, Work};
 use super::memory::Memory;
 use super::{Continuity, Incoming, NotTaken, Settings};
 use crate::approvals::Approvals;
 use crate::handler::{Handler, Spot};
 use crate::outbox::Outbox;
 use crate::router::{Route, RouteError, Router};
-use crate::scheduler::{Cancelled, Line, Refused, Scheduler};
+use crate::scheduler::{Cancelled, JobId, Line, Refused, Scheduler, Ticket};
 use crate::transport::{Content, Kind, Outgoing, Transport};
 
 /// How many words on messages that were not taken are on their way at once. Further ones are not
@@ -51,7 +51,13 @@ impl<T: Transport> Core<T> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn take(self: &Arc<Self>, incoming: Incoming) -> Result<Job, NotTaken> {
+    pub(super) fn take(self: &Arc<Self>, incoming: &Incoming) -> Result<Job, NotTaken> {
+        if let Some(asked) = self.answered(incoming) {
+            return Ok(Job::answered(asked));
+        }
+        // Before the lock: what an author wrote may ask the bridge something.
+        let request = RunRequest::new(incoming.text.as_str());
+        let mut request = (self.settings.requests)(incoming, request).build();
         // Held until the job is in line, so that the next message finds it there.
         let mut memory = self.memory();
         let limits = self.settings.limits;
@@ -60,30 +66,48 @@ impl<T: Transport> Core<T> {
         if live >= limits.workers.saturating_add(limits.waiting) {
             return Err(Refused::Full(live).into());
         }
-        let Course { runner, resume, earlier, prompt } = self.course(&memory, &incoming)?;
-        let known = earlier.as_ref().and_then(|record| record.session.get().cloned());
-        let session = resume.or(known);
-        let line = match (&session, &earlier) {
-            (Some(session), _) => Line::Session(session.clone()),
-            (None, Some(earlier)) => Line::Behind(earlier.job),
-            (None, None) => Line::New,
-        };
-        let ticket = match self.scheduler.submit(line) {
-            // It ended without a session, so there is none to go on with.
-            Err(Refused::Over(_)) => self.scheduler.submit(Line::New)?,
-            submitted => submitted?,
-        };
-        let record = Arc::new(Record::new(ticket.job(), &incoming, runner, session));
+        let course = self.course(&memory, incoming)?;
+        request.prompt = course.prompt;
+        let ticket = self.stand_in_line(&memory, &course.conversation)?;
+        let record = Record::new(ticket.job(), incoming, course.runner, course.conversation);
+        let record = Arc::new(record);
         memory.add(&record);
         drop(memory);
         let (sender, report) = oneshot::channel();
         let job = Job { id: record.job, report };
-        let work = Work { core: self.clone(), record, incoming, prompt };
+        let follow_up = incoming.follow_up.unwrap_or(self.settings.follow_up);
+        let work = Work { core: self.clone(), record, follow_up, request };
         self.tasks.spawn(async move {
             // Whoever does not care has let the job go.
             let _ = sender.send(work.run(ticket).await);
         });
         Ok(job)
+    }
+
+    /// The job whose question the message answers, if it replies to one that wants words.
+    fn answered(&self, incoming: &Incoming) -> Option<JobId> {
+        let question = incoming.reply_to.as_ref()?.message.clone().at(&incoming.place.chat);
+        let asked = self.memory().of_message(&question)?.job;
+        let by = incoming.user.as_deref().unwrap_or("somebody");
+        self.approvals.answer(&question, incoming.text.trim(), by).ok().map(|()| asked)
+    }
+
+    fn stand_in_line(
+        &self,
+        memory: &Memory,
+        conversation: &Arc<Conversation>,
+    ) -> Result<Ticket, Refused> {
+        if conversation.session.get().is_none()
+            && let Some(earlier) = memory.last_of(conversation)
+        {
+            match self.scheduler.submit(Line::Behind(earlier.job)) {
+                // It ended just now. If it learnt its session, then before.
+                Err(Refused::Over(_)) => {}
+                submitted => return submitted,
+            }
+        }
+        let session = conversation.session.get().cloned();
+        self.scheduler.submit(session.map_or(Line::New, Line::Session))
     }
 
     /// Finds out who runs a message, and on which session.
@@ -92,14 +116,14 @@ impl<T: Transport> Core<T> {
         let text = replied_to.and_then(|replied_to| replied_to.text.as_deref());
         let Route { runner, resume, prompt, directive, .. } =
             self.router.route(&incoming.text, text)?;
-        let course = |runner, resume, earlier| Course { runner, resume, earlier, prompt };
+        let course = |runner, conversation| Course { runner, conversation, prompt };
         if let Some(token) = &incoming.resume {
             let owner = self.router.runner(&token.engine);
             let owner = owner.ok_or_else(|| NotTaken::NoEngine(token.engine.clone()))?;
-            return Ok(course(owner.clone(), Some(token.clone()), None));
+            return Ok(course(owner.clone(), Conversation::of(token.clone())));
         }
-        if resume.is_some() {
-            return Ok(course(runner, resume, None));
+        if let Some(token) = resume {
+            return Ok(course(runner, Conversation::of(token)));
         }
         let other_engine = |record: &Record| {
             directive.as_ref().filter(|engine| **engine != record.runner.engine()).cloned()
@@ -112,15 +136,15 @@ impl<T: Transport> Core<T> {
                 let session = earlier.runner.engine();
                 return Err(RouteError::OtherEngine { directive, session }.into());
             }
-            return Ok(course(earlier.runner.clone(), None, Some(earlier)));
+            return Ok(course(earlier.runner.clone(), earlier.conversation.clone()));
         }
         if self.settings.continuity == Continuity::Place
             && let Some(earlier) = memory.of_place(&incoming.place)
             && other_engine(&earlier).is_none()
         {
-            return Ok(course(earlier.runner.clone(), None, Some(earlier)));
+            return Ok(course(earlier.runner.clone(), earlier.conversation.clone()));
         }
-        Ok(course(runner, None, None))
+        Ok(course(runner, Arc::default()))
     }
 
     pub(super) fn cancel(&self, record: &Record, by: Option<&str>) -> Option<Cancelled> {
@@ -133,8 +157,12 @@ impl<T: Transport> Core<T> {
 
     pub(super) fn cancel_all(&self) -> Vec<Cancelled> {
         self.scheduler.close();
-        let jobs = self.scheduler.jobs();
-        jobs.into_iter().filter_map(|job| self.scheduler.cancel(job)).collect()
+        let live = self.memory().all_live();
+        let cancel = |record: &Arc<Record>| {
+            let _ = record.remark.set("cancelled: shutting down".to_owned());
+            self.scheduler.cancel(record.job)
+        };
+        live.iter().filter_map(cancel).collect()
     }
 
     /// Says something beside the jobs, as long as there is not too much to say already.
@@ -158,12 +186,9 @@ impl<T: Transport> Core<T> {
     }
 }
 
-/// Who runs a message, and on which session.
+/// Who runs a message, and in which conversation.
 struct Course {
     runner: Arc<dyn Runner>,
-    /// The session, if it is named.
-    resume: Option<ResumeToken>,
-    /// Or the job whose session it is, whichever that will be.
-    earlier: Option<Arc<Record>>,
+    conversation: Arc<Conversation>,
     prompt: String,
 }

@@ -27,6 +27,13 @@ pub struct Job {
 }
 
 impl Job {
+    /// A message that was the answer to what this job's agent asked.
+    pub(super) fn answered(id: JobId) -> Self {
+        let (sender, report) = oneshot::channel();
+        let _ = sender.send(Report { job: id, end: End::Answered, messages: vec![], unsaid: None });
+        Self { id, report }
+    }
+
     /// Waits for its end.
     pub async fn report(self) -> Report {
         let lost = || Report { job: self.id, end: End::Lost, messages: Vec::new(), unsaid: None };
@@ -58,8 +65,24 @@ pub enum End {
     CancelledInLine,
     /// The running turn of this job took it in.
     Steered(JobId),
+    /// It was no job of its own: it answered what this job's agent asked.
+    Answered,
     /// The runtime went down under it.
     Lost,
+}
+
+/// What the jobs of one line have in common.
+#[derive(Debug, Default)]
+pub(super) struct Conversation {
+    /// The session, once it is known.
+    pub(super) session: OnceLock<ResumeToken>,
+}
+
+impl Conversation {
+    /// The conversation of a session.
+    pub(super) fn of(session: ResumeToken) -> Arc<Self> {
+        Arc::new(Self { session: session.into() })
+    }
 }
 
 /// What is known of a job.
@@ -68,8 +91,7 @@ pub(super) struct Record {
     pub(super) place: Place,
     pub(super) message: MessageRef,
     pub(super) runner: Arc<dyn Runner>,
-    /// Its session, once it is known.
-    pub(super) session: OnceLock<ResumeToken>,
+    pub(super) conversation: Arc<Conversation>,
     /// A word for its last message.
     pub(super) remark: Arc<OnceLock<String>>,
     /// The way into its running turn.
@@ -80,7 +102,7 @@ impl std::fmt::Debug for Record {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Record")
             .field("job", &self.job)
-            .field("session", &self.session)
+            .field("conversation", &self.conversation)
             .finish_non_exhaustive()
     }
 }
@@ -90,17 +112,22 @@ impl Record {
         job: JobId,
         incoming: &Incoming,
         runner: Arc<dyn Runner>,
-        session: Option<ResumeToken>,
+        conversation: Arc<Conversation>,
     ) -> Self {
         Self {
             job,
             place: incoming.place.clone(),
             message: incoming.message.clone().at(&incoming.place.chat),
             runner,
-            session: session.map(OnceLock::from).unwrap_or_default(),
+            conversation,
             remark: Arc::default(),
             steer: Mutex::default(),
         }
+    }
+
+    /// Its session, once it is known.
+    pub(super) fn session(&self) -> Option<&ResumeToken> {
+        self.conversation.session.get()
     }
 
     fn steer(&self) -> Option<Steer> {
@@ -116,14 +143,29 @@ impl Record {
 pub(super) struct Work<T> {
     pub(super) core: Arc<Core<T>>,
     pub(super) record: Arc<Record>,
-    pub(super) incoming: Incoming,
-    pub(super) prompt: String,
+    pub(super) follow_up: FollowUp,
+    /// All but the session, and what the bridge adds to any request.
+    pub(super) request: RunRequest,
+}
+
+/// A job is known to be under way for as long as this lives.
+struct UnderWay<'a, T: Transport> {
+    core: &'a Core<T>,
+    job: JobId,
+}
+
+impl<T: Transport> Drop for UnderWay<'_, T> {
+    fn drop(&mut self) {
+        self.core.memory().end(self.job);
+    }
 }
 
 impl<T: Transport> Work<T> {
-    pub(super) async fn run(mut self, ticket: Ticket) -> Report {
+    pub(super) async fn run(self, ticket: Ticket) -> Report {
         let job = self.record.job;
-        let mut spot = Spot::new(self.record.place.clone()).reply_to(self.incoming.message.clone());
+        let _under_way = UnderWay { core: &self.core, job };
+        let mut spot = Spot::new(self.record.place.clone());
+        spot.reply_to = Some(self.record.message.message.clone());
         spot.job = Some(job);
         spot.remark = self.record.remark.clone();
         let (end, messages, unsaid) = self.work(ticket, &spot).await;
@@ -131,16 +173,11 @@ impl<T: Transport> Work<T> {
         for message in &messages {
             memory.put_message(message.clone().at(&spot.place.chat), &self.record);
         }
-        memory.end(job);
         drop(memory);
         Report { job, end, messages, unsaid }
     }
 
-    async fn work(
-        &mut self,
-        mut ticket: Ticket,
-        spot: &Spot,
-    ) -> (End, Vec<MessageId>, Option<Unsaid>) {
+    async fn work(&self, mut ticket: Ticket, spot: &Spot) -> (End, Vec<MessageId>, Option<Unsaid>) {
         if let Some(into) = self.steered(&ticket, spot).await {
             return (End::Steered(into), Vec::new(), None);
         }
@@ -157,9 +194,9 @@ impl<T: Transport> Work<T> {
 
     /// Tries to say it into the running turn of its session, if that is wanted. Its place in line is
     /// kept meanwhile.
-    async fn steered(&mut self, ticket: &Ticket, spot: &Spot) -> Option<JobId> {
+    async fn steered(&self, ticket: &Ticket, spot: &Spot) -> Option<JobId> {
         let core = &self.core;
-        if self.incoming.follow_up.unwrap_or(core.settings.follow_up) != FollowUp::Steer {
+        if self.follow_up != FollowUp::Steer {
             return None;
         }
         let into = core.scheduler.running_before(self.record.job)?;
@@ -168,7 +205,7 @@ impl<T: Transport> Work<T> {
         tokio::select! {
             biased;
             () = ticket.cancelled().cancelled() => None,
-            said = steer.say(&self.prompt) => {
+            said = steer.say(&self.request.prompt) => {
                 said.ok()?;
                 let mut memory = core.memory();
                 memory.put_message(self.record.message.clone(), &running);
@@ -190,7 +227,7 @@ impl<T: Transport> Work<T> {
         let mut standing = Standing::Behind(0);
         loop {
             let draft = || {
-                let session = self.record.session.get();
+                let session = self.record.session();
                 let words = standing.to_string();
                 self.core.handler.queued(&*self.record.runner, session, &words, spot)
             };
@@ -225,13 +262,11 @@ impl<T: Transport> Work<T> {
         let (core, record) = (&self.core, &self.record);
         let (ask, questions) = channel(QUESTIONS);
         let (steer, steered) = steering();
-        let request = RunRequest::new(&self.prompt);
-        let request = (core.settings.requests)(&self.incoming, request)
-            .resume(session)
-            .cancel(ticket.cancelled().clone())
-            .approvals((core.settings.approvals)(ask))
-            .steering(steered)
-            .build();
+        let mut request = self.request.clone();
+        request.resume = session;
+        request.cancel = ticket.cancelled().clone();
+        request.approvals = Some((core.settings.approvals)(ask));
+        request.steering = Some(steered);
         record.set_steer(Some(steer));
         let over = CancellationToken::new();
         let mut ticket = Some(ticket);
@@ -258,7 +293,7 @@ impl<T: Transport> Work<T> {
     }
 
     fn learn(&self, session: &ResumeToken, ticket: Option<&Ticket>) {
-        let _ = self.record.session.set(session.clone());
+        let _ = self.record.conversation.session.set(session.clone());
         if let Some(ticket) = ticket {
             ticket.learn(session);
         }
@@ -268,7 +303,7 @@ impl<T: Transport> Work<T> {
     fn never_ran(&self) -> String {
         let by = self.record.remark.get().map_or("cancelled", String::as_str);
         let mut text = format!("{by}; it had not begun");
-        if let Some(session) = self.record.session.get() {
+        if let Some(session) = self.record.session() {
             text.push_str("\n\n");
             text.push_str(&self.record.runner.format_resume(session));
         }

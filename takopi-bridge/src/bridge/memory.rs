@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::job::Record;
+use super::job::{Conversation, Record};
 use crate::scheduler::JobId;
 use crate::transport::{MessageRef, Place};
 
@@ -66,6 +66,12 @@ impl Memory {
 
     pub(super) fn live(&self, job: JobId) -> Option<Arc<Record>> {
         self.live.get(&job).cloned()
+    }
+
+    /// The last job of a conversation that is under way.
+    pub(super) fn last_of(&self, conversation: &Arc<Conversation>) -> Option<Arc<Record>> {
+        let mut live = self.live.values().rev();
+        live.find(|record| Arc::ptr_eq(&record.conversation, conversation)).cloned()
     }
 
     pub(super) fn live_in(&self, place: &Place) -> Vec<Arc<Record>> {

@@ -1,13 +1,14 @@
 //! An engine whose runs are played by the test, on the test's own clock.
 
-#![allow(dead_code, reason = "each test file uses its own part of it")]
+#![allow(dead_code, unreachable_pub, reason = "every test file uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
 
 use std::sync::{Arc, Mutex};
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use takopi_bridge::{Incoming, Place};
-use takopi_core::runner::{ResumeCodec, Steering};
+use takopi_core::runner::ResumeCodec;
 use takopi_core::{
     Action, ActionEvent, ActionKind, Completed, EngineId, EventStream, Phase, Reason, ResumeToken,
     RunRequest, Runner, Started, TakopiEvent,
@@ -130,8 +131,9 @@ impl Run {
         self.events.is_closed()
     }
 
-    pub fn steering(&self) -> Steering {
-        self.request.steering.clone().unwrap()
+    /// Hands back what was said to it.
+    pub fn hands_back(&mut self) {
+        self.request.steering = None;
     }
 }
 
