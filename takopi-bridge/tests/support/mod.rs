@@ -126,6 +126,11 @@ impl Run {
         self.emit(end.answer("half an answer").resume(token));
     }
 
+    /// Its session, once it is known.
+    pub fn session(&self) -> Option<ResumeToken> {
+        self.said.lock().unwrap().clone()
+    }
+
     /// Whether nobody reads its events any more.
     pub fn is_unheard(&self) -> bool {
         self.events.is_closed()
