@@ -137,15 +137,12 @@ impl<T: Transport> Approvals<T> {
         let request = pending.request.clone();
         let words = wants_words(&request);
         let hint = words.as_ref().map(|(_, hint)| hint.as_str());
-        let mut content = Content::new(Kind::Question, self.chat.question(&request, hint));
-        content.buttons = if words.is_some() { NO_WORDS.to_vec() } else { CHOICES.to_vec() };
-        content.job = spot.job;
-        let message = Outgoing {
-            place: spot.place.clone(),
-            reply_to: spot.reply_to.clone(),
-            silent: false,
-            content: content.clone(),
-        };
+        let choices = if words.is_some() { NO_WORDS.to_vec() } else { CHOICES.to_vec() };
+        let mut content = Content::new(Kind::Question, self.chat.question(&request, hint))
+            .buttons(choices)
+            .job(spot.job);
+        let message =
+            Outgoing::new(spot.place.clone(), content.clone()).reply_to(spot.reply_to.clone());
         let chat = &spot.place.chat;
         let send = |outbox: &Outbox<T>| outbox.send(message.clone());
         let message = tokio::select! {

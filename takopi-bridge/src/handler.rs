@@ -246,8 +246,8 @@ impl<T: Transport> Handler<T> {
             let moment = Moment::at(elapsed).resume_line(resume.as_deref()).note(note);
             self.look.chat.progress(progress, &moment)
         };
-        let mut content = Content::new(kind, text(elapsed));
-        content.job = spot.job;
+        let mut content =
+            Content::new(kind, text(elapsed)).job(spot.job).resume_line(resume.as_deref());
         if spot.job.is_some() {
             content.buttons.push(Press::Cancel);
         }
@@ -269,18 +269,28 @@ impl<T: Transport> Handler<T> {
             .look
             .chat
             .finished(progress, &Moment::at(elapsed).resume_line(resume_line).note(note));
-        parts.into_iter().map(|text| last_word(text, spot)).collect()
+        parts.into_iter().map(|text| last_word(text, resume_line, spot)).collect()
     }
 
     /// Says the last word on a job that never ran.
-    pub(crate) async fn end_unrun(&self, post: Post<T>, text: String, spot: &Spot) -> LastWord {
-        post.finish(vec![last_word(text, spot)], FinalBy::Edit).await
+    pub(crate) async fn end_unrun(
+        &self,
+        post: Post<T>,
+        mut text: String,
+        resume_line: Option<&str>,
+        spot: &Spot,
+    ) -> LastWord {
+        if let Some(line) = resume_line {
+            text.push_str("\n\n");
+            text.push_str(line);
+        }
+        post.finish(vec![last_word(text, resume_line, spot)], FinalBy::Edit).await
     }
 }
 
 /// The messages with the last word, and what could not be said of it.
 type LastWord = (Vec<MessageId>, Option<Unsaid>);
 
-fn last_word(text: String, spot: &Spot) -> Content {
-    Content { job: spot.job, ..Content::new(Kind::Final, text) }
+fn last_word(text: String, resume_line: Option<&str>, spot: &Spot) -> Content {
+    Content::new(Kind::Final, text).job(spot.job).resume_line(resume_line)
 }

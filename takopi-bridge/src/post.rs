@@ -131,7 +131,7 @@ impl<T: Transport> Post<T> {
     }
 
     fn outgoing(&self, content: Content, silent: bool) -> Outgoing {
-        Outgoing { place: self.place.clone(), reply_to: self.reply_to.clone(), silent, content }
+        Outgoing::new(self.place.clone(), content).reply_to(self.reply_to.clone()).silent(silent)
     }
 
     /// Waits for the call under way, if there is one; gives the message that is new with it.

@@ -208,12 +208,7 @@ impl Room {
 
     /// A message to send, in the chat `general`.
     pub fn message(&self, text: &str) -> Outgoing {
-        Outgoing {
-            place: Place::new("general"),
-            reply_to: None,
-            silent: false,
-            content: Content::new(Kind::Notice, text),
-        }
+        Outgoing::new(Place::new("general"), Content::new(Kind::Notice, text))
     }
 
     /// Takes a call down, and goes wrong if it should.

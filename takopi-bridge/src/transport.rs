@@ -180,6 +180,25 @@ pub struct Outgoing {
     pub content: Content,
 }
 
+impl Outgoing {
+    /// A message to a place, which answers nothing and is not silent.
+    pub fn new(place: Place, content: Content) -> Self {
+        Self { place, reply_to: None, silent: false, content }
+    }
+
+    /// In answer to this message.
+    pub fn reply_to(mut self, message: impl Into<Option<MessageId>>) -> Self {
+        self.reply_to = message.into();
+        self
+    }
+
+    /// Whether nobody's phone should ring.
+    pub fn silent(mut self, silent: bool) -> Self {
+        self.silent = silent;
+        self
+    }
+}
+
 /// What a message says and what can be pressed on it.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -192,12 +211,15 @@ pub struct Content {
     pub kind: Kind,
     /// The job it belongs to, if there is one.
     pub job: Option<JobId>,
+    /// The line with which a person goes on with the session, if the text ends with one. For chats
+    /// that show it apart: it is the end of the text, as it stands.
+    pub resume_line: Option<String>,
 }
 
 impl Content {
     /// A text without buttons.
     pub fn new(kind: Kind, text: impl Into<String>) -> Self {
-        Self { text: text.into(), buttons: Vec::new(), kind, job: None }
+        Self { text: text.into(), buttons: Vec::new(), kind, job: None, resume_line: None }
     }
 
     /// With these buttons.
@@ -207,8 +229,14 @@ impl Content {
     }
 
     /// Belonging to this job.
-    pub fn job(mut self, job: JobId) -> Self {
-        self.job = Some(job);
+    pub fn job(mut self, job: impl Into<Option<JobId>>) -> Self {
+        self.job = job.into();
+        self
+    }
+
+    /// Says which line goes on with the session, if the text ends with it.
+    pub(crate) fn resume_line(mut self, line: Option<&str>) -> Self {
+        self.resume_line = line.filter(|line| self.text.ends_with(line)).map(str::to_owned);
         self
     }
 }

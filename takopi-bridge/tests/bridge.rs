@@ -187,11 +187,8 @@ async fn cancel_finds_the_job_of_a_message_and_says_what_it_was_doing() {
     let report = running.report().await;
     assert_eq!(completed(&report.end).reason, Some(Reason::Interrupted));
     insta::assert_snapshot!(room.says(Kind::Final, "cancelled · Lab").await.text(), @r"
-    cancelled · Lab · 2s
-
+    cancelled · Lab · 2s  
     cancelled by al\_ice
-
-    interrupted
 
     `lab resume s1`
     ");

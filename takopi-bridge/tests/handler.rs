@@ -174,6 +174,8 @@ async fn the_last_word_takes_the_place_of_the_progress_message() {
     let shown = stage.shown.await.unwrap();
     assert!(shown.completed.ok);
     assert_eq!(shown.messages, [progress.id]);
+    let last = &stage.room.messages()[0].sent.content;
+    assert_eq!(last.resume_line.as_deref(), Some("`lab resume s1`"));
     insta::assert_snapshot!(stage.room.texts().join("\n---\n"), @"
     done · Lab · 0s
 

@@ -168,13 +168,9 @@ impl<T: Transport> Core<T> {
     /// Says something beside the jobs, as long as there is not too much to say already.
     pub(super) fn tell(self: &Arc<Self>, spot: &Spot, text: String) {
         let Ok(permit) = self.notices.clone().try_acquire_owned() else { return };
-        let content = Content { job: spot.job, ..Content::new(Kind::Notice, text) };
-        let message = Outgoing {
-            place: spot.place.clone(),
-            reply_to: spot.reply_to.clone(),
-            silent: true,
-            content,
-        };
+        let content = Content::new(Kind::Notice, text).job(spot.job);
+        let message =
+            Outgoing::new(spot.place.clone(), content).reply_to(spot.reply_to.clone()).silent(true);
         let core = self.clone();
         self.tasks.spawn(async move {
             let send = |outbox: &Outbox<T>| outbox.send(message.clone());

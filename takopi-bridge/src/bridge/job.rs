@@ -184,8 +184,12 @@ impl<T: Transport> Work<T> {
         let mut post = self.core.handler.post(spot);
         let Some(session) = self.wait(&mut ticket, &mut post, spot).await else {
             drop(ticket);
-            let text = self.never_ran();
-            let (messages, unsaid) = self.core.handler.end_unrun(post, text, spot).await;
+            let by = self.record.remark.get().map_or("cancelled", String::as_str);
+            let text = format!("{by}; it had not begun");
+            let session = self.record.session();
+            let line = session.map(|session| self.record.runner.format_resume(session));
+            let end = self.core.handler.end_unrun(post, text, line.as_deref(), spot);
+            let (messages, unsaid) = end.await;
             return (End::CancelledInLine, messages, unsaid);
         };
         let shown = self.show(ticket, post, session, spot).await;
@@ -297,16 +301,5 @@ impl<T: Transport> Work<T> {
         if let Some(ticket) = ticket {
             ticket.learn(session);
         }
-    }
-
-    /// The last word on a job that was cancelled in line.
-    fn never_ran(&self) -> String {
-        let by = self.record.remark.get().map_or("cancelled", String::as_str);
-        let mut text = format!("{by}; it had not begun");
-        if let Some(session) = self.record.session() {
-            text.push_str("\n\n");
-            text.push_str(&self.record.runner.format_resume(session));
-        }
-        text
     }
 }

@@ -66,11 +66,11 @@ mod tests {
     #[test]
     fn a_question_shows_what_is_asked_where_and_why() {
         let text = Chat::default().question(&request("echo `id`"), None);
-        insta::assert_snapshot!(text, @"
+        insta::assert_snapshot!(text, @r"
         **codex wants to run a command**  
-        ``echo `id` ``  
+        `` echo `id` ``  
         in `/srv/project`  
-        because: it needs the \\*network\\*
+        because: it needs the \*network\*
         ");
     }
 
