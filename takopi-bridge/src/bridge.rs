@@ -172,17 +172,18 @@ impl<T: Transport> Bridge<T> {
         })
     }
 
-    /// Cancels what waits or runs, and says what that was. `by` is said in its last message. The
-    /// list is empty if there was nothing.
+    /// Cancels what waits or runs, all at once, and says what that was. `by` is said in its last
+    /// message. The list is empty if there was nothing.
     pub fn cancel(&self, target: impl Into<Target>, by: Option<&str>) -> Vec<Cancelled> {
-        let records = match target.into() {
+        let records: Vec<_> = match target.into() {
             Target::Message(message) => {
                 self.core.memory().of_message(&message).into_iter().collect()
             }
             Target::Place(place) => self.core.memory().live_in(&place),
             Target::Job(job) => self.core.memory().live(job).into_iter().collect(),
         };
-        records.iter().filter_map(|record| self.core.cancel(record, by)).collect()
+        let remark = by.map(|by| format!("cancelled by {by}"));
+        self.core.cancel(&records, remark.as_deref())
     }
 
     /// Decides the question that this message asks: with a [`Decision`](takopi_core::Decision), or a
@@ -247,7 +248,7 @@ impl<T: Transport> Bridge<T> {
     /// It takes as long as the engines take to stop, and as the chat may take for the last words
     /// ([`Pace`](crate::Pace)). If it is dropped, what it began goes on.
     pub async fn shutdown(&self) -> Vec<Cancelled> {
-        let cancelled = self.core.cancel_all();
+        let cancelled = self.core.cancel_everything();
         self.drain().await;
         for runner in self.core.router.runners() {
             runner.shutdown().await;
@@ -258,6 +259,6 @@ impl<T: Transport> Bridge<T> {
 
 impl<T: Transport> Drop for Bridge<T> {
     fn drop(&mut self) {
-        self.core.cancel_all();
+        self.core.cancel_everything();
     }
 }

@@ -214,6 +214,12 @@ impl Scheduler {
         self.shared.change(|queue| queue.cancel(job))
     }
 
+    /// Cancels all of these at once, so that none of them begins in the place of another. Those
+    /// that are not there are left out.
+    pub fn cancel_all(&self, jobs: impl IntoIterator<Item = JobId>) -> Vec<Cancelled> {
+        self.shared.change(|queue| jobs.into_iter().filter_map(|job| queue.cancel(job)).collect())
+    }
+
     /// Where a job stands.
     pub fn standing(&self, job: JobId) -> Standing {
         self.shared.queue().standing(job)

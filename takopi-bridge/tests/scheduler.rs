@@ -131,6 +131,26 @@ fn cancel_names_what_it_cancelled() {
     assert_eq!(scheduler.cancel(over), None);
 }
 
+#[test]
+fn what_is_cancelled_together_does_not_begin_in_each_others_place() {
+    let scheduler = scheduler(1, 4);
+    let running = scheduler.submit(Line::New).unwrap();
+    let other = scheduler.submit(Line::New).unwrap();
+    let behind = scheduler.submit(Line::Behind(running.job())).unwrap();
+    let jobs = [running.job(), other.job(), behind.job()];
+    // The running one ends the moment it is told to.
+    let stop = running.cancelled().clone();
+    let ends = std::thread::spawn(move || {
+        while !stop.is_cancelled() {
+            std::thread::yield_now();
+        }
+        drop(running);
+    });
+    let cancelled = scheduler.cancel_all(jobs);
+    assert!(cancelled[1..].iter().all(|cancelled| !cancelled.was_running), "{cancelled:?}");
+    ends.join().unwrap();
+}
+
 #[tokio::test]
 async fn a_closed_scheduler_takes_nothing_new_and_lets_the_rest_end() {
     let scheduler = scheduler(1, 4);

@@ -147,22 +147,21 @@ impl<T: Transport> Core<T> {
         Ok(course(runner, Arc::default()))
     }
 
-    pub(super) fn cancel(&self, record: &Record, by: Option<&str>) -> Option<Cancelled> {
+    /// Cancels these jobs with this word on it.
+    pub(super) fn cancel(&self, records: &[Arc<Record>], remark: Option<&str>) -> Vec<Cancelled> {
         // Said before it is done, so that the last message knows. The first one counts.
-        if let Some(by) = by {
-            let _ = record.remark.set(format!("cancelled by {by}"));
+        if let Some(remark) = remark {
+            for record in records {
+                let _ = record.remark.set(remark.to_owned());
+            }
         }
-        self.scheduler.cancel(record.job)
+        self.scheduler.cancel_all(records.iter().map(|record| record.job))
     }
 
-    pub(super) fn cancel_all(&self) -> Vec<Cancelled> {
+    pub(super) fn cancel_everything(&self) -> Vec<Cancelled> {
         self.scheduler.close();
         let live = self.memory().all_live();
-        let cancel = |record: &Arc<Record>| {
-            let _ = record.remark.set("cancelled: shutting down".to_owned());
-            self.scheduler.cancel(record.job)
-        };
-        live.iter().filter_map(cancel).collect()
+        self.cancel(&live, Some("cancelled: shutting down"))
     }
 
     /// Says something beside the jobs, as long as there is not too much to say already.

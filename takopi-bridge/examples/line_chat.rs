@@ -1,0 +1,146 @@
+//! A complete bridge: a chat of lines, between standard input and output and the demo engine.
+//!
+//! `cargo run -p takopi-bridge --example line_chat`, and see `docs/write-a-bridge.md`, which leads
+//! here step by step.
+
+#![allow(clippy::print_stdout, reason = "an example for the terminal")]
+
+use std::io::BufRead;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use takopi_bridge::scheduler::Limits;
+use takopi_bridge::transport::{Content, Outgoing};
+use takopi_bridge::{
+    Bridge, Incoming, MessageId, MessageRef, Place, Press, Router, Settings, Transport,
+    TransportError,
+};
+use takopi_core::approvals::Rules;
+use takopi_core::demo::Demo;
+use tokio::sync::mpsc;
+
+/// The chat's API: here, lines to be printed.
+pub struct LineChat {
+    lines: mpsc::Sender<String>,
+    sent: AtomicUsize,
+}
+
+impl Transport for LineChat {
+    async fn send(&self, message: Outgoing) -> Result<MessageId, TransportError> {
+        let id = format!("m{}", self.sent.fetch_add(1, Ordering::Relaxed) + 1);
+        self.print(&id, &message.content).await?;
+        Ok(MessageId::from(id))
+    }
+
+    async fn edit(&self, message: MessageRef, content: Content) -> Result<(), TransportError> {
+        self.print(message.message.as_str(), &content).await
+    }
+
+    async fn delete(&self, message: MessageRef) -> Result<(), TransportError> {
+        let line = format!("[{}] deleted", message.message);
+        self.lines.send(line).await.map_err(TransportError::failed)
+    }
+}
+
+impl LineChat {
+    /// A chat whose lines come out at the other end of this.
+    pub fn new(lines: mpsc::Sender<String>) -> Self {
+        Self { lines, sent: AtomicUsize::new(0) }
+    }
+
+    /// A message as lines, with what can be pressed on it below.
+    async fn print(&self, id: &str, content: &Content) -> Result<(), TransportError> {
+        let mut lines = vec![format!("[{id}] {}", content.text)];
+        for press in &content.buttons {
+            lines.push(format!("  !{id} {press}  {}", press.label()));
+        }
+        self.lines.send(lines.join("\n")).await.map_err(TransportError::failed)
+    }
+}
+
+/// What comes in: `hello` says something, `@m1 hello` replies to a message, `!m1 stop` presses a
+/// button on it. Gives a word for whoever typed it, if there is something to say.
+pub fn hand_on(bridge: &Bridge<LineChat>, number: usize, line: &str) -> Option<String> {
+    if let Some(pressed) = line.strip_prefix('!') {
+        return Some(press(bridge, pressed));
+    }
+    let id = format!("u{number}");
+    let message = match line.strip_prefix('@').and_then(|rest| rest.split_once(' ')) {
+        Some((to, text)) => Incoming::new(place(), id, text).replying_to(to),
+        None => Incoming::new(place(), id, line),
+    };
+    // What becomes of it is shown in the chat, and so is why it was not taken.
+    let _ = bridge.receive(message.by("you"));
+    None
+}
+
+/// A button was pressed: `m1 stop`.
+fn press(bridge: &Bridge<LineChat>, pressed: &str) -> String {
+    let Some((message, word)) = pressed.split_once(' ') else {
+        return "press a button like this: !m1 stop".to_owned();
+    };
+    let message = MessageId::from(message).at(place().chat);
+    match word.trim().parse::<Press>() {
+        Ok(press) => bridge.press(&message, press, "you").to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// There is one chat, and it has no threads.
+fn place() -> Place {
+    Place::new("terminal")
+}
+
+/// Two at once, an hour at most, and tests need no leave.
+pub fn settings() -> Settings {
+    Settings::default()
+        .limits(Limits::new(2, 20))
+        .patience(Duration::from_mins(2))
+        .requests(|_message, request| request.wall_timeout(Duration::from_hours(1)))
+        .approvals(|people| Arc::new(Rules::new().command("cargo test").otherwise(people)))
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() {
+    let (lines, mut shown) = mpsc::channel(64);
+    let printer = tokio::spawn(async move {
+        while let Some(line) = shown.recv().await {
+            println!("{line}\n");
+        }
+    });
+    let router = Router::new(Arc::new(Demo::new().pace(Duration::from_millis(400)).runner()));
+    let bridge = Bridge::new(LineChat::new(lines), router, settings());
+
+    let mut typed = typed();
+    let mut number = 0;
+    while let Some(line) = typed.recv().await {
+        number += 1;
+        if let Some(word) = hand_on(&bridge, number, &line) {
+            println!("{word}\n");
+        }
+    }
+
+    // The input ended: what runs may take its time, but not for ever.
+    if tokio::time::timeout(Duration::from_mins(1), bridge.drain()).await.is_err() {
+        println!("leaving");
+    }
+    for cancelled in bridge.shutdown().await {
+        println!("{cancelled}");
+    }
+    drop(bridge);
+    let _ = printer.await;
+}
+
+/// The lines of standard input, read on a thread of their own.
+fn typed() -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel(16);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+            if sender.blocking_send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}
