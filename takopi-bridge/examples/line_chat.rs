@@ -3,9 +3,7 @@
 //! `cargo run -p takopi-bridge --example line_chat`, and see `docs/write-a-bridge.md`, which leads
 //! here step by step.
 
-#![allow(clippy::print_stdout, reason = "an example for the terminal")]
-
-use std::io::BufRead;
+use std::io::{self, BufRead, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -102,41 +100,44 @@ pub fn settings() -> Settings {
 }
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() {
-    let (lines, mut shown) = mpsc::channel(64);
-    let printer = tokio::spawn(async move {
-        while let Some(line) = shown.recv().await {
-            println!("{line}\n");
-        }
-    });
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let (lines, shown) = mpsc::channel(64);
+    let printer = tokio::spawn(print_all(shown));
     let router = Router::new(Arc::new(Demo::new().pace(Duration::from_millis(400)).runner()));
-    let bridge = Bridge::new(LineChat::new(lines), router, settings());
+    let bridge = Bridge::new(LineChat::new(lines.clone()), router, settings());
 
     let mut typed = typed();
     let mut number = 0;
     while let Some(line) = typed.recv().await {
         number += 1;
         if let Some(word) = hand_on(&bridge, number, &line) {
-            println!("{word}\n");
+            lines.send(word).await?;
         }
     }
 
     // The input ended: what runs may take its time, but not for ever.
-    if tokio::time::timeout(Duration::from_mins(1), bridge.drain()).await.is_err() {
-        println!("leaving");
-    }
+    let _ = tokio::time::timeout(Duration::from_mins(1), bridge.drain()).await;
     for cancelled in bridge.shutdown().await {
-        println!("{cancelled}");
+        lines.send(cancelled.to_string()).await?;
     }
-    drop(bridge);
-    let _ = printer.await;
+
+    drop((bridge, lines));
+    Ok(printer.await??)
+}
+
+/// Prints what the chat says, until nobody says or nobody reads anything more.
+async fn print_all(mut shown: mpsc::Receiver<String>) -> io::Result<()> {
+    while let Some(lines) = shown.recv().await {
+        writeln!(io::stdout(), "{lines}\n")?;
+    }
+    Ok(())
 }
 
 /// The lines of standard input, read on a thread of their own.
 fn typed() -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel(16);
     std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        for line in io::stdin().lock().lines().map_while(Result::ok) {
             if sender.blocking_send(line).is_err() {
                 break;
             }

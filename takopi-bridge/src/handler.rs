@@ -220,16 +220,16 @@ impl<T: Transport> Handler<T> {
         Shown { completed, messages, unsaid }
     }
 
-    /// The message of a job that waits for its turn.
+    /// The message of a job that has waited so long for its turn.
     pub(crate) fn queued(
         &self,
         runner: &dyn Runner,
         session: Option<&ResumeToken>,
-        standing: &str,
+        (waited, standing): (Duration, &str),
         spot: &Spot,
     ) -> Draft {
         let nothing = Progress::default();
-        self.draft(Kind::Queued, &nothing, (runner, session), Duration::ZERO, Some(standing), spot)
+        self.draft(Kind::Queued, &nothing, (runner, session), waited, Some(standing), spot)
     }
 
     fn draft(

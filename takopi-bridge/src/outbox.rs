@@ -137,7 +137,7 @@ impl<T: Transport> Outbox<T> {
         let result =
             timeout(limit, call).await.unwrap_or_else(|_| Err(TransportError::TimedOut(limit)));
         if let Err(TransportError::RateLimited { retry_after }) = &result {
-            let until = Instant::now() + (*retry_after).min(self.pace.longest_wait);
+            let until = far_enough(*retry_after);
             let mut closed = self.closed();
             let entry = closed.entry(chat.to_owned()).or_insert(until);
             *entry = until.max(*entry);
@@ -149,23 +149,23 @@ impl<T: Transport> Outbox<T> {
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// When the chat may be called again, if it may not be now.
+    fn closed_until(&self, chat: &str) -> Option<Instant> {
+        let mut closed = self.closed();
+        let now = Instant::now();
+        closed.retain(|_, until| *until > now);
+        closed.get(chat).copied()
+    }
+
     /// Resolves when the chat may be called.
     pub(crate) async fn open(&self, chat: &str) {
-        loop {
-            let until = {
-                let mut closed = self.closed();
-                let now = Instant::now();
-                closed.retain(|_, until| *until > now);
-                match closed.get(chat) {
-                    Some(until) => *until,
-                    None => return,
-                }
-            };
+        while let Some(until) = self.closed_until(chat) {
             sleep_until(until).await;
         }
     }
 
-    /// Tries a call until it works, the message is gone, or it was tried often enough.
+    /// Tries a call until it works, the message is gone, it was tried often enough, or the chat wants
+    /// to be left alone for too long.
     pub(crate) async fn insist<R>(
         &self,
         chat: &str,
@@ -173,7 +173,13 @@ impl<T: Transport> Outbox<T> {
     ) -> Result<R, TransportError> {
         let mut failures = 0;
         loop {
-            self.open(chat).await;
+            if let Some(until) = self.closed_until(chat) {
+                let retry_after = until - Instant::now();
+                if retry_after > self.pace.longest_wait {
+                    return Err(TransportError::RateLimited { retry_after });
+                }
+                self.open(chat).await;
+            }
             let error = match call(self).await {
                 Err(error) => error,
                 result => return result,
@@ -181,17 +187,19 @@ impl<T: Transport> Outbox<T> {
             failures += 1;
             match error {
                 TransportError::Gone => return Err(error),
-                TransportError::RateLimited { retry_after }
-                    if retry_after > self.pace.longest_wait =>
-                {
-                    return Err(error);
-                }
                 error if failures >= self.pace.attempts => return Err(error),
+                // The chat said for how long.
                 TransportError::RateLimited { .. } => {}
                 _ => sleep(pause_behind(failures)).await,
             }
         }
     }
+}
+
+/// So long from now; what is beyond the clock is far enough.
+fn far_enough(wait: Duration) -> Instant {
+    const FAR: Duration = Duration::from_hours(24 * 365);
+    Instant::now() + wait.min(FAR)
 }
 
 /// How long to leave the chat alone after so many failures in a row.

@@ -273,6 +273,27 @@ async fn a_chat_that_hangs_stalls_no_other_chat_and_no_run() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rate_limit_holds_back_every_message_of_its_chat_and_no_other_chat() {
+    const WAIT: Duration = Duration::from_secs(40);
+    let (bridge, room, mut runs) = bridge(settings());
+    room.misbehave(|call| (call.number == 1).then_some(Fault::RateLimit(WAIT)));
+    let begun = Instant::now();
+    bridge.receive(message("u1", "first")).unwrap();
+    let _first = runs.next().await;
+    settle().await;
+    bridge.receive(message("u2", "second")).unwrap();
+    let _second = runs.next().await;
+    let elsewhere = bridge.receive(Incoming::new(Place::new("fine"), "u1", "third")).unwrap();
+    runs.next().await.done("heard");
+    elsewhere.report().await;
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+    room.until(|messages| (messages.len() == 3).then_some(())).await;
+    let calls = room.calls();
+    let held = calls[1..].iter().filter(|call| call.chat == "general");
+    assert!(held.clone().count() == 2 && held.clone().all(|call| call.at - begun == WAIT));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_next_of_a_session_does_not_wait_for_the_last_word_of_the_one_before() {
     let (bridge, room, mut runs) = bridge(settings());
     room.misbehave(|call| (call.kind == Some(Kind::Final)).then_some(Fault::Hang));

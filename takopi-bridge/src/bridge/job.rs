@@ -6,6 +6,7 @@ use takopi_core::approvals::channel;
 use takopi_core::runner::{Steer, steering};
 use takopi_core::{Completed, ResumeToken, RunRequest, Runner, TakopiEvent};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::core::Core;
@@ -228,12 +229,14 @@ impl<T: Transport> Work<T> {
         post: &mut Post<T>,
         spot: &Spot,
     ) -> Option<Option<ResumeToken>> {
+        let begun = Instant::now();
         let mut standing = Standing::Behind(0);
         loop {
             let draft = || {
                 let session = self.record.session();
                 let words = standing.to_string();
-                self.core.handler.queued(&*self.record.runner, session, &words, spot)
+                let waits = (begun.elapsed(), words.as_str());
+                self.core.handler.queued(&*self.record.runner, session, waits, spot)
             };
             tokio::select! {
                 biased;
