@@ -220,13 +220,19 @@ impl<T: Translator> Talk<'_, T> {
 
     /// Translates what is there; `true` once the run is over.
     async fn translate(&mut self, output: &mut Output) -> Result<bool, Stopped> {
-        while let Some(frame) = output.pop() {
-            match frame {
-                Frame::Line(line) => self.line(line),
-                Frame::Skipped { bytes, .. } => {
-                    let text = format!("a line of {bytes} bytes was too long and is skipped");
-                    self.events.push(self.run.warning(text));
+        loop {
+            while let Some(frame) = output.pop() {
+                match frame {
+                    Frame::Line(line) => self.line(line),
+                    Frame::Skipped { bytes, .. } => {
+                        let text = format!("a line of {bytes} bytes was too long and is skipped");
+                        self.events.push(self.run.warning(text));
+                    }
                 }
+            }
+            // Passed on together: to wake a consumer costs more than to read on.
+            if !output.try_fill() {
+                break;
             }
         }
         self.pass_on().await

@@ -291,7 +291,7 @@ impl TurnTranslator {
         }
         self.limits = Some(text);
         let mut action = Action::new(LIMITS_ID, ActionKind::Telemetry, "rate limits");
-        action.detail.clone_from(limits);
+        action.detail = limits.clone().into();
         let event = ActionEvent::new(CODEX, action, Phase::Completed).ok(true).level(Level::Debug);
         events.push(event.into());
     }

@@ -11,14 +11,26 @@ const RUN: &[&str] = &["-lc", "-c", "-cl"];
 
 /// Removes one wrapper. A command that is not exactly shell, option and script stays as it is.
 pub(crate) fn without_shell(command: &str) -> Cow<'_, str> {
-    script(command).unwrap_or(Cow::Borrowed(command))
+    let script = usual_script(command).map(Cow::Borrowed).or_else(|| script(command));
+    script.unwrap_or(Cow::Borrowed(command))
+}
+
+/// The script in the form in which nearly every command comes: quoted once, and plain otherwise.
+fn usual_script(command: &str) -> Option<&str> {
+    let (shell, rest) = command.split_once(' ')?;
+    let (option, script) = rest.split_once(' ')?;
+    let script = script.strip_prefix('\'')?.strip_suffix('\'')?;
+    let plain = !shell.contains(['\'', '"', '\\']) && !script.contains('\'');
+    (plain && is_shell(shell) && RUN.contains(&option)).then_some(script)
+}
+
+fn is_shell(path: &str) -> bool {
+    SHELLS.contains(&path.rsplit('/').next().unwrap_or_default())
 }
 
 fn script(command: &str) -> Option<Cow<'_, str>> {
     let mut words = Words { rest: command };
-    let shell = words.next()??;
-    let name = shell.rsplit('/').next().unwrap_or_default();
-    if !SHELLS.contains(&name) || !RUN.contains(&&*words.next()??) {
+    if !is_shell(&words.next()??) || !RUN.contains(&&*words.next()??) {
         return None;
     }
     let script = words.next()??;
@@ -129,6 +141,7 @@ mod tests {
             ("bash -lc 'naïve 🐙'", "naïve 🐙"),
         ] {
             assert_eq!(without_shell(wrapped), plain, "{wrapped}");
+            assert_eq!(script(wrapped).as_deref(), Some(plain), "the short cut agrees: {wrapped}");
         }
     }
 
@@ -149,8 +162,11 @@ mod tests {
             "python -c 'print(1)'",
             "bashful -lc 'x'",
             "bash -x 'y'",
+            "'/bin/bash -lc 'x'",
+            "bash -lc '",
         ] {
             assert_eq!(without_shell(command), command, "{command}");
+            assert_eq!(usual_script(command), None, "the short cut agrees: {command}");
         }
     }
 }

@@ -36,18 +36,20 @@ impl Shown {
         Self::new(ActionKind::Note, title)
     }
 
-    pub(super) fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
-        if self.detail.is_empty() {
-            // Room for what most have, at once.
-            self.detail = Detail::with_capacity(4);
-        }
-        self.detail.insert(key.to_owned(), value.into());
+    /// With room for so many particulars.
+    fn room(mut self, particulars: usize) -> Self {
+        self.detail = Detail::with_capacity(particulars);
         self
     }
 
-    fn with_some(self, key: &str, value: Option<impl Into<Value>>) -> Self {
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.detail.insert(name, value);
+        self
+    }
+
+    fn with_some(self, name: &'static str, value: Option<impl Into<Value>>) -> Self {
         match value {
-            Some(value) => self.with(key, value),
+            Some(value) => self.with(name, value),
             None => self,
         }
     }
@@ -76,6 +78,7 @@ pub(super) fn show(body: Body<'_>, directory: &Directory) -> Option<Shown> {
             let output = output.map(|tail| tail.0).filter(|tail| !tail.is_empty());
             Some(
                 Shown::new(ActionKind::Command, title)
+                    .room(1 + usize::from(exit_code.is_some()) + usize::from(output.is_some()))
                     .with_some("exit_code", exit_code)
                     .with_status(status.as_ref())
                     .with_some("output_tail", output.map(Cow::into_owned))

@@ -142,7 +142,10 @@ impl<'de> Tolerant<'de> for Item<'de> {
                 "summary" => first(&mut fields.summary, object)?,
                 "phase" => first(&mut fields.phase, object)?,
                 "command" => first(&mut fields.command, object)?,
-                "aggregated_output" | "aggregatedOutput" => first(&mut fields.output, object)?,
+                "aggregated_output" | "aggregatedOutput" => {
+                    let output = object.next_value()?;
+                    fields.output = fields.output.or_else(|| Tail::of(output));
+                }
                 "exit_code" | "exitCode" => first(&mut fields.exit_code, object)?,
                 "status" => first(&mut fields.status, object)?,
                 "changes" => first(&mut fields.changes, object)?,

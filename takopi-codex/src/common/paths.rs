@@ -3,21 +3,32 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use memchr::memmem::Finder;
+
 /// The run's directory, under each of the names it may be called by.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Directory {
-    names: Vec<String>,
+    names: Vec<Name>,
+}
+
+/// One of its names, and what looks for it in a text.
+#[derive(Debug, Clone)]
+struct Name {
+    text: String,
+    finder: Finder<'static>,
 }
 
 impl Directory {
     /// A directory by all its names, such as with and without symbolic links. A name that is not
     /// absolute, or is the root of everything, makes nothing shorter and is left out.
     pub(crate) fn new<'a>(names: impl IntoIterator<Item = &'a Path>) -> Self {
-        let mut kept: Vec<String> = Vec::new();
+        let mut kept: Vec<Name> = Vec::new();
         for name in names {
             let Some(text) = name.to_str().map(|text| text.trim_end_matches('/')) else { continue };
-            if name.is_absolute() && !text.is_empty() && !kept.iter().any(|other| other == text) {
-                kept.push(text.to_owned());
+            let known = kept.iter().any(|other| other.text == text);
+            if name.is_absolute() && !text.is_empty() && !known {
+                let finder = Finder::new(text).into_owned();
+                kept.push(Name { text: text.to_owned(), finder });
             }
         }
         Self { names: kept }
@@ -26,7 +37,7 @@ impl Directory {
     /// The path, relative to the directory if it is inside.
     pub(crate) fn relative<'a>(&self, path: &'a str) -> &'a str {
         let inside = self.names.iter().find_map(|name| {
-            let rest = path.strip_prefix(name.as_str())?;
+            let rest = path.strip_prefix(name.text.as_str())?;
             if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
         });
         match inside {
@@ -46,13 +57,13 @@ impl Directory {
 }
 
 /// Replaces `name` wherever it stands as a path of its own or at the head of one.
-fn shortened(command: &str, name: &str) -> Option<String> {
+fn shortened(command: &str, name: &Name) -> Option<String> {
     let mut shorter = String::new();
     let mut from = 0;
     let mut at = 0;
-    while let Some(found) = command[at..].find(name) {
+    while let Some(found) = name.finder.find(&command.as_bytes()[at..]) {
         let start = at + found;
-        let end = start + name.len();
+        let end = start + name.text.len();
         at = end;
         if command[..start].chars().next_back().is_some_and(is_in_path) {
             continue;

@@ -72,7 +72,7 @@ impl Rules {
 
     fn allows_command(&self, request: &ApprovalRequest) -> Option<String> {
         let more = ["additionalPermissions", "networkApprovalContext"];
-        if more.iter().any(|key| request.detail.get(*key).is_some_and(|value| !value.is_null())) {
+        if more.iter().any(|key| request.detail.get(key).is_some_and(|value| !value.is_null())) {
             return None;
         }
         let said = words(&request.title)?;
@@ -194,7 +194,7 @@ mod tests {
     fn request(kind: ApprovalKind, title: &str, detail: Value) -> ApprovalRequest {
         let mut request = ApprovalRequest::new("lab".into(), kind, title, "/".into());
         if let Value::Object(detail) = detail {
-            request.detail = detail;
+            request.detail = detail.into();
         }
         request
     }
@@ -251,7 +251,9 @@ mod tests {
             assert_eq!(yes(&rules, asked(paths)).await, expected, "{paths:?}");
         }
         let mut moved = asked(&["new.txt"]);
-        moved.detail["changes"][0]["move_path"] = json!("/etc/new.txt");
+        let mut changes = moved.detail["changes"].clone();
+        changes[0]["move_path"] = json!("/etc/new.txt");
+        moved.detail.insert("changes", changes);
         assert!(!yes(&rules, moved).await);
         let mut whole = asked(&["new.txt"]);
         whole.detail.insert("grantRoot".to_owned(), json!("/"));

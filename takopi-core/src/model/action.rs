@@ -1,13 +1,12 @@
 //! One thing the agent does, and the events about it.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::{ActionKind, EngineId};
-
-/// Free-form particulars of an action. Engines keep them bounded: tails of output, not output.
-pub type Detail = Map<String, Value>;
+use super::{ActionKind, Detail, EngineId};
 
 /// One thing the agent does. Its id is unique in the run and the same in every event about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,7 +19,7 @@ pub struct Action {
     /// What a person reads: the command, the query, the paths.
     pub title: String,
     /// Particulars for those who want them.
-    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    #[serde(default, skip_serializing_if = "Detail::is_empty")]
     pub detail: Detail,
 }
 
@@ -31,8 +30,8 @@ impl Action {
     }
 
     /// Adds one particular.
-    pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
-        self.detail.insert(key.to_owned(), value.into());
+    pub fn with(mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Value>) -> Self {
+        self.detail.insert(name, value);
         self
     }
 }

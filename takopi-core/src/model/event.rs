@@ -157,7 +157,7 @@ impl TakopiEvent {
                 Self::Action(event) => {
                     event.action.title.len()
                         + event.message.as_ref().map_or(0, String::len)
-                        + map_weight(&event.action.detail)
+                        + entries_weight(event.action.detail.iter())
                 }
                 Self::Completed(completed) => {
                     completed.answer.len() + completed.error.as_ref().map_or(0, String::len)
@@ -167,7 +167,11 @@ impl TakopiEvent {
 }
 
 fn map_weight(map: &Map<String, Value>) -> usize {
-    map.iter().map(|(key, value)| key.len() + 32 + value_weight(value)).sum()
+    entries_weight(map.iter().map(|(name, value)| (name.as_str(), value)))
+}
+
+fn entries_weight<'a>(entries: impl Iterator<Item = (&'a str, &'a Value)>) -> usize {
+    entries.map(|(name, value)| name.len() + 32 + value_weight(value)).sum()
 }
 
 fn value_weight(value: &Value) -> usize {

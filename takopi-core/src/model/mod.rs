@@ -9,6 +9,7 @@
 //! `docs/events.schema.json`.
 
 mod action;
+mod detail;
 mod event;
 mod ids;
 pub mod schema;
@@ -16,7 +17,8 @@ mod text;
 mod usage;
 mod words;
 
-pub use action::{Action, ActionEvent, Detail, Level, Phase};
+pub use action::{Action, ActionEvent, Level, Phase};
+pub use detail::Detail;
 pub use event::{Completed, Started, TakopiEvent};
 pub use ids::{EngineId, ResumeToken};
 pub use text::{OUTPUT_TAIL_BYTES, tail};

@@ -46,6 +46,16 @@ impl PipeReader {
         Ok(count)
     }
 
+    /// Reads what is there without waiting, as long as that is fair to the others.
+    fn try_read(&mut self, buffer: &mut [u8]) -> Option<usize> {
+        if self.left.is_some() || self.greed >= GREED_LIMIT {
+            return None;
+        }
+        let count = self.pipe.try_read(buffer).ok().filter(|count| *count > 0)?;
+        self.greed += count;
+        Some(count)
+    }
+
     async fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             if let Some(left) = self.left {
@@ -129,6 +139,13 @@ impl Output {
             self.framer.finish();
         }
         true
+    }
+
+    /// Reads what is there already; `false` if that is nothing. The end is for [`Self::fill`] to see.
+    pub fn try_fill(&mut self) -> bool {
+        let count = self.pipe.try_read(self.framer.room());
+        self.framer.advance(count.unwrap_or_default());
+        count.is_some()
     }
 
     /// The next frame that is whole.

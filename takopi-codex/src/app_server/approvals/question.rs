@@ -60,9 +60,9 @@ impl Question {
         let mut asked = ApprovalRequest::new(CODEX, kind, title, cwd);
         asked.session = request.thread().and_then(|thread| resume_codec().token(&thread));
         asked.reason = text("reason").map(str::to_owned);
-        asked.detail = bounded(&params);
+        asked.detail = bounded(&params).into();
         if let Some(changes) = changes {
-            asked.detail.insert("changes".to_owned(), changes.into());
+            asked.detail.insert("changes", changes);
         }
         Some(Self { request: asked, id, params })
     }
