@@ -1,43 +1,142 @@
-//! Session locks beside a bare `tokio::sync::Mutex`.
+//! Session locks beside a bare `tokio::sync::Mutex`, and beside a bare `flock` across processes.
 //!
 //! The two sides alternate, so that a machine that slows down slows both; the table shows medians.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use anyhow::{Context, bail};
 use takopi_core::ResumeToken;
 use takopi_core::locks::{FileLocks, Holder, LocalLocks, NoLeases, SessionKey, SessionLocks};
 use tokio::sync::Mutex;
+
+use crate::measure;
+use crate::table::{Table, ratio};
 
 const ROUNDS: usize = 15;
 const ACQUISITIONS: u32 = 100_000;
 const TASKS: usize = 10_000;
 const KEYS: usize = 100;
+const PROCESSES: u32 = 8;
+const TURNS: u32 = 100;
+const CROWDS: usize = 5;
 
-/// Prints the table.
-pub(crate) fn bench() -> anyhow::Result<()> {
+/// The tables.
+pub(crate) fn bench() -> anyhow::Result<String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let threads =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let directory = tempfile::tempdir()?;
     let files = FileLocks::new(LocalLocks::new(), directory.path());
 
-    println!("locks (medians of {ROUNDS} alternating rounds)");
-    println!("{:<44} {:>12} {:>12} {:>7}", "", "bare mutex", "takopi", "ratio");
-    let (bare, ours) = alternate(
+    let heading = format!("locks in one process (medians of {ROUNDS} alternating rounds)");
+    let mut table = Table::new(heading, &["acquire and release", "bare mutex", "takopi", "ratio"]);
+    let mut row = |what: &str, (bare, ours): (Duration, Duration), count: u32| {
+        let cells = [format!("{:.1?}", bare / count), format!("{:.1?}", ours / count)];
+        table.row([what.to_owned()].into_iter().chain(cells).chain([ratio(ours, bare)]));
+    };
+    let figures = alternate(
         || runtime.block_on(bare_uncontended()),
         || runtime.block_on(local_uncontended()),
     );
-    row("acquire and release, uncontended, in process", bare, ours, ACQUISITIONS);
-    let (bare, ours) = alternate(|| runtime.block_on(bare_uncontended()), trait_uncontended);
-    row("the same through the trait", bare, ours, ACQUISITIONS);
-    let (bare, ours) =
+    row("uncontended, in process", figures, ACQUISITIONS);
+    let figures = alternate(|| runtime.block_on(bare_uncontended()), trait_uncontended);
+    row("the same through the trait", figures, ACQUISITIONS);
+    let figures =
         alternate(|| threads.block_on(bare_contended()), || threads.block_on(local_contended()));
-    row("10,000 tasks over 100 keys", bare, ours, u32::try_from(TASKS)?);
-    let (bare, ours) =
+    row("10,000 tasks over 100 keys", figures, u32::try_from(TASKS)?);
+    let figures =
         alternate(|| runtime.block_on(bare_uncontended()) / 100, || file_uncontended(&files));
-    row("acquire and release with the file lock", bare, ours, ACQUISITIONS / 100);
-    Ok(())
+    row("with the file lock", figures, ACQUISITIONS / 100);
+    Ok(format!("{table}\n{}", across_processes()?))
+}
+
+/// Processes that lock the same session, or one of their own each, beside the kernel's bare lock.
+fn across_processes() -> anyhow::Result<Table> {
+    let heading = format!(
+        "file locks across {PROCESSES} processes, {TURNS} turns each (medians of {CROWDS} alternating rounds)"
+    );
+    let columns = ["session", "bare flock", "takopi", "ratio", "slowest process to fastest"];
+    let mut table = Table::new(heading, &columns);
+    for (what, shared) in [("one for all", true), ("one each", false)] {
+        let mut times = [Vec::new(), Vec::new()];
+        let mut spread = Vec::new();
+        for _ in 0..CROWDS {
+            for (side, times) in ["flock", "takopi"].iter().zip(&mut times) {
+                let (all, fastest, slowest) = crowd(side, shared)?;
+                times.push(all / (PROCESSES * TURNS));
+                if *side == "takopi" {
+                    spread.push((slowest.as_secs_f64() / fastest.as_secs_f64() * 100.0).round());
+                }
+            }
+        }
+        let [bare, ours] = times.map(measure::median);
+        spread.sort_by(f64::total_cmp);
+        let spread = format!("{:.2}", spread[spread.len() / 2] / 100.0);
+        let cells = [format!("{bare:.1?}"), format!("{ours:.1?}"), ratio(ours, bare), spread];
+        table.row([what.to_owned()].into_iter().chain(cells));
+    }
+    Ok(table)
+}
+
+/// All processes at once: how long until all were done, and the fastest and the slowest by its own
+/// clock.
+fn crowd(side: &str, shared: bool) -> anyhow::Result<(Duration, Duration, Duration)> {
+    let directory = tempfile::tempdir()?;
+    let mut started = Vec::new();
+    for number in 0..PROCESSES {
+        let key = if shared { 0 } else { number }.to_string();
+        let mut command = measure::side_command(&[
+            "locks".as_ref(),
+            side.as_ref(),
+            directory.path().as_os_str(),
+            key.as_ref(),
+        ])?;
+        started.push(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
+    }
+    for child in &mut started {
+        // Each says that it is ready, and waits for the others.
+        child.stdout.as_mut().context("no output")?.read_exact(&mut [0])?;
+    }
+    let begun = Instant::now();
+    for child in &mut started {
+        drop(child.stdin.take());
+    }
+    let mut times = Vec::new();
+    for child in started {
+        times.push(measure::finished(&child.wait_with_output()?)?.time);
+    }
+    let (fastest, slowest) = (times.iter().min(), times.iter().max());
+    Ok((begun.elapsed(), *fastest.context("nobody ran")?, *slowest.context("nobody ran")?))
+}
+
+/// One of the processes: locks and releases as often as it is its turn.
+pub(crate) fn side(side: &str, directory: &Path, name: &str) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let key = SessionKey::new(&ResumeToken::new("bench", name));
+    let locks = FileLocks::new(LocalLocks::new(), directory);
+    let file = File::create(directory.join(name))?;
+    println!();
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    let begun = Instant::now();
+    for _ in 0..TURNS {
+        match side {
+            "flock" => {
+                file.lock()?;
+                file.unlock()?;
+            }
+            "takopi" => {
+                let lock = locks.lock(key.clone(), holder(), Arc::new(NoLeases));
+                drop(runtime.block_on(lock)?);
+            }
+            other => bail!("no side {other}"),
+        }
+    }
+    measure::done(begun)
 }
 
 /// Medians of both sides, measured in turn.
@@ -51,17 +150,7 @@ fn alternate(
         ones.push(one());
         others.push(other());
     }
-    (median(ones), median(others))
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
-}
-
-fn row(what: &str, bare: Duration, ours: Duration, count: u32) {
-    let ratio = ours.as_secs_f64() / bare.as_secs_f64();
-    println!("{what:<44} {:>9.1?} {:>12.1?} {ratio:>7.2}", bare / count, ours / count);
+    (measure::median(ones), measure::median(others))
 }
 
 fn key(number: usize) -> SessionKey {

@@ -1,29 +1,64 @@
 //! Benchmarks of takopi: each figure as a ratio to a floor measured in the same run.
 //!
-//! `cargo run --release -p takopi-bench` prints all tables; with names (`locks`, `pipeline`, `codex`)
-//! only those.
-#![allow(clippy::print_stdout, reason = "a program that prints tables")]
+//! `cargo run --release -p takopi-bench` builds what it needs and prints all tables; with names (`locks`,
+//! `pipeline`, `many`, `codex`) only those. `--write` puts them into `docs/performance.md` too. What is
+//! measured, and why so, is on that page.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints tables")]
 
 mod codex;
 mod locks;
+mod machine;
+mod many;
+mod measure;
 mod pipeline;
+mod table;
+
+use std::path::Path;
+
+use anyhow::bail;
+
+type Section = (&'static str, fn() -> anyhow::Result<String>);
+
+const SECTIONS: [Section; 5] = [
+    ("machine", machine::describe),
+    ("locks", locks::bench),
+    ("pipeline", pipeline::bench),
+    ("many", many::bench),
+    ("codex", codex::bench),
+];
 
 fn main() -> anyhow::Result<()> {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
-    if let [word, side, recording] = wanted.as_slice()
-        && word == "side"
-    {
-        return pipeline::side(side, recording.as_ref());
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(("side", rest)) = args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
+        return side(&rest.iter().map(String::as_str).collect::<Vec<_>>());
     }
-    let wants = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
-    if wants("locks") {
-        locks::bench()?;
+    let (flags, names): (Vec<&str>, Vec<&str>) =
+        args.iter().map(String::as_str).partition(|word| word.starts_with('-'));
+    let known = |name: &&str| SECTIONS.iter().any(|(section, _)| section == name);
+    if flags.iter().any(|flag| *flag != "--write") || !names.iter().all(known) {
+        bail!("usage: takopi-bench [machine] [locks] [pipeline] [many] [codex] [--write]");
     }
-    if wants("pipeline") {
-        pipeline::bench()?;
-    }
-    if wants("codex") {
-        codex::bench()?;
+    for (name, bench) in SECTIONS {
+        if names.is_empty() || names.contains(&name) {
+            eprintln!("… {name}");
+            let figures = bench()?;
+            println!("{figures}");
+            if !flags.is_empty() {
+                let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/performance.md");
+                table::put(&page, name, &figures)?;
+            }
+        }
     }
     Ok(())
+}
+
+/// One side of a measurement, in a process of its own.
+fn side(args: &[&str]) -> anyhow::Result<()> {
+    match args {
+        ["pipeline", side, recording] => pipeline::side(side, recording.as_ref()),
+        ["many", what, side, recording] => many::side(what, side, recording.as_ref()),
+        ["locks", side, directory, key] => locks::side(side, directory.as_ref(), key),
+        ["codex", side @ ..] => codex::side(side),
+        other => bail!("no such side: {other:?}"),
+    }
 }

@@ -6,73 +6,49 @@ use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, bail};
 use futures::StreamExt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use takopi_bench::recording;
 use takopi_codex::Codex;
 use takopi_core::{Host, RunRequest, Runner, TakopiEvent};
 
-use takopi_bench::recording;
+use crate::measure::{self, Figures};
+use crate::table::{Table, mib, ratio};
 
 const ROUNDS: usize = 9;
 const SIDES: [&str; 4] = ["newlines", "values", "structs", "takopi"];
 
-/// Prints the table.
-pub(crate) fn bench() -> anyhow::Result<()> {
+/// The table.
+pub(crate) fn bench() -> anyhow::Result<String> {
     let directory = tempfile::tempdir()?;
-    println!("\nexec pipeline (medians of {ROUNDS} alternating rounds)");
-    println!(
-        "{:<10}{:>12}{:>14}{:>14}{:>12}",
-        "lines", "side", "lines/s", "of structs", "peak RSS"
-    );
+    let heading = format!("exec pipeline (medians of {ROUNDS} alternating rounds)");
+    let columns = ["lines", "side", "lines per second", "of structs", "peak RSS"];
+    let mut table = Table::new(heading, &columns);
     for lines in [1_000, 10_000, 100_000] {
         let recording = directory.path().join(format!("{lines}.jsonl"));
         std::fs::write(&recording, recording::exec_after_start(lines - 1))?;
-        let mut figures = vec![Vec::new(); SIDES.len()];
-        for _ in 0..ROUNDS {
-            for (side, figures) in SIDES.iter().zip(&mut figures) {
-                figures.push(apart(side, &recording)?);
-            }
-        }
-        let medians: Vec<(Duration, u64)> = figures.into_iter().map(median).collect();
-        for (side, (time, peak)) in SIDES.iter().zip(&medians) {
+        let sides =
+            SIDES.map(|side| vec!["pipeline".as_ref(), side.as_ref(), recording.as_os_str()]);
+        let figures = measure::alternate(ROUNDS, &sides)?;
+        for (side, Figures { time, peak_kib }) in SIDES.iter().zip(&figures) {
             #[expect(clippy::cast_precision_loss, reason = "figures for people")]
             let rate = lines as f64 / time.as_secs_f64();
-            let ratio = medians[2].0.as_secs_f64() / time.as_secs_f64();
-            println!("{lines:<10}{side:>12}{rate:>14.0}{ratio:>14.2}{peak:>8} KiB");
+            let cells = [lines.to_string(), (*side).into(), format!("{rate:.0}")];
+            table.row(cells.into_iter().chain([ratio(figures[2].time, *time), mib(*peak_kib)]));
         }
     }
-    Ok(())
+    Ok(table.to_string())
 }
 
-fn median(mut figures: Vec<(Duration, u64)>) -> (Duration, u64) {
-    figures.sort_unstable();
-    figures[figures.len() / 2]
-}
-
-/// Runs one side in a process of its own; its time and its peak memory in KiB.
-fn apart(side: &str, recording: &Path) -> anyhow::Result<(Duration, u64)> {
-    let output = Command::new(std::env::current_exe()?)
-        .args(["side", side])
-        .arg(recording)
-        .stderr(Stdio::inherit())
-        .output()?;
-    let text = String::from_utf8(output.stdout)?;
-    let mut words = text.split_whitespace().map(str::parse::<u64>);
-    match (words.next(), words.next()) {
-        (Some(Ok(micros)), Some(Ok(peak))) => Ok((Duration::from_micros(micros), peak)),
-        _ => bail!("{side} failed: {text}"),
-    }
-}
-
-/// The other end of [`apart`].
+/// One side, from the start of the printer to the last of its lines.
 pub(crate) fn side(side: &str, recording: &Path) -> anyhow::Result<()> {
     let begun = Instant::now();
     match side {
-        "newlines" => newlines(recording)?,
+        "newlines" => count_newlines(recording)?,
         "values" => each_line(recording, |line| {
             serde_json::from_slice::<serde_json::Value>(line).map(drop)
         })?,
@@ -82,13 +58,11 @@ pub(crate) fn side(side: &str, recording: &Path) -> anyhow::Result<()> {
         "takopi" => takopi(recording)?,
         other => bail!("no side {other}"),
     }
-    let micros = begun.elapsed().as_micros();
-    println!("{micros} {}", peak_kib()?);
-    Ok(())
+    measure::done(begun)
 }
 
 /// Floor (a): count newlines.
-fn newlines(recording: &Path) -> anyhow::Result<()> {
+pub(crate) fn count_newlines(recording: &Path) -> anyhow::Result<()> {
     let mut child = printer(recording)?;
     let mut stdout = child.stdout.take().context("no output")?;
     let mut buffer = vec![0; 64 * 1024];
@@ -129,20 +103,25 @@ fn takopi(recording: &Path) -> anyhow::Result<()> {
         let state = tempfile::tempdir()?;
         let host = Host::builder().state_directory(state.path()).build()?;
         let runner = Codex::new().binary(printer_path()?).exec().on(host);
-        let request = RunRequest::new("go").env("PRINTER_FILE", recording).build();
-        let mut events = runner.run(request);
-        let mut last = None;
-        while let Some(event) = events.next().await {
-            last = Some(event);
-        }
-        match last {
-            Some(TakopiEvent::Completed(completed)) if completed.answer == "All done." => Ok(()),
-            other => bail!("not the end: {other:?}"),
-        }
+        run(&runner, recording).await
     })
 }
 
-fn printer_path() -> anyhow::Result<PathBuf> {
+/// Runs the printer as codex, to its last event.
+pub(crate) async fn run(runner: &dyn Runner, recording: &Path) -> anyhow::Result<()> {
+    let request = RunRequest::new("go").env("PRINTER_FILE", recording).build();
+    let mut events = runner.run(request);
+    let mut last = None;
+    while let Some(event) = events.next().await {
+        last = Some(event);
+    }
+    match last {
+        Some(TakopiEvent::Completed(completed)) if completed.answer == recording::ANSWER => Ok(()),
+        other => bail!("not the end: {other:?}"),
+    }
+}
+
+pub(crate) fn printer_path() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     Ok(own.with_file_name("printer"))
 }
@@ -151,12 +130,6 @@ fn printer(recording: &Path) -> anyhow::Result<std::process::Child> {
     let mut command = Command::new(printer_path()?);
     command.env("PRINTER_FILE", recording).stdin(Stdio::null()).stdout(Stdio::piped());
     command.spawn().context("cannot start the printer")
-}
-
-fn peak_kib() -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
-    line.split_whitespace().next().context("no figure")?.parse().context("not a figure")
 }
 
 /// Floor (c): the fields of the lines, borrowed, all kinds in one.
