@@ -12,7 +12,7 @@ use common::processes::{descriptors, is_alive, number_in, signal, until_gone};
 use common::{Ground, end, eventually, token, until_started};
 use nix::sys::signal::Signal;
 use takopi_core::model::Reason;
-use takopi_core::process::{Ladder, Launch, Marked, Rung, StdinPlan};
+use takopi_core::process::{Before, Ladder, Launch, Marked, Rung, StdinPlan};
 use takopi_core::{RunRequest, Runner};
 
 fn prompt() -> RunRequest {
@@ -375,24 +375,27 @@ async fn what_lived_before_is_spared_by_a_stop_and_by_a_sweep_of_marked_ones() {
             .ladder(short_ladder());
         let (mut process, output) = ground.host.start(launch).await.unwrap();
         let early = number_in(&ground.file("early")).await;
-        let living = process.living().await;
-        let marked = Marked::new(name, value.to_str().unwrap());
-        let living_marked = marked.living().await;
+        // The tick in which it was started is over.
+        let tick = Before::now();
+        while Before::now() == tick {
+            tokio::task::yield_now().await;
+        }
+        let before = Before::now();
         let input = process.stdin().unwrap();
         assert!(input.write(b"go\n".to_vec()).await);
         let late = number_in(&ground.file("late")).await;
         for file in ["early", "late"] {
             std::fs::remove_file(ground.file(file)).unwrap();
         }
-        (process, output, [early, late], living, (marked, living_marked))
+        (process, output, [early, late], before)
     };
-    let (process, _output, [early, late], living, _) = start().await;
-    process.stop_sparing(living).await;
+    let (process, _output, [early, late], before) = start().await;
+    process.stop_sparing(before).await;
     assert!(is_alive(early) && !is_alive(late));
     signal(early, Signal::SIGKILL);
 
-    let (process, _output, [early, late], _, (marked, living)) = start().await;
-    marked.end(living).await;
+    let (process, _output, [early, late], before) = start().await;
+    Marked::new(name, value.to_str().unwrap()).end(before).await;
     assert!(is_alive(early) && !is_alive(late));
     process.stop().await;
     assert!(!is_alive(early), "a stop that spares nobody");

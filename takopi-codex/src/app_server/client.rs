@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::Host;
 use takopi_core::process::{
-    EnvPolicy, Frame, Ladder, Launch, Living, Output, Process, StdinPlan, StdinWriter,
+    Before, EnvPolicy, Frame, Ladder, Launch, Output, Process, StdinPlan, StdinWriter,
 };
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -217,26 +217,14 @@ impl Client {
 
     /// Ends the server and everything that came of it, and waits until nothing is left.
     pub async fn kill(&self) {
-        self.kill_sparing(Living::default()).await;
+        self.kill_sparing(Before::default()).await;
     }
 
-    /// Like [`Self::kill`], but leaves alone what lived before.
-    pub(super) async fn kill_sparing(&self, living: Living) {
+    /// Like [`Self::kill`], but leaves alone what of it was started before.
+    pub(super) async fn kill_sparing(&self, spared: Before) {
         let process = self.inner.shut();
         if let Some(process) = process {
-            process.stop_sparing(living).await;
-        }
-    }
-
-    /// What lives now of all that came of the server.
-    pub(super) async fn living(&self) -> Living {
-        let look = {
-            let process = self.inner.process.lock().unwrap_or_else(PoisonError::into_inner);
-            process.as_ref().map(Process::living)
-        };
-        match look {
-            Some(look) => look.await,
-            None => Living::default(),
+            process.stop_sparing(spared).await;
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use takopi_core::locks::{SessionKey, SessionLease};
 use takopi_core::model::Reason;
-use takopi_core::process::{Living, Marked};
+use takopi_core::process::{Before, Marked};
 use takopi_core::runner::{Engine, EngineRun, Refusal, ResumeCodec, Stopped};
 use takopi_core::{EngineId, RunRequest};
 use uuid::Uuid;
@@ -175,7 +175,7 @@ impl CodexAppServer {
             let serves = kept.launch == launch && kept.settings.serve(&settings);
             if serves && !kept.client.is_closed() {
                 kept.settings = settings;
-                kept.before = kept.client.living().await;
+                kept.before = Before::now();
                 return Ok((kept, true));
             }
             // Its server holds the session's writer: it must be gone before another can have it.
@@ -188,7 +188,7 @@ impl CodexAppServer {
             dynamic_tools: self.tools.specs(),
             ..ThreadOptions::default()
         };
-        let before = Living::default();
+        let before = Before::default();
         let Some(pool) = &self.pool else {
             let client = Client::spawn(run.host(), &launch).await?;
             if let Err(ended) = unless_stopped(run, client.initialize()).await {
@@ -210,7 +210,7 @@ impl CodexAppServer {
             unless_stopped(run, pool.place(run.host(), key.as_ref(), &launch, &settings)).await?;
         let client = place.client.clone();
         if let Some((thread, commands)) = place.thread.take() {
-            let before = commands.living().await;
+            let before = Before::now();
             let place = Some((place, commands));
             return Ok((Session { client, launch, thread, settings, before, place }, true));
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use takopi_core::RunRequest;
 use takopi_core::locks::{SessionKey, SessionLease};
-use takopi_core::process::{Living, Marked};
+use takopi_core::process::{Before, Marked};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -31,8 +31,8 @@ pub(super) struct Session {
     pub(super) thread: Thread,
     /// Settings it was given, which hold until others are given.
     pub(super) settings: Settings,
-    /// What lived of it before the run that has it now, and is none of that run's business.
-    pub(super) before: Living,
+    /// When the run that has it now began: what was started before is none of its business.
+    pub(super) before: Before,
     /// Its place on a shared server and its commands there, if that is where it runs.
     pub(super) place: Option<(Place, Marked)>,
 }

@@ -25,7 +25,7 @@ mod pipe;
 mod sweep;
 mod tail;
 
-pub use census::Living;
+pub use census::Before;
 pub use environment::{EnvPolicy, find_program};
 pub use frames::{DEFAULT_LINE_LIMIT, Frame, LineFramer};
 pub(crate) use instance::{Instance, MARKER};

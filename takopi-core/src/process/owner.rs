@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::MARKER;
-use super::census::{Census, Living};
+use super::census::{Before, Census};
 use super::ladder::Rung;
 use super::launch::Launch;
 use super::pipe::{PipeReader, StdinWriter, feed};
@@ -50,15 +50,14 @@ impl Exit {
 enum Ending {
     /// It has done its work: let it end by itself, within the limit.
     Finish,
-    /// End it, and everything that came of it but these.
-    Stop(Living),
+    /// End it, and everything that came of it but what was started before.
+    Stop(Before),
 }
 
 /// A handle on a running process. Dropping it stops the process.
 #[derive(Debug)]
 pub struct Process {
     pid: u32,
-    census: Census,
     stdin: Option<StdinWriter>,
     ending: Option<oneshot::Sender<Ending>>,
     exit: watch::Receiver<Option<Exit>>,
@@ -105,28 +104,14 @@ impl Process {
 
     /// Ends it and everything that came of it, from now on; the future resolves when nothing is left.
     pub fn stop(self) -> impl Future<Output = ()> + Send + 'static {
-        self.stop_sparing(Living::default())
+        self.stop_sparing(Before::default())
     }
 
-    /// Like [`Self::stop`], but leaves alone what lived before.
-    pub fn stop_sparing(mut self, living: Living) -> impl Future<Output = ()> + Send + 'static {
-        self.end(Ending::Stop(living));
+    /// Like [`Self::stop`], but leaves alone what of it was started before.
+    pub fn stop_sparing(mut self, spared: Before) -> impl Future<Output = ()> + Send + 'static {
+        self.end(Ending::Stop(spared));
         async move {
             let _ = self.settled.wait_for(|settled| *settled).await;
-        }
-    }
-
-    /// What lives now of all that came of it, to be spared when it is stopped later.
-    pub fn living(&self) -> impl Future<Output = Living> + Send + 'static {
-        let mut census = self.census.clone();
-        async move {
-            for look in [Census::observe, Census::keep_survivors] {
-                if let Err(error) = survey(&mut census, look).await {
-                    tracing::warn!(%error, "cannot see which processes live; none will be ended");
-                    return Living::unknown();
-                }
-            }
-            census.living()
         }
     }
 
@@ -176,12 +161,11 @@ pub(super) fn start(host: &Host, parts: Parts, stdin: Option<StdinWriter>) -> Pr
     let (settle, settled) = watch::channel(false);
     let (ending, wish) = oneshot::channel();
     let feeder = child.stdin.take().map(|stdin| tokio::spawn(feed(stdin, lines)));
-    let census = Census::new(group.as_raw(), format!("{MARKER}={marker}"));
     let owner = Owner {
         launch,
         child,
         group,
-        census: census.clone(),
+        census: Census::new(group.as_raw(), format!("{MARKER}={marker}")),
         exited,
         exit,
         feeder,
@@ -195,7 +179,7 @@ pub(super) fn start(host: &Host, parts: Parts, stdin: Option<StdinWriter>) -> Pr
         drop(keep);
         let _ = settle.send(true);
     });
-    Process { pid, census, stdin, ending: Some(ending), exit: exit_seen, settled, stderr }
+    Process { pid, stdin, ending: Some(ending), exit: exit_seen, settled, stderr }
 }
 
 async fn drain(mut errors: PipeReader, tail: Arc<Mutex<Tail>>) {
@@ -209,7 +193,7 @@ async fn drain(mut errors: PipeReader, tail: Arc<Mutex<Tail>>) {
 
 impl Owner {
     async fn run(mut self, mut wish: oneshot::Receiver<Ending>) {
-        let stop = |_| Ending::Stop(Living::default());
+        let stop = |_| Ending::Stop(Before::default());
         let first = tokio::select! {
             // A wish that is known already is heeded first: a stop needs its snapshot of the tree.
             biased;
@@ -220,8 +204,8 @@ impl Owner {
             Ok(status) => {
                 let killed = self.gone(status).await;
                 match wish.await.unwrap_or_else(stop) {
-                    Ending::Stop(living) => {
-                        self.census.spare(living);
+                    Ending::Stop(spared) => {
+                        self.census.spare(spared);
                         self.sweep().await;
                     }
                     Ending::Finish if killed => self.sweep().await,
@@ -242,8 +226,8 @@ impl Owner {
                     }
                 }
             }
-            Err(Ending::Stop(living)) => {
-                self.census.spare(living);
+            Err(Ending::Stop(spared)) => {
+                self.census.spare(spared);
                 self.climb().await;
                 self.sweep().await;
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tokio::time::Instant;
 
-use super::census::{self, Census, Living};
+use super::census::{self, Before, Census};
 
 /// How long strays are given between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
@@ -96,18 +96,8 @@ impl Marked {
         Self { census: Census::of_marker(format!("{name}={value}")) }
     }
 
-    /// Those that live now.
-    pub async fn living(&self) -> Living {
-        let mut census = self.census.clone();
-        if let Err(error) = survey(&mut census, Census::keep_survivors).await {
-            tracing::warn!(%error, "cannot see which processes live; none will be ended");
-            return Living::unknown();
-        }
-        census.living()
-    }
-
-    /// Ends all but the spared; returns when they are gone.
-    pub async fn end(&self, spared: Living) {
+    /// Ends all that were not started before; returns when they are gone.
+    pub async fn end(&self, spared: Before) {
         let mut census = self.census.clone();
         census.spare(spared);
         sweep(&mut census).await;

@@ -1,6 +1,10 @@
 //! The process table of Linux, from `/proc`.
 
+use std::time::Duration;
 use std::{fs, io};
+
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::{SysconfVar, sysconf};
 
 use super::Entry;
 
@@ -15,6 +19,14 @@ pub(super) fn processes() -> io::Result<Vec<Entry>> {
         }
     }
     Ok(entries)
+}
+
+/// Now, as starts of processes are told.
+pub(super) fn ticks_since_boot() -> u64 {
+    let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
+    let ticks = ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(100);
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
+    now.as_secs() * ticks + u64::from(now.subsec_nanos()) * ticks / 1_000_000_000
 }
 
 fn entry(pid: i32, stat: &str) -> Option<Entry> {

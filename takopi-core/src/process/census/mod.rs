@@ -44,32 +44,33 @@ pub(super) struct Census {
     /// `NAME=value` as it stands in the environment of the engine and all that came of it.
     marker: String,
     known: HashMap<i32, u64>,
-    /// Those that are none of the run's business: they lived before it.
-    spared: Living,
+    /// Those that are none of the run's business were started before it.
+    spared: Before,
 }
 
-/// Processes that live at one moment.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Living {
-    processes: HashSet<(i32, u64)>,
-    /// They could not be seen: anybody may have lived.
-    unknown: bool,
+/// A moment, told by the clock that the starts of processes are told by: what was started before it
+/// can be left alone. Without a moment nothing is.
+///
+/// Ticks of that clock are a hundredth of a second: what starts in the same one counts as later.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Before {
+    ticks: u64,
 }
 
-impl Living {
-    /// For when nobody could look.
-    pub(super) fn unknown() -> Self {
-        Self { processes: HashSet::new(), unknown: true }
+impl Before {
+    /// Before now.
+    pub fn now() -> Self {
+        Self { ticks: platform::ticks_since_boot() }
     }
 
-    fn contains(&self, pid: i32, started: u64) -> bool {
-        self.unknown || self.processes.contains(&(pid, started))
+    fn covers(self, started: u64) -> bool {
+        started < self.ticks
     }
 }
 
 impl Census {
     pub(super) fn new(root: i32, marker: String) -> Self {
-        Self { root, marker, known: HashMap::new(), spared: Living::default() }
+        Self { root, marker, known: HashMap::new(), spared: Before::default() }
     }
 
     /// Those who bear a marker, of whatever engine they came.
@@ -78,23 +79,15 @@ impl Census {
         Self::new(-1, marker)
     }
 
-    /// Leaves these alone from now on.
-    pub(super) fn spare(&mut self, living: Living) {
-        self.known.retain(|pid, started| !living.contains(*pid, *started));
-        self.spared = living;
-    }
-
-    /// Those that are known, to be spared later.
-    pub(super) fn living(&self) -> Living {
-        Living {
-            processes: self.known.iter().map(|(pid, started)| (*pid, *started)).collect(),
-            unknown: false,
-        }
+    /// Leaves alone what was started before.
+    pub(super) fn spare(&mut self, spared: Before) {
+        self.known.retain(|_, started| !spared.covers(*started));
+        self.spared = spared;
     }
 
     /// Whether it may be ended: alive, not this very process, and not spared.
     fn may_end(&self, entry: &Entry) -> bool {
-        may_be_ended(entry) && !self.spared.contains(entry.pid, entry.started)
+        may_be_ended(entry) && !self.spared.covers(entry.started)
     }
 
     /// Remembers the engine's descendants. Only while the engine is not reaped: afterwards its pid
