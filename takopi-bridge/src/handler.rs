@@ -272,19 +272,18 @@ impl<T: Transport> Handler<T> {
         parts.into_iter().map(|text| last_word(text, resume_line, spot)).collect()
     }
 
-    /// Says the last word on a job that never ran.
+    /// Says the last word on a job that waited so long and never ran.
     pub(crate) async fn end_unrun(
         &self,
         post: Post<T>,
-        mut text: String,
+        (waited, why): (Duration, &str),
         resume_line: Option<&str>,
         spot: &Spot,
     ) -> LastWord {
-        if let Some(line) = resume_line {
-            text.push_str("\n\n");
-            text.push_str(line);
-        }
-        post.finish(vec![last_word(text, resume_line, spot)], FinalBy::Edit).await
+        let moment = Moment::at(waited).resume_line(resume_line).note(why);
+        let parts = self.look.chat.finished(&Progress::default(), &moment);
+        let parts = parts.into_iter().map(|text| last_word(text, resume_line, spot)).collect();
+        post.finish(parts, FinalBy::Edit).await
     }
 }
 

@@ -137,7 +137,7 @@ impl<T: Transport> Outbox<T> {
         let result =
             timeout(limit, call).await.unwrap_or_else(|_| Err(TransportError::TimedOut(limit)));
         if let Err(TransportError::RateLimited { retry_after }) = &result {
-            let until = far_enough(*retry_after);
+            let until = after(Instant::now(), *retry_after);
             let mut closed = self.closed();
             let entry = closed.entry(chat.to_owned()).or_insert(until);
             *entry = until.max(*entry);
@@ -196,10 +196,10 @@ impl<T: Transport> Outbox<T> {
     }
 }
 
-/// So long from now; what is beyond the clock is far enough.
-fn far_enough(wait: Duration) -> Instant {
+/// So long after a moment; what is beyond the clock is just far away.
+pub(crate) fn after(moment: Instant, wait: Duration) -> Instant {
     const FAR: Duration = Duration::from_hours(24 * 365);
-    Instant::now() + wait.min(FAR)
+    moment + wait.min(FAR)
 }
 
 /// How long to leave the chat alone after so many failures in a row.

@@ -16,7 +16,7 @@ use thiserror::Error;
 use tokio::time::{Instant, sleep_until};
 
 use crate::handler::FinalBy;
-use crate::outbox::{Outbox, pause_behind};
+use crate::outbox::{Outbox, after, pause_behind};
 use crate::transport::{
     Content, MessageId, MessageRef, Outgoing, Place, Transport, TransportError,
 };
@@ -92,7 +92,7 @@ impl<T: Transport> Post<T> {
             if let Some(new) = self.land().await {
                 return new;
             }
-            let refresh = self.outbox.pace.refresh.map(|refresh| self.looked + refresh);
+            let refresh = self.outbox.pace.refresh.map(|refresh| after(self.looked, refresh));
             match refresh {
                 _ if self.changed => {}
                 Some(refresh) => sleep_until(refresh).await,
@@ -140,7 +140,7 @@ impl<T: Transport> Post<T> {
         let result = call.await;
         let (_, draft) = self.call.take()?;
         let pace = self.outbox.pace;
-        self.not_before = Instant::now() + pace.interval;
+        self.not_before = after(Instant::now(), pace.interval);
         match result {
             Ok(new) => {
                 self.failures = 0;
@@ -158,7 +158,8 @@ impl<T: Transport> Post<T> {
             Err(TransportError::RateLimited { .. }) => {}
             Err(error) => {
                 self.failures += 1;
-                self.not_before = Instant::now() + pause_behind(self.failures).max(pace.interval);
+                let pause = pause_behind(self.failures).max(pace.interval);
+                self.not_before = after(Instant::now(), pause);
                 tracing::debug!(%error, "a progress message was not shown");
             }
         }

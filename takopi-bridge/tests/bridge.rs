@@ -171,12 +171,13 @@ async fn cancel_finds_the_job_of_a_message_and_says_what_it_was_doing() {
     let queued = bridge.receive(message("u2", "second").replying_to("u1")).unwrap();
     let waiting = room.says(Kind::Queued, "queued behind 1").await;
 
-    let pressed = bridge.press(&waiting.at(), Press::Cancel, "bob");
+    let pressed = bridge.press(&waiting.at(), Press::Cancel, "b_ob");
     assert_eq!(pressed.to_string(), format!("cancelled {}, which was still queued", queued.id));
     let report = queued.report().await;
     assert_eq!(report.end, End::CancelledInLine);
-    insta::assert_snapshot!(room.says(Kind::Final, "bob").await.text(), @"
-    cancelled by bob; it had not begun
+    insta::assert_snapshot!(room.says(Kind::Final, "not begun").await.text(), @r"
+    cancelled · 0s  
+    cancelled by b\_ob; it had not begun
 
     `lab resume s1`
     ");

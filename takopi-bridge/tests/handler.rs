@@ -294,6 +294,19 @@ async fn a_chat_that_wants_to_be_left_alone_for_too_long_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pace_without_end_shows_the_first_and_the_last_word() {
+    let pace = Pace::default().interval(Duration::MAX).refresh(Duration::MAX);
+    let stage = begin(Room::new(), Look::default().pace(pace).final_by(FinalBy::Edit)).await;
+    stage.room.says(Kind::Progress, "starting").await;
+    stage.run.started("s1");
+    stage.run.act("command", Phase::Started);
+    sleep(Duration::from_hours(1)).await;
+    stage.run.done("42");
+    assert!(stage.shown.await.unwrap().unsaid.is_none());
+    assert_eq!(stage.room.calls().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn dropping_the_handler_cancels_the_run() {
     let stage = stage(FinalBy::Edit).await;
     stage.run.started("s1");

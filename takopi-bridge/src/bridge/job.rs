@@ -182,14 +182,16 @@ impl<T: Transport> Work<T> {
         if let Some(into) = self.steered(&ticket, spot).await {
             return (End::Steered(into), Vec::new(), None);
         }
+        let begun = Instant::now();
         let mut post = self.core.handler.post(spot);
-        let Some(session) = self.wait(&mut ticket, &mut post, spot).await else {
+        let Some(session) = self.wait(&mut ticket, &mut post, begun, spot).await else {
             drop(ticket);
             let by = self.record.remark.get().map_or("cancelled", String::as_str);
-            let text = format!("{by}; it had not begun");
+            let why = format!("{by}; it had not begun");
+            let why = (begun.elapsed(), why.as_str());
             let session = self.record.session();
             let line = session.map(|session| self.record.runner.format_resume(session));
-            let end = self.core.handler.end_unrun(post, text, line.as_deref(), spot);
+            let end = self.core.handler.end_unrun(post, why, line.as_deref(), spot);
             let (messages, unsaid) = end.await;
             return (End::CancelledInLine, messages, unsaid);
         };
@@ -227,9 +229,9 @@ impl<T: Transport> Work<T> {
         &self,
         ticket: &mut Ticket,
         post: &mut Post<T>,
+        begun: Instant,
         spot: &Spot,
     ) -> Option<Option<ResumeToken>> {
-        let begun = Instant::now();
         let mut standing = Standing::Behind(0);
         loop {
             let draft = || {
