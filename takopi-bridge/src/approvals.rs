@@ -11,6 +11,43 @@
 //!
 //! The questions come from [`takopi_core::approvals::channel`], so its handlers go in front: rules
 //! that answer what need not be asked.
+//!
+//! ```
+//! use std::time::Duration;
+//! use takopi_bridge::Place;
+//! use takopi_bridge::approvals::Approvals;
+//! use takopi_bridge::handler::{Handler, Look, Spot};
+//! use takopi_bridge::testing::Room;
+//! use takopi_core::approvals::channel;
+//! use takopi_core::runner::{ApprovalKind, Reply};
+//! use takopi_core::{ApprovalHandler, ApprovalRequest, Decision};
+//! use tokio_util::sync::CancellationToken;
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+//! let room = Room::new();
+//! let handler = Handler::new(room.clone(), Look::default());
+//! let approvals = Approvals::new(&handler, Duration::from_secs(60));
+//! let (ask, questions) = channel(4);
+//! let (spot, over) = (Spot::new(Place::new("general")), CancellationToken::new());
+//!
+//! let agent = async {
+//!     let what = ApprovalRequest::new("lab".into(), ApprovalKind::Command, "ls", "/srv".into());
+//!     let reply = ask.reply(what).await;
+//!     over.cancel();
+//!     reply
+//! };
+//! let people = async {
+//!     let question = room.question().await;
+//!     approvals.choose(&question, Reply::from(Decision::Accept).by("alice"))
+//! };
+//! let serve = approvals.serve(questions, &spot, &over, |_message| {});
+//! let (reply, chosen, ()) = tokio::join!(agent, people, serve);
+//! assert!(chosen.is_ok());
+//! assert_eq!(reply.to_string(), "accepted by alice");
+//! assert!(room.last_text().ends_with("accepted by alice"));
+//! # });
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

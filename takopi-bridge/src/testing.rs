@@ -5,14 +5,13 @@
 //! paused clock, without waiting. [`Room::until`] gates a test on what the room shows.
 //!
 //! ```
-//! use std::time::Duration;
 //! use takopi_bridge::testing::{Fault, Room};
-//! use takopi_bridge::transport::{Content, Kind, Transport};
+//! use takopi_bridge::transport::{Content, Kind, Outgoing, Place, Transport};
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let room = Room::new();
 //! room.misbehave(|call| (call.number % 2 == 0).then_some(Fault::Fail));
-//! let message = room.message("hello");
+//! let message = Outgoing::new(Place::new("general"), Content::new(Kind::Notice, "hello"));
 //! assert!(room.send(message.clone()).await.is_ok());
 //! assert!(room.send(message).await.is_err());
 //! assert_eq!(room.texts(), ["hello"]);
@@ -27,9 +26,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::transport::{
-    Content, Kind, MessageId, MessageRef, Outgoing, Place, Transport, TransportError,
-};
+use crate::transport::{Content, Kind, MessageId, MessageRef, Outgoing, Transport, TransportError};
 
 /// How a call goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,11 +201,6 @@ impl Room {
     pub async fn says(&self, kind: Kind, text: &str) -> Message {
         let it = |message: &&Message| message.kind() == kind && message.text().contains(text);
         self.until(|messages| messages.iter().find(it).cloned()).await
-    }
-
-    /// A message to send, in the chat `general`.
-    pub fn message(&self, text: &str) -> Outgoing {
-        Outgoing::new(Place::new("general"), Content::new(Kind::Notice, text))
     }
 
     /// Takes a call down, and goes wrong if it should.
