@@ -1,0 +1,215 @@
+//! What a batch tells while it runs.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use takopi_core::{Reason, TakopiEvent};
+
+use crate::job::JobResult;
+
+/// Something happened in a batch. As JSON it is one object with a `type`.
+///
+/// ```
+/// let event = takopi_batch::BatchEvent::Resumed;
+/// assert_eq!(serde_json::to_string(&event)?, r#"{"type":"batch_resumed"}"#);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(tag = "type")]
+#[non_exhaustive]
+pub enum BatchEvent {
+    /// It begins; `total` is the number of jobs, if that is known.
+    #[serde(rename = "batch_started")]
+    Begun {
+        /// Jobs in the input.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        total: Option<u64>,
+    },
+    /// Lines were read.
+    #[serde(rename = "batch_read")]
+    Read {
+        /// Jobs that are to be run.
+        queued: u64,
+        /// Jobs that were done before and went well.
+        done: u64,
+        /// Jobs that were done before and failed.
+        failed: u64,
+        /// Nothing follows.
+        over: bool,
+    },
+    /// A prompt is sent.
+    #[serde(rename = "job_started")]
+    Started {
+        /// The job.
+        job: String,
+        /// How often it was sent, with this time.
+        attempt: u32,
+    },
+    /// A job is tried again after a while.
+    #[serde(rename = "job_retry")]
+    Retry {
+        /// The job.
+        job: String,
+        /// Seconds until then.
+        #[serde(rename = "after_seconds", serialize_with = "seconds")]
+        after: Duration,
+        /// Why the last attempt failed, for machines.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<Reason>,
+        /// Why the last attempt failed.
+        error: String,
+    },
+    /// A job was stopped, or could not be begun; it has no result and is left for the next time.
+    #[serde(rename = "job_returned")]
+    Returned {
+        /// The job.
+        job: String,
+    },
+    /// A job has its result, and the result is on disk.
+    #[serde(rename = "job_completed")]
+    Finished {
+        /// What came of it.
+        #[serde(flatten)]
+        result: JobResult,
+        /// It was sent; others fail without that.
+        #[serde(skip)]
+        sent: bool,
+    },
+    /// So many may run at once from now on: the service is short of room.
+    #[serde(rename = "batch_slowed")]
+    Slowed {
+        /// How many.
+        jobs: usize,
+    },
+    /// The account is at its limit; nothing is started until then.
+    #[serde(rename = "batch_paused")]
+    Paused {
+        /// When it goes on.
+        until: Timestamp,
+        /// Whether the limit ends then; otherwise it is looked at again.
+        known: bool,
+        /// What the engine said.
+        error: String,
+    },
+    /// It goes on.
+    #[serde(rename = "batch_resumed")]
+    Resumed,
+    /// Nothing more is started.
+    #[serde(rename = "batch_stopping")]
+    Stopping {
+        /// Why.
+        why: Halt,
+        /// What still runs.
+        running: usize,
+    },
+    /// What the runner says of a job.
+    #[serde(untagged)]
+    Run {
+        /// The job.
+        job: String,
+        /// The event.
+        #[serde(flatten)]
+        event: TakopiEvent,
+    },
+}
+
+fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
+}
+
+/// Why a batch ended before its input did.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Halt {
+    /// It was cancelled.
+    Interrupted,
+    /// It took longer than it may.
+    TimedOut,
+    /// Nothing can run on this engine: it is missing, too old, or not logged in.
+    Engine {
+        /// Why, for machines.
+        reason: Reason,
+        /// Why.
+        error: String,
+    },
+    /// The account is at its limit, and waiting was not asked for.
+    Limit {
+        /// When it may go on, if that is known.
+        until: Option<Timestamp>,
+        /// What the engine said.
+        error: String,
+    },
+    /// A job failed, and that was to end the batch.
+    Failed {
+        /// The job.
+        job: String,
+    },
+    /// A line is no job.
+    Input {
+        /// What is wrong with it.
+        error: String,
+    },
+}
+
+/// How a batch stands, folded from its events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct Tally {
+    /// Jobs in the input, if that is known.
+    pub total: Option<u64>,
+    /// Jobs with a result of an earlier life that is ok.
+    pub done_before: u64,
+    /// Jobs with a result of an earlier life that is not.
+    pub failed_before: u64,
+    /// Jobs that went well.
+    pub ok: u64,
+    /// Jobs that did not.
+    pub failed: u64,
+    /// Jobs that run.
+    pub running: u64,
+    /// Jobs that were read and are to be run.
+    read: u64,
+    /// Jobs that were left for the next time.
+    returned: u64,
+}
+
+impl Tally {
+    /// Takes an event in.
+    pub fn apply(&mut self, event: &BatchEvent) {
+        match event {
+            BatchEvent::Begun { total } => self.total = *total,
+            BatchEvent::Read { queued, done, failed, over } => {
+                self.read += queued;
+                self.done_before += done;
+                self.failed_before += failed;
+                if *over {
+                    self.total = Some(self.read + self.done_before + self.failed_before);
+                }
+            }
+            BatchEvent::Started { .. } => self.running += 1,
+            BatchEvent::Retry { .. } => self.running = self.running.saturating_sub(1),
+            BatchEvent::Returned { .. } => {
+                self.running = self.running.saturating_sub(1);
+                self.returned += 1;
+            }
+            BatchEvent::Finished { result, sent } => {
+                self.running = self.running.saturating_sub(u64::from(*sent));
+                if result.ok { self.ok += 1 } else { self.failed += 1 }
+            }
+            _ => {}
+        }
+    }
+
+    /// Jobs that have a result.
+    pub fn done(&self) -> u64 {
+        self.done_before + self.failed_before + self.ok + self.failed
+    }
+
+    /// Jobs that wait, as far as they are known.
+    pub fn queued(&self) -> u64 {
+        let known = self.total.unwrap_or(self.read + self.done_before + self.failed_before);
+        known.saturating_sub(self.done() + self.running)
+    }
+}

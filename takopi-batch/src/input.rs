@@ -1,0 +1,321 @@
+//! Lines in, jobs out.
+//!
+//! Two formats: text, one prompt a line, whose id is the number of the line; and JSON Lines, an object
+//! a line. Unless told, the first line that is not blank decides: one that begins with `{` is JSON. Blank
+//! lines are counted and left out, a byte order mark and carriage returns are taken off.
+//!
+//! A line is held in memory one at a time and is bounded ([`LINE_LIMIT`]). A bad line is an error with
+//! its number, and reading goes on behind it, so that all of them can be told.
+
+use std::io::{self, BufRead as _, BufReader, Read};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use thiserror::Error;
+
+use crate::job::Job;
+
+/// How long a line may be.
+pub const LINE_LIMIT: usize = 16 << 20;
+
+/// How the lines are to be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// One prompt a line.
+    Text,
+    /// One JSON object a line.
+    JsonLines,
+}
+
+/// A line that is no job.
+#[derive(Debug, Error)]
+#[error("line {line}: {fault}")]
+#[non_exhaustive]
+pub struct InputError {
+    /// The number of the line, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The input could not be read.
+    #[error("cannot be read: {0}")]
+    Read(#[from] io::Error),
+    /// It is too long.
+    #[error("longer than {} MiB", LINE_LIMIT >> 20)]
+    TooLong,
+    /// It is not text.
+    #[error("not UTF-8")]
+    NotUtf8,
+    /// It is not the JSON that is expected.
+    #[error("{0}")]
+    BadJson(String),
+    /// There is no prompt.
+    #[error("the prompt is empty")]
+    NoPrompt,
+    /// The id is empty.
+    #[error("the id is empty")]
+    NoId,
+    /// It names a conversation in two ways.
+    #[error("`session` and `resume` do not go together: a session's token is learnt, not given")]
+    TwoSessions,
+    /// It names a conversation that this engine cannot have.
+    #[error("`{0}` is no session of {1}")]
+    BadResume(String, String),
+    /// Its id was used before.
+    #[error("the id `{0}` was used before, on line {1}")]
+    Duplicate(String, u64),
+    /// An id that was run with another prompt.
+    #[error("the prompt of `{0}` is not the one that was sent under this id before")]
+    Changed(String),
+}
+
+/// Reads jobs.
+///
+/// ```
+/// use takopi_batch::Input;
+///
+/// let text = "{\"id\":\"a\",\"prompt\":\"say hi\",\"session\":\"s\"}\n\n{\"prompt\":\"bye\"}\n";
+/// let jobs: Vec<_> = Input::new(text.as_bytes()).collect::<Result<_, _>>()?;
+/// assert_eq!((jobs[0].id.as_str(), jobs[0].session.as_deref()), ("a", Some("s")));
+/// assert_eq!((jobs[1].id.as_str(), jobs[1].line), ("3", 3));
+/// # Ok::<(), takopi_batch::InputError>(())
+/// ```
+#[derive(Debug)]
+pub struct Input<R> {
+    reader: BufReader<R>,
+    format: Option<Format>,
+    line: u64,
+    over: bool,
+}
+
+impl<R: Read> Input<R> {
+    /// Reads jobs from `reader`, and finds out how they are written.
+    pub fn new(reader: R) -> Self {
+        let reader = BufReader::with_capacity(64 << 10, reader);
+        Self { reader, format: None, line: 0, over: false }
+    }
+
+    /// Says how they are written.
+    pub fn format(mut self, format: Option<Format>) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// Whether the next line is here already, so that it can be had without waiting.
+    pub(crate) fn has_next_line(&self) -> bool {
+        memchr::memchr(b'\n', self.reader.buffer()).is_some()
+    }
+
+    /// The next line without its end; `None` at the end of the input.
+    fn next_line(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        let mut line = Vec::new();
+        let (mut any, mut too_long) = (false, false);
+        loop {
+            let bytes = match self.reader.fill_buf() {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    self.over = true;
+                    return Err(error.into());
+                }
+            };
+            if bytes.is_empty() {
+                break;
+            }
+            any = true;
+            let end = memchr::memchr(b'\n', bytes);
+            let part = &bytes[..end.unwrap_or(bytes.len())];
+            too_long |= line.len() + part.len() > LINE_LIMIT;
+            if !too_long {
+                line.extend_from_slice(part);
+            }
+            let used = end.map_or(bytes.len(), |end| end + 1);
+            self.reader.consume(used);
+            if end.is_some() {
+                break;
+            }
+        }
+        match (any, too_long) {
+            (false, _) => Ok(None),
+            (_, true) => Err(Fault::TooLong),
+            _ => Ok(Some(line)),
+        }
+    }
+
+    fn job(&mut self, line: &str) -> Result<Job, Fault> {
+        let line = line.trim_end_matches('\r');
+        let json = line.trim_start().starts_with('{');
+        let found = if json { Format::JsonLines } else { Format::Text };
+        let format = *self.format.get_or_insert(found);
+        let mut job = match format {
+            Format::Text => Job { prompt: line.to_owned(), ..Job::default() },
+            Format::JsonLines if !json => {
+                let what = "not a JSON object (the lines before are, so all must be)";
+                return Err(Fault::BadJson(what.to_owned()));
+            }
+            Format::JsonLines => {
+                serde_json::from_str::<Written>(line).map_err(|error| bad_json(&error))?.job()?
+            }
+        };
+        job.line = self.line;
+        if job.id.is_empty() {
+            job.id = self.line.to_string();
+        }
+        if job.prompt.trim().is_empty() {
+            return Err(Fault::NoPrompt);
+        }
+        Ok(job)
+    }
+}
+
+impl<R: Read> Iterator for Input<R> {
+    type Item = Result<Job, InputError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.over {
+            self.line += 1;
+            let line = match self.next_line() {
+                Ok(Some(line)) => line,
+                Ok(None) => {
+                    self.over = true;
+                    break;
+                }
+                Err(fault) => return Some(Err(InputError { line: self.line, fault })),
+            };
+            let mark = if self.line == 1 { &b"\xEF\xBB\xBF"[..] } else { b"" };
+            let bytes = line.strip_prefix(mark).unwrap_or(&line);
+            let read = match std::str::from_utf8(bytes) {
+                Ok(text) if text.trim().is_empty() => continue,
+                Ok(text) => self.job(text),
+                Err(_) => Err(Fault::NotUtf8),
+            };
+            return Some(read.map_err(|fault| InputError { line: self.line, fault }));
+        }
+        None
+    }
+}
+
+/// A job as it stands in JSON.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a job: a JSON object with a `prompt`")]
+struct Written {
+    id: Option<Id>,
+    prompt: String,
+    resume: Option<Resume>,
+    session: Option<String>,
+    #[serde(alias = "cd")]
+    cwd: Option<PathBuf>,
+    model: Option<String>,
+    effort: Option<String>,
+    sandbox: Option<String>,
+    #[serde(alias = "image")]
+    images: Option<OneOrMany>,
+    output_schema: Option<PathBuf>,
+    settings: Option<Map<String, Value>>,
+    wait: Option<Length>,
+    idle_timeout: Option<Length>,
+    timeout: Option<Length>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "`id` must be a text or a whole number")]
+enum Id {
+    Text(String),
+    Number(i64),
+}
+
+/// A token as a text, or as results have it.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "`resume` must be a session's id, a resume line, or a token")]
+enum Resume {
+    Text(String),
+    Token { value: String },
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "`images` must be a path or a list of paths")]
+enum OneOrMany {
+    One(PathBuf),
+    Many(Vec<PathBuf>),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a length of time such as 90, \"90s\" or \"5m\"")]
+enum Length {
+    Seconds(f64),
+    Text(jiff::SignedDuration),
+}
+
+impl Written {
+    fn job(self) -> Result<Job, Fault> {
+        if self.session.is_some() && self.resume.is_some() {
+            return Err(Fault::TwoSessions);
+        }
+        let id = match self.id {
+            Some(Id::Text(text)) if text.trim().is_empty() => return Err(Fault::NoId),
+            Some(Id::Text(text)) => text,
+            Some(Id::Number(number)) => number.to_string(),
+            None => String::new(),
+        };
+        let settings = self.settings.unwrap_or_default().into_iter().map(|(key, value)| {
+            let value = match value {
+                Value::String(text) => text,
+                other => other.to_string(),
+            };
+            (key, value)
+        });
+        Ok(Job {
+            id,
+            line: 0,
+            prompt: self.prompt,
+            session: self.session,
+            resume: self.resume.map(|resume| match resume {
+                Resume::Text(text) | Resume::Token { value: text } => text,
+            }),
+            cwd: self.cwd,
+            model: self.model,
+            effort: self.effort,
+            sandbox: self.sandbox,
+            images: match self.images {
+                None => Vec::new(),
+                Some(OneOrMany::One(image)) => vec![image],
+                Some(OneOrMany::Many(images)) => images,
+            },
+            output_schema: self.output_schema,
+            settings: settings.collect(),
+            wait: length("wait", self.wait)?,
+            idle_timeout: length("idle_timeout", self.idle_timeout)?,
+            timeout: length("timeout", self.timeout)?,
+        })
+    }
+}
+
+fn length(name: &str, length: Option<Length>) -> Result<Option<Duration>, Fault> {
+    let Some(length) = length else { return Ok(None) };
+    let read = match length {
+        Length::Seconds(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Length::Text(length) => Duration::try_from(length).ok(),
+    };
+    let bad = || Fault::BadJson(format!("`{name}` is no length of time"));
+    read.map(Some).ok_or_else(bad)
+}
+
+/// The error without its line, which is always the first: there is only one.
+fn bad_json(error: &serde_json::Error) -> Fault {
+    let text = error.to_string();
+    let column = error.column();
+    Fault::BadJson(match text.strip_suffix(&format!(" at line 1 column {column}")) {
+        Some(what) if column > 0 => format!("{what} (column {column})"),
+        _ => text,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! What lines become.
+
+use super::*;
+
+fn read(text: &[u8]) -> Vec<Result<Job, InputError>> {
+    Input::new(text).collect()
+}
+
+fn jobs(text: &str) -> Vec<Job> {
+    read(text.as_bytes()).into_iter().collect::<Result<_, _>>().unwrap()
+}
+
+fn error(text: &[u8]) -> String {
+    let errors: Vec<String> =
+        read(text).into_iter().filter_map(|read| Some(read.err()?.to_string())).collect();
+    errors.join("\n")
+}
+
+#[test]
+fn text_is_one_prompt_a_line_named_by_its_number() {
+    let jobs = jobs("\u{feff}first\r\n\n  \n  second {\"a\":1}\nthird");
+    let read: Vec<_> = jobs.iter().map(|job| (job.id.as_str(), job.prompt.as_str())).collect();
+    assert_eq!(read, [("1", "first"), ("4", "  second {\"a\":1}"), ("5", "third")]);
+}
+
+#[test]
+fn json_lines_have_every_option_of_a_run() {
+    let line = r#"{"id":7,"prompt":"p","resume":{"engine":"codex","value":"v"},"cwd":"/w","model":"m",
+        "effort":"e","sandbox":"s","images":["a","b"],"output_schema":"o","settings":{"x":true,"y":"z"},
+        "wait":0,"idle_timeout":"5m","timeout":1.5}"#
+        .replace('\n', " ");
+    let job = &jobs(&line)[0];
+    assert_eq!((job.id.as_str(), job.resume.as_deref()), ("7", Some("v")));
+    assert_eq!(job.settings, [("x".into(), "true".into()), ("y".into(), "z".into())]);
+    assert_eq!(job.images.len(), 2);
+    assert_eq!(job.wait, Some(Duration::ZERO));
+    assert_eq!(job.idle_timeout, Some(Duration::from_mins(5)));
+    assert_eq!(job.timeout, Some(Duration::from_millis(1500)));
+}
+
+#[test]
+fn every_bad_line_is_told_with_its_number() {
+    let text = b"{\"prompt\":\"a\"}\n{\"promt\":\"b\"}\n\n{\"prompt\":\nnot json\n\
+        {\"prompt\":\" \"}\n{\"prompt\":\"c\",\"session\":\"s\",\"resume\":\"r\"}\n\
+        {\"prompt\":\"d\",\"id\":[]}\n{\"prompt\":\"e\",\"wait\":\"soon\"}\n\
+        {\"prompt\":\"\xff\"}\n{\"prompt\":\"f\",\"id\":\"\"}\n[1]\n{\"prompt\":\"g\",\"wait\":-1}";
+    let told = error(text);
+    let expected = "line 2: unknown field `promt`, expected one of `id`, `prompt`, `resume`, \
+        `session`, `cd`, `cwd`, `model`, `effort`, `sandbox`, `image`, `images`, `output_schema`, \
+        `settings`, `wait`, `idle_timeout`, `timeout` (column 8)\n\
+        line 4: EOF while parsing a value (column 10)\n\
+        line 5: not a JSON object (the lines before are, so all must be)\n\
+        line 6: the prompt is empty\n\
+        line 7: `session` and `resume` do not go together: a session's token is learnt, not given\n\
+        line 8: `id` must be a text or a whole number (column 22)\n\
+        line 9: expected a length of time such as 90, \"90s\" or \"5m\" (column 28)\n\
+        line 10: not UTF-8\n\
+        line 11: the id is empty\n\
+        line 12: not a JSON object (the lines before are, so all must be)\n\
+        line 13: `wait` is no length of time";
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_line_beyond_the_limit_is_skipped_and_the_next_is_read() {
+    let mut text = vec![b'x'; LINE_LIMIT + 1];
+    text.extend(b"\nnext\n");
+    let read = read(&text);
+    assert_eq!(read[0].as_ref().unwrap_err().to_string(), "line 1: longer than 16 MiB");
+    assert_eq!(read[1].as_ref().unwrap().prompt, "next");
+    let ten = "y".repeat(10 << 20);
+    assert_eq!(jobs(&ten)[0].prompt.len(), 10 << 20);
+}
+
+#[test]
+fn the_format_can_be_said() {
+    let mut input = Input::new(&b"{\"a\":1}\n"[..]).format(Some(Format::Text));
+    assert_eq!(input.next().unwrap().unwrap().prompt, "{\"a\":1}");
+    let mut input = Input::new(&b"hello\n"[..]).format(Some(Format::JsonLines));
+    assert!(input.next().unwrap().is_err());
+}
+
+#[test]
+fn an_input_that_breaks_ends_with_an_error() {
+    struct Broken;
+    impl Read for Broken {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::other("the disk is gone"))
+        }
+    }
+    let read: Vec<_> = Input::new(Broken).collect();
+    assert_eq!(read.len(), 1);
+    assert_eq!(
+        read[0].as_ref().unwrap_err().to_string(),
+        "line 1: cannot be read: the disk is gone"
+    );
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_input_makes_it_panic_and_lines_are_counted(text: Vec<u8>) {
+        let lines = text.split(|byte| *byte == b'\n').count() as u64;
+        for read in read(&text) {
+            let line = match read { Ok(job) => job.line, Err(error) => error.line };
+            assert!((1..=lines).contains(&line));
+        }
+    }
+}

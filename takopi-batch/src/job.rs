@@ -1,0 +1,157 @@
+//! One prompt of a batch, and what came of it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use takopi_core::{Completed, Reason, ResumeToken, RunRequest, Runner, Usage};
+
+use crate::digest::Digest;
+
+/// A prompt of a batch, and how it differs from the others.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct Job {
+    /// Its name among the results.
+    pub id: String,
+    /// The line it stands on.
+    pub line: u64,
+    /// What the agent is asked.
+    pub prompt: String,
+    /// The conversation it is part of, by a name of the caller's.
+    pub session: Option<String>,
+    /// The conversation it goes on with, by its id or its resume line.
+    pub resume: Option<String>,
+    /// The directory to work in.
+    pub cwd: Option<PathBuf>,
+    /// The model to use.
+    pub model: Option<String>,
+    /// How hard the model should think.
+    pub effort: Option<String>,
+    /// The engine's sandbox mode.
+    pub sandbox: Option<String>,
+    /// Images that go with the prompt.
+    pub images: Vec<PathBuf>,
+    /// A file with a JSON Schema the answer must follow.
+    pub output_schema: Option<PathBuf>,
+    /// Further settings of the engine.
+    pub settings: Vec<(String, String)>,
+    /// How long to wait while others use the session.
+    pub wait: Option<Duration>,
+    /// How long the engine may be silent.
+    pub idle_timeout: Option<Duration>,
+    /// How long it may take.
+    pub timeout: Option<Duration>,
+}
+
+impl Job {
+    /// What the job says of the conversation: a change of it is a change of the prompt.
+    pub(crate) fn digest(&self) -> Digest {
+        let texts = [Some(&*self.prompt), self.session.as_deref(), self.resume.as_deref()];
+        Digest::of_all(&texts)
+    }
+
+    /// About how many bytes it takes in memory.
+    pub(crate) fn weight(&self) -> usize {
+        size_of::<Self>() + self.prompt.len() + self.id.len()
+    }
+
+    /// What it needs that is not there. Engines would not all say so.
+    pub(crate) fn missing_file(&self) -> Option<String> {
+        let directory = self.cwd.as_deref().filter(|cwd| !cwd.is_dir());
+        let mut files = self.images.iter().chain(&self.output_schema);
+        let what =
+            |kind: &str, path: &Path| format!("the {kind} {} does not exist", path.display());
+        directory
+            .map(|path| what("directory", path))
+            .or_else(|| files.find(|file| !file.is_file()).map(|path| what("file", path)))
+    }
+
+    /// The request for it: what it does not say is as in the template.
+    pub(crate) fn request(&self, template: &RunRequest) -> RunRequest {
+        let mut request = template.clone();
+        request.prompt.clone_from(&self.prompt);
+        macro_rules! take {
+            ($( $field:ident => $target:ident ),*) => {
+                $( if self.$field.is_some() { request.$target.clone_from(&self.$field); } )*
+            };
+        }
+        take!(
+            cwd => cwd, model => model, effort => effort, sandbox => sandbox,
+            output_schema => output_schema, wait => wait, idle_timeout => idle_timeout,
+            timeout => wall_timeout
+        );
+        request.images.extend(self.images.iter().cloned());
+        request.settings.extend(self.settings.iter().cloned());
+        request
+    }
+}
+
+/// The session a text names for this runner: an id, or a text with a resume line.
+pub(crate) fn session_named(runner: &dyn Runner, text: &str) -> Option<ResumeToken> {
+    let text = text.trim();
+    let token = ResumeToken::new(runner.engine(), text.trim_matches('`'));
+    runner.extract_resume(&runner.format_resume(&token)).or_else(|| runner.extract_resume(text))
+}
+
+/// What came of a job: one line of the results.
+///
+/// ```
+/// let line = r#"{"id":"7","ok":true,"answer":"fine","attempts":1,
+///     "started":"2026-01-01T00:00:00Z","ended":"2026-01-01T00:00:02Z"}"#;
+/// let result: takopi_batch::JobResult = serde_json::from_str(line)?;
+/// assert!(result.ok);
+/// assert_eq!(result.took().as_secs(), 2);
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct JobResult {
+    /// The job.
+    pub id: String,
+    /// Whether it went well.
+    pub ok: bool,
+    /// The agent's answer; empty when there is none.
+    pub answer: String,
+    /// What went wrong, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// What went wrong, for machines; besides those of a run, `skipped`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// The conversation, if it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<ResumeToken>,
+    /// Tokens used by the last attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// When its last attempt began.
+    pub started: Timestamp,
+    /// When it was over.
+    pub ended: Timestamp,
+    /// How often its prompt was sent, in all lives of the batch.
+    pub attempts: u32,
+}
+
+impl JobResult {
+    pub(crate) fn new(id: String, completed: Completed, started: Timestamp, attempts: u32) -> Self {
+        Self {
+            id,
+            ok: completed.ok,
+            answer: completed.answer,
+            error: completed.error,
+            reason: completed.reason,
+            resume: completed.resume,
+            usage: completed.usage,
+            started,
+            ended: Timestamp::now(),
+            attempts,
+        }
+    }
+
+    /// How long its last attempt took.
+    pub fn took(&self) -> Duration {
+        Duration::try_from(self.ended.duration_since(self.started)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,138 @@
+//! Writing results so that they stay.
+//!
+//! One commit at a time, on tokio's blocking pool: the state is synced, then all results that wait are
+//! written in one piece and synced, and only then are they given back. What comes meanwhile waits for
+//! the next commit and shares its sync.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::{JournalError, StateFile};
+use crate::digest::Digest;
+use crate::job::JobResult;
+
+/// A job that is over but for its result.
+#[derive(Debug)]
+pub(crate) struct Closing {
+    pub(crate) result: JobResult,
+    /// The lane that waits for it.
+    pub(crate) lane: Option<Digest>,
+    /// It was sent in this life.
+    pub(crate) sent: bool,
+}
+
+/// What is committed together.
+#[derive(Debug, Default)]
+struct Group {
+    results: Vec<Closing>,
+    /// Who waits for what they wrote to the state.
+    waiting: Vec<oneshot::Sender<()>>,
+}
+
+/// The files, which are in one place at a time: here, or where they are written to.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) path: PathBuf,
+    pub(super) results: File,
+    /// The state once more, to sync it.
+    pub(super) state: File,
+}
+
+/// Writes results.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    state: Arc<StateFile>,
+    idle: Option<Files>,
+    busy: Option<JoinHandle<(Files, Result<Group, JournalError>)>>,
+    /// For the next commit.
+    group: Group,
+    /// How many results the commit that runs has.
+    writing: usize,
+}
+
+impl Writer {
+    pub(super) fn new(files: Files, state: Arc<StateFile>) -> Self {
+        Self { state, idle: Some(files), busy: None, group: Group::default(), writing: 0 }
+    }
+
+    /// Takes a result; it comes out of [`Self::committed`].
+    pub(crate) fn write(&mut self, closing: Closing) {
+        self.group.results.push(closing);
+    }
+
+    /// Told when all that was appended to the state before is synced; dropped if that fails.
+    pub(crate) fn barrier(&mut self) -> oneshot::Receiver<()> {
+        let (done, synced) = oneshot::channel();
+        self.group.waiting.push(done);
+        synced
+    }
+
+    /// How many results are not on disk yet.
+    pub(crate) fn unsettled(&self) -> usize {
+        self.writing + self.group.results.len()
+    }
+
+    /// Commits what waits, and returns the results that are on disk. Without anything to do it waits for
+    /// a line of the state. Dropping the future loses nothing.
+    pub(crate) async fn committed(&mut self) -> Result<Vec<Closing>, JournalError> {
+        loop {
+            if let Some(busy) = &mut self.busy {
+                let ended = busy.await;
+                self.busy = None;
+                self.writing = 0;
+                let (files, written) = ended.map_err(|error| JournalError::Io {
+                    doing: "write",
+                    path: PathBuf::from("the results"),
+                    source: io::Error::other(error),
+                })?;
+                self.idle = Some(files);
+                return written.map(|group| group.results);
+            }
+            if self.group.results.is_empty() && self.group.waiting.is_empty() {
+                self.state.appended().await;
+            }
+            let Some(mut files) = self.idle.take() else { continue };
+            let mut group = std::mem::take(&mut self.group);
+            self.writing = group.results.len();
+            self.busy = Some(tokio::task::spawn_blocking(move || {
+                let written = files.commit(&mut group).map_err(|source| JournalError::Io {
+                    doing: "write",
+                    path: files.path.clone(),
+                    source,
+                });
+                (files, written.map(|()| group))
+            }));
+        }
+    }
+
+    /// Lets a commit that runs come to its end, so that the files are free.
+    pub(crate) async fn close(mut self) {
+        if let Some(busy) = self.busy.take() {
+            let _ = busy.await;
+        }
+    }
+}
+
+impl Files {
+    fn commit(&mut self, group: &mut Group) -> io::Result<()> {
+        self.state.sync_data()?;
+        for waiting in group.waiting.drain(..) {
+            let _ = waiting.send(());
+        }
+        if group.results.is_empty() {
+            return Ok(());
+        }
+        let mut text = Vec::new();
+        for closing in &group.results {
+            serde_json::to_writer(&mut text, &closing.result)?;
+            text.push(b'\n');
+        }
+        self.results.write_all(&text)?;
+        self.results.sync_data()
+    }
+}

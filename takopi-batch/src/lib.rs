@@ -1,0 +1,59 @@
+//! Many prompts over one runner: none lost, none answered twice.
+//!
+//! A [`Batch`] takes jobs from an [`Input`], runs them on an `Arc<dyn Runner>`, and appends what came
+//! of each to a [`Journal`]. It knows no terminal and no engine; it tells what happens in
+//! [`BatchEvent`]s.
+//!
+//! - **Order.** Prompts of one conversation run one after the other, in the order of the input; all
+//!   else runs side by side, up to [`Batch::jobs`].
+//! - **Results exactly once, prompts at least once.** A result is told when it is synced, and a job with
+//!   a result is never run again. A prompt that was in flight when the process died is sent again in
+//!   the same conversation ([`OnCrash`]).
+//! - **Bounds.** The input is read a window ahead; ids are kept as sixteen-byte digests, and these
+//!   (and one token a named session) are the one thing that grows with a batch.
+//! - **Ends.** Cancelling lets what runs finish within a grace; what is cut short then has no result and
+//!   is run again next time. Dropping the future cancels what runs.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use takopi_batch::{Batch, BatchEvent, Journal, Source};
+//! use takopi_core::demo::Demo;
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+//! let batch = Batch::new(Arc::new(Demo::new().runner())).jobs(4);
+//! let (events, mut told) = tokio::sync::mpsc::channel(64);
+//! let source = Source::new("say hi\nsay bye\n".as_bytes());
+//! let running = tokio::spawn(batch.run(source, Journal::none(), events));
+//! while let Some(event) = told.recv().await {
+//!     if let BatchEvent::Finished { result, .. } = event {
+//!         println!("{}: {}", result.id, result.answer);
+//!     }
+//! }
+//! let outcome = running.await??;
+//! assert_eq!(outcome.report.ok, 2);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod digest;
+mod event;
+pub mod input;
+mod job;
+pub mod journal;
+mod ledger;
+mod order;
+mod pace;
+mod report;
+mod reset;
+mod retry;
+pub mod run;
+
+pub use event::{BatchEvent, Halt, Tally};
+pub use input::{Fault, Format, Input, InputError};
+pub use job::{Job, JobResult};
+pub use journal::{Journal, JournalError};
+pub use report::Report;
+pub use run::{
+    BadInput, Batch, BatchError, OnChange, OnCrash, OnFailure, OnLimit, Outcome, Source,
+};

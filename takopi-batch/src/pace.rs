@@ -1,0 +1,173 @@
+//! How many may run at once: as many as asked for, fewer when the service is short of room, none while
+//! the account is at its limit.
+//!
+//! A strain halves the number, once for all that ran at the time; each time as many runs went well as
+//! may run at once, one more may. When a pause is over one job goes ahead, and the rest follow when it
+//! went well.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The first pause when nobody says when a limit ends; it doubles from pause to pause.
+const FIRST_PAUSE: Duration = Duration::from_mins(1);
+/// The longest of these.
+const LONGEST_PAUSE: Duration = Duration::from_mins(30);
+/// How long after its end a limit is believed to be over: clocks differ.
+const MARGIN: Duration = Duration::from_secs(2);
+
+/// How fast the queue may go.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    jobs: usize,
+    allowed: usize,
+    went_well: usize,
+    slowed: Option<Instant>,
+    paused: Option<Instant>,
+    /// A job goes ahead of the others behind a pause.
+    probing: bool,
+    /// Pauses in a row of which nobody knew the end.
+    blind: u32,
+}
+
+impl Pace {
+    pub(crate) fn new(jobs: usize) -> Self {
+        let jobs = jobs.max(1);
+        Self {
+            jobs,
+            allowed: jobs,
+            went_well: 0,
+            slowed: None,
+            paused: None,
+            probing: false,
+            blind: 0,
+        }
+    }
+
+    /// How many may run now.
+    pub(crate) fn allowed(&self) -> usize {
+        match (self.paused, self.probing) {
+            (Some(_), _) => 0,
+            (None, true) => 1,
+            (None, false) => self.allowed,
+        }
+    }
+
+    /// Until when nothing may run.
+    pub(crate) fn paused(&self) -> Option<Instant> {
+        self.paused
+    }
+
+    /// A run went well.
+    pub(crate) fn well(&mut self) {
+        self.past_limit();
+        self.went_well += 1;
+        if self.went_well >= self.allowed && self.allowed < self.jobs {
+            self.allowed += 1;
+            self.went_well = 0;
+        }
+    }
+
+    /// A run ended, and not for a limit: the account may go on.
+    pub(crate) fn past_limit(&mut self) {
+        // What began before a pause says nothing of what comes after it.
+        if self.paused.is_none() {
+            self.probing = false;
+            self.blind = 0;
+        }
+    }
+
+    /// The service was short of room for a run that began at this moment.
+    pub(crate) fn strained(&mut self, began: Instant, now: Instant) {
+        self.went_well = 0;
+        if self.slowed.is_none_or(|slowed| began > slowed) {
+            self.allowed = (self.allowed / 2).max(1);
+            self.slowed = Some(now);
+        }
+    }
+
+    /// The account is at its limit, for so long if that is known. Returns the pause if it is a new one
+    /// or a longer one.
+    pub(crate) fn limit(&mut self, lasts: Option<Duration>, now: Instant) -> Option<Duration> {
+        let pause = match lasts {
+            Some(lasts) => lasts + MARGIN,
+            None if self.paused.is_some() => return None,
+            None => {
+                self.blind += 1;
+                let doubled = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.blind - 1));
+                doubled.min(LONGEST_PAUSE)
+            }
+        };
+        let until = now + pause;
+        // Two that say the same mean the same pause.
+        if self.paused.is_some_and(|paused| until <= paused + MARGIN) {
+            return None;
+        }
+        self.paused = Some(until);
+        self.probing = true;
+        Some(pause)
+    }
+
+    /// Ends a pause whose time has come; `true` if it did.
+    pub(crate) fn wake(&mut self, now: Instant) -> bool {
+        self.paused.take_if(|until| *until <= now).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strain_halves_once_for_all_that_ran_and_success_brings_it_back() {
+        let mut pace = Pace::new(8);
+        let begun = Instant::now();
+        let later = begun + Duration::from_secs(1);
+        for _ in 0..8 {
+            pace.strained(begun, later);
+        }
+        assert_eq!(pace.allowed(), 4);
+        pace.strained(later + Duration::from_millis(1), later);
+        assert_eq!(pace.allowed(), 2);
+        for _ in 0..2 {
+            pace.well();
+        }
+        assert_eq!(pace.allowed(), 3);
+        for _ in 0..100 {
+            pace.well();
+        }
+        assert_eq!(pace.allowed(), 8);
+    }
+
+    #[test]
+    fn behind_a_pause_one_goes_ahead() {
+        let mut pace = Pace::new(8);
+        let now = Instant::now();
+        let hour = Duration::from_hours(1);
+        assert_eq!(pace.limit(Some(hour), now), Some(hour + MARGIN));
+        assert_eq!(pace.limit(Some(hour), now), None, "the same limit, told again");
+        assert_eq!(pace.allowed(), 0);
+        assert!(!pace.wake(now + hour));
+        assert!(pace.wake(now + hour + MARGIN));
+        assert_eq!(pace.allowed(), 1);
+        pace.well();
+        assert_eq!(pace.allowed(), 8);
+    }
+
+    #[test]
+    fn a_limit_without_an_end_is_looked_at_again_after_longer_and_longer_pauses() {
+        let mut pace = Pace::new(2);
+        let mut now = Instant::now();
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            let pause = pace.limit(None, now).unwrap();
+            assert_eq!(pace.limit(None, now), None);
+            pauses.push(pause.as_secs() / 60);
+            now += pause;
+            assert!(pace.wake(now));
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+        pace.well();
+        assert_eq!(pace.limit(None, now), Some(FIRST_PAUSE));
+    }
+}

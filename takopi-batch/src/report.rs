@@ -1,0 +1,138 @@
+//! What came of a batch, in figures.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use takopi_core::{Reason, Usage};
+
+use crate::digest::Digest;
+use crate::job::JobResult;
+use crate::journal::JournalError;
+
+/// Figures of a batch.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct Report {
+    /// Jobs that went well.
+    pub ok: u64,
+    /// Jobs that did not, by reason.
+    pub failed: BTreeMap<String, u64>,
+    /// Prompts sent: more than jobs, if some were sent again.
+    pub attempts: u64,
+    /// Tokens used. Figures of whole conversations are not among them.
+    pub usage: Usage,
+    /// When the first began.
+    pub began: Option<Timestamp>,
+    /// When the last was over.
+    pub ended: Option<Timestamp>,
+    /// The time all of them took together.
+    pub work: Duration,
+}
+
+/// What a report takes from a result. The answer is not among it.
+#[derive(Deserialize)]
+struct Figures<'a> {
+    #[serde(borrow)]
+    id: Cow<'a, str>,
+    ok: bool,
+    #[serde(default)]
+    reason: Option<Reason>,
+    #[serde(default)]
+    usage: Option<Usage>,
+    started: Timestamp,
+    ended: Timestamp,
+    attempts: u32,
+}
+
+impl Report {
+    /// Reads results. Of several with one id the last counts; a last line that was cut short does not.
+    ///
+    /// The file is read twice, and twenty bytes a job are kept, not the results.
+    ///
+    /// ```
+    /// use takopi_batch::Report;
+    ///
+    /// let file = tempfile::NamedTempFile::new()?;
+    /// let times = r#""started":"2026-01-01T00:00:00Z","ended":"2026-01-01T00:00:05Z""#;
+    /// std::fs::write(
+    ///     file.path(),
+    ///     format!(
+    ///         "{{\"id\":\"a\",\"ok\":false,\"answer\":\"\",\"reason\":\"overloaded\",{times},\"attempts\":3}}\n\
+    ///          {{\"id\":\"a\",\"ok\":true,\"answer\":\"hi\",{times},\"attempts\":4}}\n"
+    ///     ),
+    /// )?;
+    /// let report = Report::read(file.path())?;
+    /// assert_eq!((report.ok, report.failures(), report.attempts), (1, 0, 4));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn read(out: impl AsRef<Path>) -> Result<Self, JournalError> {
+        let out = out.as_ref();
+        let mut last = HashMap::new();
+        each(out, |number, figures| {
+            last.insert(Digest::of(&figures.id), number);
+        })?;
+        let mut report = Self::default();
+        each(out, |number, figures| {
+            if last.get(&Digest::of(&figures.id)) == Some(&number) {
+                report.count(figures.ok, figures.reason.as_ref(), figures.attempts);
+                report.spent(figures.usage.as_ref(), figures.started, figures.ended);
+            }
+        })?;
+        Ok(report)
+    }
+
+    /// Adds a result, whose id must be a new one.
+    pub fn add(&mut self, result: &JobResult) {
+        self.count(result.ok, result.reason.as_ref(), result.attempts);
+        self.spent(result.usage.as_ref(), result.started, result.ended);
+    }
+
+    /// How many failed.
+    pub fn failures(&self) -> u64 {
+        self.failed.values().sum()
+    }
+
+    fn count(&mut self, ok: bool, reason: Option<&Reason>, attempts: u32) {
+        self.attempts += u64::from(attempts);
+        if ok {
+            self.ok += 1;
+        } else {
+            let reason = reason.map_or("unknown", Reason::as_str);
+            *self.failed.entry(reason.to_owned()).or_default() += 1;
+        }
+    }
+
+    fn spent(&mut self, usage: Option<&Usage>, started: Timestamp, ended: Timestamp) {
+        if let Some(usage) = usage {
+            self.usage.add(usage);
+        }
+        self.began = Some(self.began.map_or(started, |began| began.min(started)));
+        self.ended = Some(self.ended.map_or(ended, |last| last.max(ended)));
+        self.work += Duration::try_from(ended.duration_since(started)).unwrap_or_default();
+    }
+}
+
+fn each(out: &Path, mut take: impl FnMut(u64, Figures<'_>)) -> Result<(), JournalError> {
+    let fault = |source| JournalError::Io { doing: "read", path: out.to_owned(), source };
+    let mut reader = BufReader::new(File::open(out).map_err(fault)?);
+    let (mut line, mut number) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).map_err(fault)? == 0 {
+            return Ok(());
+        }
+        number += 1;
+        let text = line.trim_ascii();
+        match serde_json::from_slice(text) {
+            Ok(figures) => take(number, figures),
+            Err(_) if text.is_empty() || line.last() != Some(&b'\n') => {}
+            Err(_) => return Err(JournalError::NoResult(out.to_owned(), number)),
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! When an account that reached its limit may go on.
+//!
+//! Engines tell it in two ways: as figures (`resetsAt` of the window that is used up) and in the text
+//! of the failure, in local time (`try again at 3:04 PM`, `try again at Feb 3rd, 2026 3:04 PM`) or as a
+//! length (`try again in 2 hours 5 minutes`).
+
+use std::time::Duration;
+
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use takopi_core::model::Detail;
+
+/// The end of the window that is used up most, by rate limit figures.
+pub(crate) fn in_figures(detail: &Detail) -> Option<Timestamp> {
+    let windows = ["primary", "secondary"].into_iter().filter_map(|name| {
+        let window = detail.get(name)?;
+        let read = |names: [&str; 2]| names.into_iter().find_map(|name| window.get(name)?.as_f64());
+        let used = read(["usedPercent", "used_percent"])?;
+        #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970 fit")]
+        let resets = read(["resetsAt", "resets_at"])? as i64;
+        Some((used, Timestamp::from_second(resets).ok()?))
+    });
+    windows.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, resets)| resets)
+}
+
+/// The time a text names, as seen at `now`.
+pub(crate) fn in_text(text: &str, now: &Zoned) -> Option<Timestamp> {
+    let lower = text.to_lowercase();
+    if let Some((_, rest)) = lower.rsplit_once("try again at ") {
+        return at(rest, now);
+    }
+    let (_, rest) = lower.rsplit_once("try again in ")?;
+    now.timestamp().checked_add(length(rest)?).ok()
+}
+
+/// `3:04 pm`, `feb 3rd, 2026 3:04 pm`.
+fn at(text: &str, now: &Zoned) -> Option<Timestamp> {
+    let words: Vec<&str> = text.split_whitespace().take(5).collect();
+    let (date, clock) = match words.as_slice() {
+        [month, day, year, clock, half] if !month.contains(':') => {
+            (Some(date(month, day, year)?), self::clock(clock, half)?)
+        }
+        [clock, half, ..] => (None, self::clock(clock, half)?),
+        _ => return None,
+    };
+    let local = |day: Date| zoned(day.to_datetime(clock), now.time_zone());
+    match date {
+        Some(date) => local(date),
+        // Without a date it is the next such hour.
+        None => local(now.date())
+            .filter(|at| *at > now.timestamp())
+            .or_else(|| local(now.date().tomorrow().ok()?)),
+    }
+}
+
+fn zoned(time: DateTime, zone: &TimeZone) -> Option<Timestamp> {
+    time.to_zoned(zone.clone()).ok().map(|zoned| zoned.timestamp())
+}
+
+fn date(month: &str, day: &str, year: &str) -> Option<Date> {
+    const MONTHS: [&str; 12] =
+        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+    let month = MONTHS.iter().position(|name| month.starts_with(name))? + 1;
+    Date::new(digits(year)?, i8::try_from(month).ok()?, digits(day)?).ok()
+}
+
+fn clock(clock: &str, half: &str) -> Option<Time> {
+    let (hour, minute) = clock.split_once(':')?;
+    let hour: i8 = digits(hour).filter(|hour| (1..=12).contains(hour))?;
+    let hour = hour % 12 + if half.starts_with("pm") { 12 } else { 0 };
+    Time::new(hour, digits(minute)?, 0, 0).ok()
+}
+
+/// The number that a word begins with: `3rd,` is 3.
+fn digits<N: std::str::FromStr>(word: &str) -> Option<N> {
+    let end = word.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(word.len());
+    word[..end].parse().ok()
+}
+
+/// `2 days 3 hours 5 minutes`, up to the first word that is none of it.
+fn length(text: &str) -> Option<Duration> {
+    let mut words = text.split_whitespace();
+    let mut total = None;
+    while let (Some(count), Some(unit)) = (words.next(), words.next()) {
+        let seconds = match unit.trim_end_matches(|letter: char| !letter.is_alphabetic()) {
+            "second" | "seconds" => 1,
+            "minute" | "minutes" => 60,
+            "hour" | "hours" => 3600,
+            "day" | "days" => 86_400,
+            _ => break,
+        };
+        let Ok(count) = count.parse::<u32>() else { break };
+        let length = Duration::from_secs(seconds * u64::from(count));
+        total = Some(total.unwrap_or(Duration::ZERO) + length);
+        if unit.ends_with('.') {
+            break;
+        }
+    }
+    total
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use takopi_core::{Action, ActionKind};
+
+    use super::*;
+
+    fn named(text: &str) -> Option<String> {
+        let now: Zoned =
+            "2026-01-31T14:00:00+01:00[Europe/Berlin]".parse().ok().unwrap_or_else(|| {
+                let zone = TimeZone::fixed(jiff::tz::offset(1));
+                Date::constant(2026, 1, 31).at(14, 0, 0, 0).to_zoned(zone).unwrap()
+            });
+        in_text(text, &now).map(|at| at.to_string())
+    }
+
+    #[test]
+    fn every_form_that_codex_has_used_is_read() {
+        for (text, expected) in [
+            ("You've hit your usage limit. Try again at 3:04 PM.", "2026-01-31T14:04:00Z"),
+            ("limit reached, or try again at 12:30 AM.", "2026-01-31T23:30:00Z"),
+            ("… or try again at Feb 3rd, 2026 9:05 AM.", "2026-02-03T08:05:00Z"),
+            ("Try again in 2 hours 5 minutes.", "2026-01-31T15:05:00Z"),
+            ("Try again in 1 day 3 hours. It will be fine", "2026-02-01T16:00:00Z"),
+        ] {
+            assert_eq!(named(text).as_deref(), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_names_no_time_gives_none() {
+        for text in [
+            "",
+            "try again later.",
+            "try again at noon",
+            "try again in a while",
+            "try again at 99:99 PM",
+            "try again in 2 fortnights",
+            "try again at Feb",
+        ] {
+            assert_eq!(named(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_window_that_is_used_up_decides() {
+        let figures = |primary, secondary| {
+            let action = Action::new("limits", ActionKind::Telemetry, "rate limits");
+            in_figures(&action.with("primary", primary).with("secondary", secondary).detail)
+        };
+        let used_up =
+            json!({"usedPercent": 100, "windowDurationMins": 300, "resetsAt": 1_800_000_000});
+        let not_yet = json!({"usedPercent": 40, "resetsAt": 1_900_000_000});
+        let resets = figures(used_up, not_yet).unwrap();
+        assert_eq!(resets.as_second(), 1_800_000_000);
+        assert_eq!(figures(json!(null), json!({"usedPercent": 1})), None);
+    }
+}

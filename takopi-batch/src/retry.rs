@@ -1,0 +1,138 @@
+//! What is tried again, and when.
+//!
+//! Tried again is what another try can mend and what did no harm: the model's service had no room, the
+//! connection was lost for good, the engine could not be started, or it died before any tool ran. A
+//! turn that failed for what it was asked, ran into a limit of time, or was interrupted is not.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use takopi_core::{ActionKind, Completed, Reason, TakopiEvent};
+
+use crate::digest::Digest;
+use crate::reset;
+
+/// The wait before the first retry, which doubles with each.
+const FIRST: Duration = Duration::from_secs(2);
+/// The longest wait.
+const LONGEST: Duration = Duration::from_mins(2);
+
+/// What was seen of a run that bears on whether it may be tried again.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Seen {
+    /// A tool ran: what it did, it did.
+    pub(crate) tool_ran: bool,
+    /// The connection was tried again and again, and it is not known to have come back.
+    pub(crate) reconnecting: bool,
+    /// When the account's limit ends, by the newest figures.
+    pub(crate) resets: Option<Timestamp>,
+}
+
+impl Seen {
+    /// Takes an event in.
+    pub(crate) fn event(&mut self, event: &TakopiEvent) {
+        let TakopiEvent::Action(event) = event else { return };
+        let action = &event.action;
+        self.tool_ran |= action.kind.is_tool();
+        if action.id.ends_with(".reconnect") {
+            self.reconnecting = event.ok != Some(true);
+        }
+        if action.kind == ActionKind::Telemetry {
+            self.resets = reset::in_figures(&action.detail).or(self.resets);
+        }
+    }
+}
+
+/// What is to become of a run that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It failed.
+    Failed,
+    /// It is tried again.
+    Retry,
+    /// It is tried again, and fewer at a time.
+    RetrySlower,
+    /// It is tried again when the account may go on.
+    Limit,
+    /// Nothing can run: it is as if it had not been started.
+    Halt,
+}
+
+/// Judges a run that failed.
+pub(crate) fn verdict(completed: &Completed, seen: &Seen) -> Verdict {
+    match completed.reason.as_ref() {
+        Some(Reason::EngineMissing | Reason::EngineTooOld | Reason::Auth) => Verdict::Halt,
+        Some(Reason::UsageLimit) => Verdict::Limit,
+        Some(Reason::RateLimit | Reason::Overloaded | Reason::SpawnFailed) => Verdict::RetrySlower,
+        Some(Reason::ProcessDied) if !seen.tool_ran => Verdict::Retry,
+        Some(Reason::EngineFailed) if seen.reconnecting => Verdict::Retry,
+        _ => Verdict::Failed,
+    }
+}
+
+/// How long to wait before the retry of this number, from 1. Jobs that failed together do not come
+/// back together: each waits between half and all of the time, by its id.
+pub(crate) fn backoff(job: Digest, retry: u32) -> Duration {
+    let doubled = FIRST.saturating_mul(2_u32.saturating_pow(retry.saturating_sub(1)));
+    doubled.min(LONGEST).mul_f64(0.5 + job.fraction() / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use takopi_core::{Action, ActionEvent, Phase};
+
+    use super::*;
+
+    fn judged(reason: Reason, seen: &Seen) -> Verdict {
+        verdict(&Completed::failure("demo", reason, "no"), seen)
+    }
+
+    #[test]
+    fn only_what_another_try_can_mend_is_tried_again() {
+        for reason in Reason::KNOWN {
+            let expected = match reason {
+                Reason::EngineMissing | Reason::EngineTooOld | Reason::Auth => Verdict::Halt,
+                Reason::UsageLimit => Verdict::Limit,
+                Reason::RateLimit | Reason::Overloaded | Reason::SpawnFailed => {
+                    Verdict::RetrySlower
+                }
+                Reason::ProcessDied => Verdict::Retry,
+                _ => Verdict::Failed,
+            };
+            assert_eq!(judged(reason.clone(), &Seen::default()), expected, "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_death_after_a_tool_ran_is_final() {
+        let mut seen = Seen::default();
+        let action = Action::new("1", ActionKind::Command, "rm x");
+        seen.event(&ActionEvent::new("demo", action, Phase::Started).into());
+        assert_eq!(judged(Reason::ProcessDied, &seen), Verdict::Failed);
+    }
+
+    #[test]
+    fn a_lost_connection_is_tried_again_and_one_that_came_back_is_not() {
+        let note = |phase| {
+            let action = Action::new("codex.reconnect", ActionKind::Note, "Reconnecting... 5/5");
+            ActionEvent::new("codex", action, phase)
+        };
+        let mut seen = Seen::default();
+        seen.event(&note(Phase::Started).into());
+        assert_eq!(judged(Reason::EngineFailed, &seen), Verdict::Retry);
+        seen.event(&note(Phase::Completed).ok(false).into());
+        assert_eq!(judged(Reason::EngineFailed, &seen), Verdict::Retry);
+        seen.event(&note(Phase::Completed).ok(true).into());
+        assert_eq!(judged(Reason::EngineFailed, &seen), Verdict::Failed);
+    }
+
+    #[test]
+    fn the_wait_doubles_up_to_a_bound_and_differs_from_job_to_job() {
+        let job = Digest::of("a");
+        let waits: Vec<_> = (1..=20).map(|retry| backoff(job, retry)).collect();
+        assert!(waits[0] >= FIRST / 2 && waits[0] <= FIRST);
+        assert_eq!(waits[1], waits[0] * 2);
+        assert!(waits.is_sorted() && waits[19] <= LONGEST);
+        assert_ne!(backoff(Digest::of("b"), 1), waits[0]);
+    }
+}

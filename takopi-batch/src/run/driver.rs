@@ -1,0 +1,525 @@
+//! The one task that decides: what is read, what is started, what is tried again, when it is over.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{Timestamp, Zoned};
+use takopi_core::{Completed, Reason};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::{Attempt, Tried};
+use super::intake::{self, Chunk};
+use super::vet::{self, Todo};
+use super::{Batch, BatchError, OnCrash, OnFailure, OnLimit, Outcome, Source};
+use crate::digest::Digest;
+use crate::event::{BatchEvent, Halt};
+use crate::input::{Fault, InputError};
+use crate::job::{Job, JobResult};
+use crate::journal::{Closing, Journal, JournalError, Line, StateFile, Writer};
+use crate::ledger::{Ledger, Session};
+use crate::order::{Order, Queued};
+use crate::pace::Pace;
+use crate::report::Report;
+use crate::reset;
+use crate::retry::{Verdict, backoff, verdict};
+
+/// How many results may be on their way to the disk before nothing more is started.
+const UNSETTLED: usize = 1024;
+
+pub(super) struct Driver {
+    batch: Batch,
+    events: mpsc::Sender<BatchEvent>,
+    total: Option<u64>,
+    /// `None` when all was read.
+    intake: Option<mpsc::Receiver<Chunk>>,
+    ledger: Ledger,
+    state: Arc<StateFile>,
+    writer: Option<Writer>,
+    /// Results that are to be written.
+    outbox: Vec<Closing>,
+    order: Order,
+    pace: Pace,
+    running: JoinSet<Tried>,
+    /// Jobs that are tried again, by when.
+    later: BTreeMap<(Instant, Digest), Queued>,
+    /// Conversations in which a prompt failed, if later ones are then skipped.
+    broken: HashSet<Digest>,
+    /// The newest news of when the account may go on.
+    resets: Option<Timestamp>,
+    halt: Option<Halt>,
+    /// The batch was cancelled.
+    stopping: bool,
+    /// Cuts short what runs.
+    cancel: CancellationToken,
+    cancel_at: Option<Instant>,
+    deadline: Option<Instant>,
+    report: Report,
+    failed_before: u64,
+    left: u64,
+}
+
+impl Driver {
+    pub(super) fn new(
+        batch: Batch,
+        source: Source,
+        journal: Journal,
+        events: mpsc::Sender<BatchEvent>,
+    ) -> Result<Self, BatchError> {
+        let (ledger, state, writer) = journal.split();
+        Ok(Self {
+            total: source.total,
+            intake: Some(intake::read(source)?),
+            ledger,
+            state,
+            writer,
+            outbox: Vec::new(),
+            order: Order::default(),
+            pace: Pace::new(batch.jobs),
+            running: JoinSet::new(),
+            later: BTreeMap::new(),
+            broken: HashSet::new(),
+            resets: None,
+            halt: None,
+            stopping: false,
+            cancel: CancellationToken::new(),
+            cancel_at: None,
+            deadline: batch.total_timeout.map(|limit| Instant::now() + limit),
+            report: Report::default(),
+            failed_before: 0,
+            left: 0,
+            batch,
+            events,
+        })
+    }
+
+    pub(super) async fn drive(mut self) -> Result<Outcome, BatchError> {
+        self.tell(BatchEvent::Begun { total: self.total }).await;
+        let stop = self.batch.stop.clone();
+        loop {
+            self.start_what_may_run().await;
+            self.hand_over_results().await;
+            if let Some(fault) = self.state.fault() {
+                return Err(fault.into());
+            }
+            if self.is_over() {
+                return Ok(self.outcome().await);
+            }
+            let reads = self.halt.is_none() && self.order.has_room();
+            let timer = self.next_timer();
+            tokio::select! {
+                () = stop.cancelled(), if !self.stopping => {
+                    self.stopping = true;
+                    self.halt(Halt::Interrupted).await;
+                    self.cancel_at = Some(Instant::now() + self.batch.grace);
+                }
+                Some(closed) = committed(self.writer.as_mut()) => self.settle(closed?).await,
+                Some(tried) = self.running.join_next() => self.tried(tried?).await,
+                chunk = next(self.intake.as_mut()), if reads && self.intake.is_some() => {
+                    self.read(chunk).await;
+                }
+                () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
+                    self.time_has_come(Instant::now()).await;
+                }
+            }
+        }
+    }
+
+    async fn tell(&self, event: BatchEvent) {
+        // Who does not listen any more is not told; the batch goes on.
+        let _ = self.events.send(event).await;
+    }
+
+    fn is_over(&self) -> bool {
+        let settled = self.running.is_empty() && self.unsettled() == 0;
+        let nothing_left = self.intake.is_none() && self.order.len() == 0 && self.later.is_empty();
+        settled && (nothing_left || self.halt.is_some())
+    }
+
+    async fn outcome(mut self) -> Outcome {
+        if let Some(writer) = self.writer.take() {
+            // Whoever sees the end may open the files.
+            writer.close().await;
+        }
+        let waiting = self.order.len() + self.later.len();
+        self.left += waiting as u64;
+        Outcome {
+            report: self.report,
+            failed_before: self.failed_before,
+            left: self.left,
+            halt: self.halt,
+        }
+    }
+
+    // Reading.
+
+    async fn read(&mut self, chunk: Option<Chunk>) {
+        let over = chunk.is_none();
+        let (mut queued, mut done, mut failed) = (0, 0, 0);
+        for read in chunk.into_iter().flatten() {
+            match read.and_then(|job| self.vet(job)) {
+                Ok(None) => queued += 1,
+                Ok(Some(true)) => done += 1,
+                Ok(Some(false)) => failed += 1,
+                Err(error) => {
+                    // What was read before it is good, and is finished.
+                    self.intake = None;
+                    self.failed_before += failed;
+                    let told = BatchEvent::Read { queued, done, failed, over: true };
+                    self.tell(told).await;
+                    self.finish_and_stop(Halt::Input { error: error.to_string() }).await;
+                    return;
+                }
+            }
+        }
+        self.failed_before += failed;
+        if over {
+            self.intake = None;
+        }
+        self.tell(BatchEvent::Read { queued, done, failed, over }).await;
+    }
+
+    /// Takes a job in; `Some` if it was done before.
+    fn vet(&mut self, job: Job) -> Result<Option<bool>, InputError> {
+        let line = job.line;
+        self.take_in(job).map_err(|fault| InputError { line, fault })
+    }
+
+    fn take_in(&mut self, job: Job) -> Result<Option<bool>, Fault> {
+        let id = Digest::of(&job.id);
+        let token = vet::token(&self.batch, &job)?;
+        let lane = match (&job.session, &token) {
+            (Some(name), _) => Some(Digest::of_all(&[Some("session"), Some(name)])),
+            (_, Some(token)) => Some(Digest::of_all(&[Some("token"), Some(&token.value)])),
+            _ => None,
+        };
+        let known = self.ledger.jobs.entry(id).or_default();
+        if known.line > 0 {
+            return Err(Fault::Duplicate(job.id, known.line));
+        }
+        let todo = vet::todo(&self.batch, &job, known)?;
+        known.line = job.line;
+        let attempts = known.attempts;
+        if let Todo::Nothing(ok) = todo {
+            if !ok {
+                self.breaks(lane);
+            }
+            return Ok(Some(ok));
+        }
+        let same = known.prompt == Some(job.digest());
+        let left_off = self.ledger.tokens.remove(&id).filter(|_| same);
+        let token = token.or(left_off);
+        let mut queued = Queued { job, lane, token, attempts, retries: 0 };
+        if todo == Todo::Crashed {
+            self.breaks(lane);
+            // It never had the lane.
+            queued.lane = None;
+            let error = "takopi ended while this prompt was in flight";
+            self.fails(queued, Reason::ProcessDied, error.to_owned());
+        } else if lane.is_some_and(|lane| self.broken.contains(&lane)) {
+            self.skip(queued);
+        } else {
+            self.order.push(queued);
+        }
+        Ok(None)
+    }
+
+    // Starting.
+
+    async fn start_what_may_run(&mut self) {
+        while self.may_start()
+            && self.running.len() < self.pace.allowed()
+            && self.unsettled() < UNSETTLED
+            && let Some(queued) = self.order.next()
+        {
+            self.start(queued).await;
+        }
+    }
+
+    /// Whether jobs are started. A bad line ends the reading, not the jobs before it.
+    fn may_start(&self) -> bool {
+        matches!(self.halt, None | Some(Halt::Input { .. }))
+    }
+
+    async fn start(&mut self, mut queued: Queued) {
+        if let Some(error) = queued.job.missing_file() {
+            let lane = queued.lane;
+            self.breaks(lane);
+            self.fails(queued, Reason::SpawnFailed, error);
+            return;
+        }
+        queued.attempts += 1;
+        let (job, prompt) = (Digest::of(&queued.job.id), queued.job.digest());
+        self.state.append(&Line::Sent { job, prompt, attempt: queued.attempts });
+        let must_be_synced = self.batch.on_crash == OnCrash::Fail;
+        let writer = self.writer.as_mut().filter(|_| must_be_synced);
+        let synced = writer.map(Writer::barrier);
+        let mut request = queued.job.request(&self.batch.template);
+        request.resume = self.conversation(&queued);
+        request.cancel = self.cancel.child_token();
+        let attempt = queued.attempts;
+        self.tell(BatchEvent::Started { job: queued.job.id.clone(), attempt }).await;
+        let attempt = Attempt {
+            runner: self.batch.runner.clone(),
+            request,
+            queued,
+            state: self.state.clone(),
+            events: self.batch.tell_runs.then(|| self.events.clone()),
+        };
+        self.running.spawn(attempt.run(synced));
+    }
+
+    /// The conversation a job goes on with.
+    fn conversation(&self, queued: &Queued) -> Option<takopi_core::ResumeToken> {
+        let named = queued.job.session.as_ref().and_then(|name| {
+            self.ledger.sessions.get(&Digest::of(name)).map(|session| session.token.clone())
+        });
+        named.or_else(|| queued.token.clone())
+    }
+
+    // Ending.
+
+    async fn tried(&mut self, tried: Tried) {
+        let Tried { mut queued, completed, seen, asked, began, started } = tried;
+        self.resets = seen.resets.or(self.resets);
+        let never_stored = completed.reason == Some(Reason::SessionNotFound)
+            && asked.is_some()
+            && self.forget(&mut queued);
+        if !never_stored {
+            self.learn(&mut queued, &completed);
+        }
+        if completed.ok {
+            self.pace.well();
+            return self.close(queued, completed, started);
+        }
+        let error = completed.error.clone().unwrap_or_default();
+        let cut_short = self.cancel.is_cancelled() && completed.reason == Some(Reason::Interrupted);
+        let verdict = verdict(&completed, &seen);
+        match verdict {
+            Verdict::RetrySlower => self.slow_down(began).await,
+            Verdict::Failed => self.pace.past_limit(),
+            _ => {}
+        }
+        match verdict {
+            _ if cut_short => self.give_back(queued).await,
+            _ if never_stored && self.may_start() => {
+                self.retry(queued, Duration::ZERO, &completed).await;
+            }
+            Verdict::Halt => {
+                let reason = completed.reason.clone().unwrap_or(Reason::EngineFailed);
+                self.give_back(queued).await;
+                self.finish_and_stop(Halt::Engine { reason, error }).await;
+            }
+            Verdict::Limit => self.limit(queued, error).await,
+            Verdict::Retry | Verdict::RetrySlower if queued.retries < self.batch.retries => {
+                if self.may_start() {
+                    queued.retries += 1;
+                    let after = backoff(Digest::of(&queued.job.id), queued.retries);
+                    self.retry(queued, after, &completed).await;
+                } else {
+                    self.give_back(queued).await;
+                }
+            }
+            _ => {
+                self.breaks(queued.lane);
+                let failed = queued.job.id.clone();
+                self.close(queued, completed, started);
+                if self.batch.on_failure == OnFailure::Stop {
+                    self.finish_and_stop(Halt::Failed { job: failed }).await;
+                }
+            }
+        }
+    }
+
+    /// Keeps the conversation a job is in.
+    fn learn(&mut self, queued: &mut Queued, completed: &Completed) {
+        let Some(token) = completed.resume.clone() else { return };
+        let Some(name) = queued.job.session.as_deref().map(Digest::of) else {
+            queued.token = Some(token);
+            return;
+        };
+        let known = self.ledger.sessions.get(&name);
+        let proven = completed.ok || known.is_some_and(|known| known.proven);
+        let session = Session { token, proven };
+        if known != Some(&session) {
+            let resume = session.token.clone();
+            self.state.append(&Line::Session { name, resume, proven });
+            self.ledger.sessions.insert(name, session);
+        }
+    }
+
+    /// Drops a conversation that the batch itself opened and in which nothing ever went well: a crash
+    /// can come before an engine has stored it. `false` if it is not such a one.
+    fn forget(&mut self, queued: &mut Queued) -> bool {
+        if queued.job.resume.is_some() {
+            return false;
+        }
+        let Some(name) = queued.job.session.as_deref().map(Digest::of) else {
+            return queued.token.take().is_some();
+        };
+        if self.ledger.sessions.get(&name).is_none_or(|session| session.proven) {
+            return false;
+        }
+        self.state.append(&Line::Forgotten { name });
+        self.ledger.sessions.remove(&name).is_some()
+    }
+
+    async fn retry(&mut self, queued: Queued, after: Duration, completed: &Completed) {
+        let id = Digest::of(&queued.job.id);
+        self.state.append(&Line::Returned { job: id });
+        let (job, reason) = (queued.job.id.clone(), completed.reason.clone());
+        let error = completed.error.clone().unwrap_or_default();
+        self.later.insert((Instant::now() + after, id), queued);
+        self.tell(BatchEvent::Retry { job, after, reason, error }).await;
+    }
+
+    /// Leaves a job for the next life.
+    async fn give_back(&mut self, queued: Queued) {
+        self.state.append(&Line::Returned { job: Digest::of(&queued.job.id) });
+        self.left += 1;
+        self.tell(BatchEvent::Returned { job: queued.job.id }).await;
+    }
+
+    async fn slow_down(&mut self, began: Instant) {
+        let before = self.pace.allowed();
+        self.pace.strained(began, Instant::now());
+        let jobs = self.pace.allowed();
+        if jobs < before && jobs > 0 {
+            self.tell(BatchEvent::Slowed { jobs }).await;
+        }
+    }
+
+    async fn limit(&mut self, queued: Queued, error: String) {
+        let now = Zoned::now();
+        let is_ahead = |at: &Timestamp| *at > now.timestamp();
+        let named = reset::in_text(&error, &now);
+        let until = self.resets.filter(is_ahead).or(named.filter(is_ahead));
+        if self.batch.on_limit == OnLimit::Stop || !self.may_start() {
+            self.give_back(queued).await;
+            return self.finish_and_stop(Halt::Limit { until, error }).await;
+        }
+        let lasts =
+            until.and_then(|until| Duration::try_from(until.duration_since(now.timestamp())).ok());
+        if let Some(pause) = self.pace.limit(lasts, Instant::now()) {
+            let until = now.timestamp().checked_add(pause).unwrap_or(Timestamp::MAX);
+            let known = lasts.is_some();
+            self.tell(BatchEvent::Paused { until, known, error: error.clone() }).await;
+        }
+        let (job, id) = (queued.job.id.clone(), Digest::of(&queued.job.id));
+        self.state.append(&Line::Returned { job: id });
+        self.order.put_back(queued);
+        let after = self.pace.paused().map_or(Duration::ZERO, |until| until - Instant::now());
+        let reason = Some(Reason::UsageLimit);
+        self.tell(BatchEvent::Retry { job, after, reason, error }).await;
+    }
+
+    /// A prompt of the lane failed: what waits in it may have to be skipped.
+    fn breaks(&mut self, lane: Option<Digest>) {
+        if let Some(lane) = lane.filter(|_| self.batch.on_failure == OnFailure::SkipSession) {
+            self.broken.insert(lane);
+            for waiting in self.order.clear(lane) {
+                self.skip(waiting);
+            }
+        }
+    }
+
+    fn skip(&mut self, mut queued: Queued) {
+        // It never had the lane.
+        queued.lane = None;
+        let error = "skipped: an earlier prompt of its session failed";
+        self.fails(queued, Reason::from("skipped"), error.to_owned());
+    }
+
+    /// Closes a job that was not sent.
+    fn fails(&mut self, queued: Queued, reason: Reason, error: String) {
+        let engine = self.batch.runner.engine();
+        let completed = Completed::failure(engine, reason, error);
+        let completed = completed.resume(self.conversation(&queued));
+        self.put_out(queued, completed, Timestamp::now(), false);
+    }
+
+    fn close(&mut self, queued: Queued, completed: Completed, started: Timestamp) {
+        self.put_out(queued, completed, started, true);
+    }
+
+    fn put_out(&mut self, queued: Queued, completed: Completed, started: Timestamp, sent: bool) {
+        let Queued { job, lane, attempts, .. } = queued;
+        let result = JobResult::new(job.id, completed, started, attempts);
+        self.outbox.push(Closing { result, lane, sent });
+    }
+
+    async fn hand_over_results(&mut self) {
+        let closed = std::mem::take(&mut self.outbox);
+        match &mut self.writer {
+            Some(writer) => closed.into_iter().for_each(|closing| writer.write(closing)),
+            None => self.settle(closed).await,
+        }
+    }
+
+    /// How many results are not on disk yet.
+    fn unsettled(&self) -> usize {
+        self.outbox.len() + self.writer.as_ref().map_or(0, Writer::unsettled)
+    }
+
+    /// Results are on disk: they are told, and their lanes go on.
+    async fn settle(&mut self, closed: Vec<Closing>) {
+        for Closing { result, lane, sent } in closed {
+            if let Some(lane) = lane {
+                self.order.release(lane);
+            }
+            self.report.add(&result);
+            self.tell(BatchEvent::Finished { result, sent }).await;
+        }
+    }
+
+    // Time, and the end.
+
+    fn next_timer(&self) -> Option<Instant> {
+        let starts = self.may_start();
+        let retry = self.later.first_key_value().map(|((at, _), _)| *at).filter(|_| starts);
+        let pause = self.pace.paused().filter(|_| starts);
+        [retry, pause, self.cancel_at, self.deadline].into_iter().flatten().min()
+    }
+
+    async fn time_has_come(&mut self, now: Instant) {
+        if self.deadline.take_if(|deadline| *deadline <= now).is_some() {
+            self.halt(Halt::TimedOut).await;
+            self.cancel_at = Some(now);
+        }
+        if self.cancel_at.take_if(|at| *at <= now).is_some() {
+            self.cancel.cancel();
+        }
+        if self.pace.wake(now) {
+            self.tell(BatchEvent::Resumed).await;
+        }
+        while let Some(entry) = self.later.first_entry()
+            && entry.key().0 <= now
+        {
+            let queued = entry.remove();
+            self.order.put_back(queued);
+        }
+    }
+
+    /// Starts nothing more; what runs may take its time.
+    async fn finish_and_stop(&mut self, why: Halt) {
+        if self.may_start() {
+            self.halt(why).await;
+        }
+    }
+
+    async fn halt(&mut self, why: Halt) {
+        self.halt = Some(why.clone());
+        self.tell(BatchEvent::Stopping { why, running: self.running.len() }).await;
+    }
+}
+
+async fn committed(writer: Option<&mut Writer>) -> Option<Result<Vec<Closing>, JournalError>> {
+    Some(writer?.committed().await)
+}
+
+async fn next(intake: Option<&mut mpsc::Receiver<Chunk>>) -> Option<Chunk> {
+    intake?.recv().await
+}

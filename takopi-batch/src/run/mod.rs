@@ -1,0 +1,250 @@
+//! Running a batch: what is asked for, and what comes of it.
+
+mod attempt;
+mod driver;
+mod intake;
+mod vet;
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use takopi_core::{RunRequest, Runner};
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::event::{BatchEvent, Halt};
+use crate::input::{Format, Input, InputError};
+use crate::journal::{Journal, JournalError};
+use crate::report::Report;
+
+/// How many bad lines are told.
+const TOLD: usize = 20;
+/// How long what runs may take to finish when a batch is cancelled.
+const GRACE: Duration = Duration::from_secs(30);
+
+/// What becomes of the rest when a job fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFailure {
+    /// It goes on.
+    #[default]
+    Continue,
+    /// Later prompts of its conversation fail unsent (`skipped`).
+    SkipSession,
+    /// Nothing more is started.
+    Stop,
+}
+
+/// What becomes of a prompt that was in flight when an earlier life of the batch was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnCrash {
+    /// It is sent again, in the same conversation.
+    #[default]
+    Resend,
+    /// It fails. Each prompt is then on record, synced, before it is sent.
+    Fail,
+}
+
+/// What becomes of an id whose prompt is not the one that was sent under it before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnChange {
+    /// The input is refused.
+    #[default]
+    Refuse,
+    /// What is done stays done.
+    Keep,
+    /// It is run again, and its new result counts.
+    Rerun,
+}
+
+/// What happens when the account is at its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLimit {
+    /// The queue pauses, and goes on by itself.
+    #[default]
+    Wait,
+    /// Nothing more is started.
+    Stop,
+}
+
+/// Where the jobs come from.
+pub struct Source {
+    reader: Box<dyn Read + Send>,
+    format: Option<Format>,
+    total: Option<u64>,
+}
+
+impl Source {
+    /// Jobs from a reader, which is read on a thread of its own as there is room for them.
+    pub fn new(reader: impl Read + Send + 'static) -> Self {
+        Self { reader: Box::new(reader), format: None, total: None }
+    }
+
+    /// Says how they are written; see [`Input::format`].
+    pub fn format(mut self, format: Option<Format>) -> Self {
+        self.format = format;
+        self
+    }
+
+    /// Says how many there are, as [`Batch::check`] counted them.
+    pub fn total(mut self, total: u64) -> Self {
+        self.total = Some(total);
+        self
+    }
+}
+
+/// An input that was refused.
+#[derive(Debug, Error)]
+#[error("{}{}", self.list(), self.rest())]
+pub struct BadInput {
+    /// The first of what is wrong with it.
+    pub errors: Vec<InputError>,
+    /// How many more there are.
+    pub more: u64,
+}
+
+impl BadInput {
+    fn list(&self) -> String {
+        let lines: Vec<String> = self.errors.iter().map(ToString::to_string).collect();
+        lines.join("\n")
+    }
+
+    fn rest(&self) -> String {
+        if self.more > 0 { format!("\nand {} more", self.more) } else { String::new() }
+    }
+}
+
+/// A batch that could not go on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BatchError {
+    /// Its files failed.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The state could not be written.
+    #[error("cannot write the state of the batch: {0}")]
+    State(#[from] std::io::Error),
+    /// A task of the batch is gone.
+    #[error("a job was lost: {0}")]
+    Lost(#[from] tokio::task::JoinError),
+}
+
+/// What came of a batch.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// What this life did.
+    pub report: Report,
+    /// Jobs that earlier lives did and that failed.
+    pub failed_before: u64,
+    /// Jobs that were read and have no result: they are for the next time.
+    pub left: u64,
+    /// Why it ended before its input did.
+    pub halt: Option<Halt>,
+}
+
+/// A batch to be run. See the [crate].
+#[derive(Clone)]
+pub struct Batch {
+    runner: Arc<dyn Runner>,
+    template: RunRequest,
+    jobs: usize,
+    retries: u32,
+    retry_failed: bool,
+    on_failure: OnFailure,
+    on_crash: OnCrash,
+    on_change: OnChange,
+    on_limit: OnLimit,
+    total_timeout: Option<Duration>,
+    grace: Duration,
+    tell_runs: bool,
+    stop: CancellationToken,
+}
+
+/// One setter a field.
+macro_rules! setters {
+    ($( $(#[$doc:meta])* $name:ident: $type:ty; )*) => {
+        $( $(#[$doc])* pub fn $name(mut self, $name: $type) -> Self {
+            self.$name = $name;
+            self
+        } )*
+    };
+}
+
+impl Batch {
+    /// A batch on this runner: one job at a time, two retries.
+    pub fn new(runner: Arc<dyn Runner>) -> Self {
+        Self {
+            runner,
+            template: RunRequest::new("").build(),
+            jobs: 1,
+            retries: 2,
+            retry_failed: false,
+            on_failure: OnFailure::default(),
+            on_crash: OnCrash::default(),
+            on_change: OnChange::default(),
+            on_limit: OnLimit::default(),
+            total_timeout: None,
+            grace: GRACE,
+            tell_runs: false,
+            stop: CancellationToken::new(),
+        }
+    }
+
+    setters! {
+        /// What every job is run with, unless it says otherwise. Prompt and session are the job's.
+        template: RunRequest;
+        /// How many run at once.
+        jobs: usize;
+        /// How often a job is tried again that another try can mend.
+        retries: u32;
+        /// Runs jobs again whose result is not ok.
+        retry_failed: bool;
+        /// What becomes of the rest when a job fails.
+        on_failure: OnFailure;
+        /// What becomes of prompts that were in flight in a crash.
+        on_crash: OnCrash;
+        /// What becomes of ids whose prompt changed.
+        on_change: OnChange;
+        /// What happens when the account is at its limit.
+        on_limit: OnLimit;
+        /// How long all of it may take; what runs then is cut short.
+        total_timeout: Option<Duration>;
+        /// How long what runs may take to finish when the batch is cancelled.
+        grace: Duration;
+        /// Tells every event of every run ([`BatchEvent::Run`]).
+        tell_runs: bool;
+        /// Cancels the batch.
+        stop: CancellationToken;
+    }
+
+    /// Reads all of an input and counts its jobs, before anything is run.
+    pub fn check(
+        &self,
+        input: impl Read,
+        format: Option<Format>,
+        journal: &Journal,
+    ) -> Result<u64, BadInput> {
+        let mut vetting = vet::Check::new(self, &journal.ledger);
+        let (mut total, mut bad) = (0, BadInput { errors: Vec::new(), more: 0 });
+        for read in Input::new(input).format(format) {
+            match read.and_then(|job| vetting.job(&job)) {
+                Ok(()) => total += 1,
+                Err(error) if bad.errors.len() < TOLD => bad.errors.push(error),
+                Err(_) => bad.more += 1,
+            }
+        }
+        if bad.errors.is_empty() { Ok(total) } else { Err(bad) }
+    }
+
+    /// Runs all that is to be run. The runner is not shut down.
+    pub async fn run(
+        self,
+        source: Source,
+        journal: Journal,
+        events: mpsc::Sender<BatchEvent>,
+    ) -> Result<Outcome, BatchError> {
+        driver::Driver::new(self, source, journal, events)?.drive().await
+    }
+}

@@ -1,0 +1,74 @@
+//! Whether a line may be a job, and whether there is anything to do for it.
+
+use std::collections::HashMap;
+
+use takopi_core::ResumeToken;
+
+use super::{Batch, OnChange, OnCrash};
+use crate::digest::Digest;
+use crate::input::{Fault, InputError};
+use crate::job::{Job, session_named};
+use crate::ledger::{Known, Ledger};
+
+/// What is to be done for a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Todo {
+    /// Nothing: it has its result, ok or not.
+    Nothing(bool),
+    /// It was in flight in a crash, and fails for it.
+    Crashed,
+    /// It is run.
+    Run,
+}
+
+/// Decides about a job of which this is known.
+pub(super) fn todo(batch: &Batch, job: &Job, known: &Known) -> Result<Todo, Fault> {
+    let changed = known.prompt.is_some_and(|prompt| prompt != job.digest());
+    if changed {
+        match batch.on_change {
+            OnChange::Refuse => return Err(Fault::Changed(job.id.clone())),
+            OnChange::Rerun => return Ok(Todo::Run),
+            OnChange::Keep => {}
+        }
+    }
+    Ok(match known.outcome {
+        _ if known.in_flight && batch.on_crash == OnCrash::Fail => Todo::Crashed,
+        _ if known.in_flight => Todo::Run,
+        Some(false) if batch.retry_failed => Todo::Run,
+        Some(ok) => Todo::Nothing(ok),
+        None => Todo::Run,
+    })
+}
+
+/// The conversation a job names by its token.
+pub(super) fn token(batch: &Batch, job: &Job) -> Result<Option<ResumeToken>, Fault> {
+    let Some(text) = &job.resume else { return Ok(None) };
+    let token = session_named(&*batch.runner, text);
+    let bad = || Fault::BadResume(text.clone(), batch.runner.engine().to_string());
+    token.map(Some).ok_or_else(bad)
+}
+
+/// Looks at all jobs of an input before any is run.
+pub(super) struct Check<'a> {
+    batch: &'a Batch,
+    ledger: &'a Ledger,
+    lines: HashMap<Digest, u64>,
+}
+
+impl<'a> Check<'a> {
+    pub(super) fn new(batch: &'a Batch, ledger: &'a Ledger) -> Self {
+        Self { batch, ledger, lines: HashMap::new() }
+    }
+
+    pub(super) fn job(&mut self, job: &Job) -> Result<(), InputError> {
+        let id = Digest::of(&job.id);
+        let vetted = match self.lines.insert(id, job.line) {
+            Some(line) => Err(Fault::Duplicate(job.id.clone(), line)),
+            None => token(self.batch, job).and_then(|_| {
+                let known = self.ledger.jobs.get(&id).copied().unwrap_or_default();
+                todo(self.batch, job, &known).map(drop)
+            }),
+        };
+        vetted.map_err(|fault| InputError { line: job.line, fault })
+    }
+}

@@ -1,0 +1,144 @@
+//! Limits of the account, of the service, and of time.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use takopi_batch::{Halt, OnLimit};
+use takopi_core::{Action, ActionEvent, ActionKind, Phase, Reason, TakopiEvent};
+use tokio_util::sync::CancellationToken;
+
+use crate::lab::{Lab, Play, jobs};
+
+fn figures(resets: Timestamp) -> Vec<TakopiEvent> {
+    let window = serde_json::json!({ "usedPercent": 100, "resetsAt": resets.as_second() });
+    let action =
+        Action::new("limits", ActionKind::Telemetry, "rate limits").with("primary", window);
+    vec![ActionEvent::new("demo", action, Phase::Completed).into()]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_usage_limit_pauses_the_queue_until_it_ends_and_loses_nothing() {
+    let lab = Lab::new();
+    let hour = Duration::from_hours(1);
+    let resets = Timestamp::now().checked_add(hour).unwrap();
+    let limit = Play::FailAfter(figures(resets), Reason::UsageLimit, "limit reached");
+    for prompt in ["one", "two"] {
+        lab.runner.when(prompt, [limit.clone(), Play::Say("fine")]);
+    }
+    // Retries are for other things: none is used up.
+    let batch = lab.batch().jobs(2).retries(0);
+    let ran = lab.run(batch, "one\ntwo\nthree\nfour\n").await;
+    assert_eq!(lab.outline(), ["1 ok 2", "2 ok 2", "3 ok 1", "4 ok 1"]);
+    let calls = lab.runner.calls();
+    let pause = calls[2].at - calls[1].at;
+    assert!(pause.abs_diff(hour) < Duration::from_mins(1));
+    let paused = ran.told("batch_paused");
+    assert_eq!((paused.len(), &paused[0]["known"]), (1, &true.into()), "{paused:?}");
+    assert_eq!(ran.told("batch_resumed").len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_in_the_text_is_believed_and_without_one_it_is_tried_now_and_then() {
+    let lab = Lab::new();
+    let text = "You've hit your usage limit. Try again in 2 hours 5 minutes.";
+    lab.runner.when("one", [Play::Fail(Reason::UsageLimit, text), Play::Say("fine")]);
+    let ran = lab.run(lab.batch(), "one\n").await;
+    let calls = lab.runner.calls();
+    assert_eq!((calls[1].at - calls[0].at).as_secs() / 60, 125);
+    assert_eq!(ran.told("batch_paused")[0]["known"], true);
+
+    let lab = Lab::new();
+    let limit = Play::Fail(Reason::UsageLimit, "try again later");
+    lab.runner.when("one", [limit.clone(), limit.clone(), limit, Play::Say("fine")]);
+    let ran = lab.run(lab.batch(), "one\ntwo\n").await;
+    let minutes: Vec<u64> = lab
+        .runner
+        .calls()
+        .iter()
+        .filter(|call| call.prompt == "one")
+        .collect::<Vec<_>>()
+        .windows(2)
+        .map(|pair| (pair[1].at - pair[0].at).as_secs() / 60)
+        .collect();
+    assert_eq!(minutes, [1, 2, 4]);
+    assert!(ran.told("batch_paused").iter().all(|paused| paused["known"] == false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_stop_at_a_limit_leaves_the_rest_for_the_next_time() {
+    let lab = Lab::new();
+    lab.runner.when("two", [Play::Fail(Reason::UsageLimit, "limit"), Play::Say("fine")]);
+    let batch = lab.batch().jobs(1).on_limit(OnLimit::Stop);
+    let ran = lab.run(batch.clone(), "one\ntwo\nthree\n").await;
+    assert_eq!(lab.outline(), ["1 ok 1"]);
+    assert_eq!(ran.outcome().halt, Some(Halt::Limit { until: None, error: "limit".to_owned() }));
+    lab.run(batch, "one\ntwo\nthree\n").await;
+    assert_eq!(lab.outline(), ["1 ok 1", "2 ok 2", "3 ok 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_limit_slows_the_queue_down() {
+    let lab = Lab::new();
+    let prompts: Vec<String> = (0..40).map(|n| format!("p{n}")).collect();
+    let input = prompts.join("\n");
+    for (n, prompt) in prompts.iter().enumerate() {
+        let take = Play::Take(Duration::from_secs(1));
+        let plays = match n {
+            0..8 => vec![Play::Fail(Reason::RateLimit, "slow down"), take],
+            _ => vec![take],
+        };
+        lab.runner.when(prompt, plays);
+    }
+    let ran = lab.run(lab.batch().jobs(8), &input).await;
+    assert_eq!(ran.outcome().report.ok, 40);
+    let slowed = ran.told("batch_slowed");
+    assert_eq!(slowed[0]["jobs"], 4, "{slowed:?}");
+    // From the first strain on, four at a time, until it went well for a while.
+    let calls = lab.runner.calls();
+    let next = calls.iter().skip(8).filter(|call| call.at == calls[8].at).count();
+    assert_eq!(next, 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_total_limit_cuts_short_what_runs_and_leaves_it_for_the_next_time() {
+    let lab = Lab::new();
+    lab.runner.when("long", [Play::Hang, Play::Say("fine")]);
+    let batch = lab.batch().jobs(1).total_timeout(Some(Duration::from_mins(10)));
+    let ran =
+        lab.run(batch, &jobs(&[("a", "short", ""), ("b", "long", "s"), ("c", "x", "")])).await;
+    assert_eq!(ran.outcome().halt, Some(Halt::TimedOut));
+    assert_eq!((lab.outline(), ran.outcome().left), (vec!["a ok 1".to_owned()], 2));
+    lab.run(lab.batch(), &jobs(&[("a", "short", ""), ("b", "long", "s"), ("c", "x", "")])).await;
+    assert_eq!(lab.outline(), ["a ok 1", "b ok 2", "c ok 1"]);
+    let long: Vec<_> = lab.runner.calls().into_iter().filter(|it| it.prompt == "long").collect();
+    assert_eq!(long[1].resume.as_deref(), Some("demo-2"), "in the conversation it had opened");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_has_a_limit_of_its_own() {
+    let lab = Lab::new();
+    let input = "{\"prompt\":\"a\",\"timeout\":\"5m\",\"idle_timeout\":30}\n";
+    let job = takopi_batch::Input::new(input.as_bytes()).next().unwrap().unwrap();
+    assert_eq!(job.timeout, Some(Duration::from_mins(5)));
+    lab.runner.when("a", [Play::Fail(Reason::TimeoutWall, "took too long")]);
+    lab.run(lab.batch(), input).await;
+    assert_eq!(lab.outline(), ["1 timeout_wall 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_batch_finishes_what_ends_within_the_grace() {
+    let lab = Lab::new();
+    lab.runner.when("quick", [Play::Take(Duration::from_secs(10))]);
+    lab.runner.when("slow", [Play::Take(Duration::from_mins(10))]);
+    let stop = CancellationToken::new();
+    let batch = lab.batch().jobs(2).stop(stop.clone()).grace(Duration::from_secs(30));
+    let cancel = async {
+        lab.runner.begun(2).await;
+        stop.cancel();
+    };
+    let (ran, ()) = tokio::join!(lab.run(batch, "quick\nslow\nnever\n"), cancel);
+    assert_eq!(lab.outline(), ["1 ok 1"]);
+    assert_eq!(ran.outcome().halt, Some(Halt::Interrupted));
+    assert_eq!(ran.outcome().left, 2);
+    assert_eq!(ran.told("job_returned")[0]["job"], "2");
+}

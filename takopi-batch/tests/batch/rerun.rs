@@ -1,0 +1,182 @@
+//! Lives of a batch: what is done stays done, what was in flight is not lost.
+
+use takopi_batch::{Journal, JournalError, OnChange, OnCrash, Report};
+use takopi_core::Reason;
+
+use crate::lab::{Lab, Play, jobs};
+
+#[tokio::test(start_paused = true)]
+async fn a_second_run_does_only_what_is_missing() {
+    let lab = Lab::new();
+    lab.runner.when("two", [Play::Fail(Reason::EngineFailed, "no"), Play::Say("fine")]);
+    lab.run(lab.batch(), "one\ntwo\n").await;
+    let ran = lab.run(lab.batch(), "one\ntwo\nthree\n").await;
+    assert_eq!(lab.runner.prompts().len(), 3);
+    assert_eq!((ran.outcome().report.ok, ran.outcome().failed_before), (1, 1));
+    lab.run(lab.batch().retry_failed(true), "one\ntwo\nthree\n").await;
+    assert_eq!(lab.outline(), ["1 ok 1", "2 engine_failed 1", "2 ok 2", "3 ok 1"]);
+    let report = Report::read(lab.out()).unwrap();
+    assert_eq!((report.ok, report.failures(), report.attempts), (3, 0, 4), "the last line counts");
+    lab.run(lab.batch().retry_failed(true), "one\ntwo\nthree\n").await;
+    assert_eq!(lab.runner.prompts().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_in_flight_is_sent_again_in_the_same_conversation() {
+    let named = jobs(&[("a", "one", "s"), ("b", "two", "s"), ("c", "three", "s")]);
+    let alone = jobs(&[("b", "two", ""), ("c", "three", "")]);
+    for (input, before) in [(named, 1), (alone, 0)] {
+        let lab = Lab::new();
+        lab.runner.when("two", [Play::Hang, Play::Hang, Play::Say("fine")]);
+        lab.crash(lab.batch().jobs(1), &input, before + 1).await;
+        assert_eq!(lab.results().len(), before);
+        // Twice, for a crash can come again.
+        lab.crash(lab.batch().jobs(1), &input, 1).await;
+        lab.run(lab.batch().jobs(1), &input).await;
+        assert_eq!(lab.outline()[before..], ["b ok 3", "c ok 1"]);
+        let calls = lab.runner.calls();
+        let resumed: Vec<_> = calls.iter().map(|call| call.resume.as_deref()).collect();
+        let one = Some("demo-1");
+        match before {
+            0 => assert_eq!(resumed, [None, one, one, None]),
+            _ => assert_eq!(resumed, [None, one, one, one, one]),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_in_flight_fails_if_asked_for() {
+    let lab = Lab::new();
+    lab.runner.when("two", [Play::Hang]);
+    let input = jobs(&[("a", "one", "s"), ("b", "two", "s"), ("c", "three", "s")]);
+    let batch = lab.batch().on_crash(OnCrash::Fail);
+    lab.crash(batch.clone(), &input, 2).await;
+    lab.run(batch, &input).await;
+    assert_eq!(lab.outline(), ["a ok 1", "b process_died 1", "c ok 1"]);
+    assert_eq!(lab.runner.prompts(), ["one", "two", "three"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_that_was_never_stored_is_begun_anew() {
+    let lab = Lab::new();
+    let lost = Play::Fail(Reason::SessionNotFound, "no such session");
+    lab.runner.when("one", [Play::Hang, lost, Play::Say("fine")]);
+    let input = jobs(&[("a", "one", "s"), ("b", "two", "s")]);
+    lab.crash(lab.batch(), &input, 1).await;
+    lab.run(lab.batch().retries(0), &input).await;
+    assert_eq!(lab.outline(), ["a ok 3", "b ok 1"]);
+    let calls = lab.runner.calls();
+    let resumed: Vec<_> = calls.iter().map(|call| call.resume.as_deref()).collect();
+    assert_eq!(resumed, [None, Some("demo-1"), None, Some("demo-2")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_that_was_proven_or_given_is_never_replaced() {
+    let lab = Lab::new();
+    let lost = Play::Fail(Reason::SessionNotFound, "no such session");
+    lab.runner.when("two", [lost.clone()]).when("three", [lost]);
+    let input = "{\"prompt\":\"one\",\"session\":\"s\"}\n{\"prompt\":\"two\",\"session\":\"s\"}\n\
+        {\"prompt\":\"three\",\"resume\":\"demo-9\"}\n";
+    lab.run(lab.batch(), input).await;
+    assert_eq!(lab.outline(), ["1 ok 1", "2 session_not_found 1", "3 session_not_found 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_prompt_under_an_old_id_is_refused_unless_told_otherwise() {
+    let lab = Lab::new();
+    lab.run(lab.batch(), "one\ntwo\n").await;
+    let changed = "one\nTWO\n";
+    let refused = lab.batch().check(changed.as_bytes(), None, &lab.journal()).unwrap_err();
+    let expected = "line 2: the prompt of `2` is not the one that was sent under this id before";
+    assert_eq!(refused.to_string(), expected);
+    let ran = lab.run(lab.batch(), changed).await;
+    assert!(ran.outcome().halt.is_some());
+    assert_eq!(lab.runner.prompts().len(), 2);
+
+    lab.run(lab.batch().on_change(OnChange::Keep), changed).await;
+    assert_eq!(lab.runner.prompts().len(), 2);
+    lab.run(lab.batch().on_change(OnChange::Rerun), changed).await;
+    assert_eq!(lab.runner.prompts()[2..], ["TWO"]);
+    assert_eq!(lab.outline(), ["1 ok 1", "2 ok 1", "2 ok 2"]);
+    lab.run(lab.batch(), changed).await;
+    assert_eq!(lab.runner.prompts().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_torn_last_line_is_repaired_and_its_job_run_again() {
+    let lab = Lab::new();
+    lab.run(lab.batch().jobs(1), "one\ntwo\n").await;
+    let whole = std::fs::read(lab.out()).unwrap();
+    let second = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+    for cut in [second + 1, second + 9, whole.len() - 1] {
+        std::fs::write(lab.out(), &whole[..cut]).unwrap();
+        let before = lab.runner.prompts().len();
+        lab.run(lab.batch(), "one\ntwo\n").await;
+        assert_eq!(lab.runner.prompts()[before..], ["two"], "cut at {cut}");
+        assert_eq!(lab.results().len(), 2);
+    }
+    // What a loss of power leaves.
+    let mut zeroes = whole[..second].to_vec();
+    zeroes.extend([0; 100]);
+    std::fs::write(lab.out(), zeroes).unwrap();
+    drop(lab.journal());
+    assert_eq!(lab.results().len(), 1);
+}
+
+#[tokio::test]
+async fn a_file_that_is_something_else_is_refused_and_left_alone() {
+    for (text, line) in [
+        ("my notes", 1),
+        ("{\"id\":\"a\",\"prompt\":\"b\"}\n", 1),
+        ("\n\n{}\n", 3),
+        ("x\n{\"id\":", 1),
+    ] {
+        let lab = Lab::new();
+        std::fs::write(lab.out(), text).unwrap();
+        let refused = Journal::open(lab.out()).unwrap_err();
+        assert!(matches!(refused, JournalError::NoResult(_, at) if at == line), "{refused}");
+        assert_eq!(std::fs::read_to_string(lab.out()).unwrap(), text);
+    }
+    assert!(matches!(Journal::open("/dev/null"), Err(JournalError::NoFile(_))));
+    assert!(matches!(Journal::open("/no/such/out"), Err(JournalError::Io { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_batches_on_one_file_at_once_are_refused() {
+    let lab = Lab::new();
+    let journal = lab.journal();
+    let refused = Journal::open(lab.out()).unwrap_err();
+    assert!(matches!(refused, JournalError::Busy(_)), "{refused}");
+    drop(journal);
+    lab.run(lab.batch(), "one\n").await;
+    assert!(Journal::open(lab.out()).is_ok(), "free as soon as a batch is over");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_the_results_away_begins_anew() {
+    let lab = Lab::new();
+    let input = jobs(&[("a", "one", "s")]);
+    lab.run(lab.batch(), &input).await;
+    std::fs::remove_file(lab.out()).unwrap();
+    lab.run(lab.batch(), &input).await;
+    assert_eq!(lab.runner.calls()[1].resume, None);
+    assert_eq!(lab.outline(), ["a ok 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_stays_short_over_many_lives() {
+    let lab = Lab::new();
+    let input = jobs(&[("a", "one", "s"), ("b", "two", ""), ("c", "three", "s")]);
+    lab.run(lab.batch(), &input).await;
+    let state = || {
+        drop(lab.journal());
+        let path = lab.out().with_extension("jsonl.state");
+        std::fs::read_to_string(path).unwrap().lines().count()
+    };
+    let first = state();
+    for _ in 0..5 {
+        lab.run(lab.batch().on_change(OnChange::Rerun), &input.replace("two", "again")).await;
+        lab.run(lab.batch().on_change(OnChange::Rerun), &input).await;
+    }
+    assert_eq!(state(), first);
+}
