@@ -52,7 +52,7 @@ pub enum BatchEvent {
         /// The job.
         job: String,
         /// Seconds until then.
-        #[serde(rename = "after_seconds", serialize_with = "seconds")]
+        #[serde(rename = "after_seconds", serialize_with = "crate::report::seconds")]
         after: Duration,
         /// Why the last attempt failed, for machines.
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -112,10 +112,6 @@ pub enum BatchEvent {
         #[serde(flatten)]
         event: TakopiEvent,
     },
-}
-
-fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
 }
 
 /// Why a batch ended before its input did.

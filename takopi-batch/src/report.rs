@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer};
 use takopi_core::{Reason, Usage};
 
 use crate::digest::Digest;
@@ -16,7 +16,7 @@ use crate::job::JobResult;
 use crate::journal::JournalError;
 
 /// Figures of a batch.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Report {
     /// Jobs that went well.
@@ -31,8 +31,14 @@ pub struct Report {
     pub began: Option<Timestamp>,
     /// When the last was over.
     pub ended: Option<Timestamp>,
-    /// The time all of them took together.
+    /// The time all of them took together; in seconds, as JSON.
+    #[serde(rename = "work_seconds", serialize_with = "seconds")]
     pub work: Duration,
+}
+
+/// A length of time in JSON.
+pub(crate) fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(time.as_secs_f64())
 }
 
 /// What a report takes from a result. The answer is not among it.

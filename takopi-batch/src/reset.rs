@@ -6,8 +6,7 @@
 
 use std::time::Duration;
 
-use jiff::civil::{Date, DateTime, Time};
-use jiff::tz::TimeZone;
+use jiff::civil::{Date, Time};
 use jiff::{Timestamp, Zoned};
 use takopi_core::model::Detail;
 
@@ -44,18 +43,10 @@ fn at(text: &str, now: &Zoned) -> Option<Timestamp> {
         [clock, half, ..] => (None, self::clock(clock, half)?),
         _ => return None,
     };
-    let local = |day: Date| zoned(day.to_datetime(clock), now.time_zone());
-    match date {
-        Some(date) => local(date),
-        // Without a date it is the next such hour.
-        None => local(now.date())
-            .filter(|at| *at > now.timestamp())
-            .or_else(|| local(now.date().tomorrow().ok()?)),
-    }
-}
-
-fn zoned(time: DateTime, zone: &TimeZone) -> Option<Timestamp> {
-    time.to_zoned(zone.clone()).ok().map(|zoned| zoned.timestamp())
+    // Without a date it is today's. The seconds are not told: it can be a minute later.
+    let at =
+        date.unwrap_or(now.date()).to_datetime(clock).to_zoned(now.time_zone().clone()).ok()?;
+    at.timestamp().checked_add(Duration::from_mins(1)).ok()
 }
 
 fn date(month: &str, day: &str, year: &str) -> Option<Date> {
@@ -108,20 +99,17 @@ mod tests {
     use super::*;
 
     fn named(text: &str) -> Option<String> {
-        let now: Zoned =
-            "2026-01-31T14:00:00+01:00[Europe/Berlin]".parse().ok().unwrap_or_else(|| {
-                let zone = TimeZone::fixed(jiff::tz::offset(1));
-                Date::constant(2026, 1, 31).at(14, 0, 0, 0).to_zoned(zone).unwrap()
-            });
+        let zone = jiff::tz::TimeZone::fixed(jiff::tz::offset(1));
+        let now = jiff::civil::date(2026, 1, 31).at(14, 0, 0, 0).to_zoned(zone).unwrap();
         in_text(text, &now).map(|at| at.to_string())
     }
 
     #[test]
     fn every_form_that_codex_has_used_is_read() {
         for (text, expected) in [
-            ("You've hit your usage limit. Try again at 3:04 PM.", "2026-01-31T14:04:00Z"),
-            ("limit reached, or try again at 12:30 AM.", "2026-01-31T23:30:00Z"),
-            ("… or try again at Feb 3rd, 2026 9:05 AM.", "2026-02-03T08:05:00Z"),
+            ("You've hit your usage limit. Try again at 3:04 PM.", "2026-01-31T14:05:00Z"),
+            ("limit reached, or try again at 12:30 AM.", "2026-01-30T23:31:00Z"),
+            ("… or try again at Feb 3rd, 2026 9:05 AM.", "2026-02-03T08:06:00Z"),
             ("Try again in 2 hours 5 minutes.", "2026-01-31T15:05:00Z"),
             ("Try again in 1 day 3 hours. It will be fine", "2026-02-01T16:00:00Z"),
         ] {

@@ -10,6 +10,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use serde::Deserialize;
 
+use crate::batch::BatchArgs;
 use crate::config::Config;
 use crate::duration;
 
@@ -21,6 +22,7 @@ Examples:
   takopi run 'what does this project do?'
   git diff | takopi run 'review this' -
   takopi run --last 'and now add a test'
+  takopi batch prompts.jsonl --jobs 8 --out results.jsonl
   takopi demo
 
 Exit codes of run: 0 ok, 1 failed, 2 usage, 3 engine missing or too old, 4 session busy,
@@ -51,6 +53,8 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Run one prompt and print the answer
     Run(Box<RunArgs>),
+    /// Run many prompts, and lose none
+    Batch(Box<BatchArgs>),
     /// List the sessions on this machine, newest first
     Sessions(SessionsArgs),
     /// Look for what could keep takopi from working
@@ -76,6 +80,13 @@ pub(crate) struct RunArgs {
     /// Go on with the newest session of this directory
     #[arg(long)]
     pub(crate) last: bool,
+    #[command(flatten)]
+    pub(crate) options: Options,
+}
+
+/// What a run and a batch have in common.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Options {
     /// The engine
     #[arg(long, value_enum, env = "TAKOPI_ENGINE")]
     pub(crate) engine: Option<Engine>,
@@ -130,6 +141,14 @@ pub(crate) struct RunArgs {
 
 impl RunArgs {
     /// The arguments, with what was not given taken from the configuration file.
+    pub(crate) fn filled(mut self, config: Config) -> Self {
+        self.options = self.options.filled(config);
+        self
+    }
+}
+
+impl Options {
+    /// The options, with what was not given taken from the configuration file.
     pub(crate) fn filled(mut self, config: Config) -> Self {
         // A variable that is set to nothing is as good as not set.
         self.model.take_if(|model| model.is_empty());
@@ -270,8 +289,8 @@ mod tests {
     fn a_dash_is_part_of_the_prompt_and_options_may_stand_anywhere() {
         let args = run(&["review", "this", "-", "--model", "m", "-c", "a.b=c=d"]);
         assert_eq!(args.prompt, ["review", "this", "-"]);
-        assert_eq!(args.model.as_deref(), Some("m"));
-        assert_eq!(args.settings, [("a.b".to_owned(), "c=d".to_owned())]);
+        assert_eq!(args.options.model.as_deref(), Some("m"));
+        assert_eq!(args.options.settings, [("a.b".to_owned(), "c=d".to_owned())]);
     }
 
     #[test]
@@ -284,7 +303,7 @@ mod tests {
         let config: Config =
             toml::from_str("model = 'file'\neffort = 'file'\nwait = 5\ntimeout = '2m'").unwrap();
         let given = ["x", "--model", "flag", "--effort", "", "--wait", "0"];
-        let args = run(&given).filled(config);
+        let args = run(&given).filled(config).options;
         assert_eq!(args.model.as_deref(), Some("flag"));
         assert_eq!(args.effort.as_deref(), Some("file"));
         assert_eq!(args.wait, Some(Duration::ZERO));

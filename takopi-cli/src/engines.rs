@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use takopi_codex::Codex;
-use takopi_codex::app_server::CodexAppServer;
+use takopi_codex::app_server::{CodexAppServer, PoolLimits};
 use takopi_core::demo::Demo;
 use takopi_core::{EngineRunner, Runner};
 
-use crate::args::{Engine, RunArgs, Transport};
+use crate::args::{Engine, Options, Transport};
 use crate::duration;
 use crate::exit::Usage;
 
 /// How codex is talked to unless asked otherwise.
 pub(crate) const DEFAULT_TRANSPORT: Transport = Transport::AppServer;
+
+/// How long a shared process is kept that has nothing to do.
+const KEEP_WARM: Duration = Duration::from_mins(1);
 
 /// The setting of the demo engine: how long it takes over each step.
 const PACE: &str = "pace";
@@ -28,7 +31,7 @@ pub(crate) enum Choice {
 
 impl Choice {
     /// What the arguments choose.
-    pub(crate) fn of(args: &RunArgs) -> Result<Self, Usage> {
+    pub(crate) fn of(args: &Options) -> Result<Self, Usage> {
         match args.engine.unwrap_or_default() {
             Engine::Codex => Ok(Self::Codex {
                 transport: args.transport.unwrap_or(DEFAULT_TRANSPORT),
@@ -50,6 +53,19 @@ impl Choice {
 
     /// A runner for it. Nothing is kept warm: a command runs one turn.
     pub(crate) fn runner(&self) -> Arc<dyn Runner> {
+        self.runner_with(|codex| CodexAppServer::new(codex).keep_warm(Duration::ZERO))
+    }
+
+    /// A runner for many sessions, so many of them busy at once: they share few processes.
+    pub(crate) fn shared_runner(&self, busy: usize) -> Arc<dyn Runner> {
+        let limits = PoolLimits::default();
+        // One more than needed: a process that is full is replaced while its last runs go on.
+        let processes = busy.div_ceil(limits.busy) + 1;
+        let limits = PoolLimits::new(limits.busy, limits.loaded, processes);
+        self.runner_with(|codex| CodexAppServer::new(codex).keep_warm(KEEP_WARM).shared(limits))
+    }
+
+    fn runner_with(&self, app_server: impl FnOnce(Codex) -> CodexAppServer) -> Arc<dyn Runner> {
         match self {
             Self::Demo { pace } => Arc::new(Demo::new().pace(*pace).runner()),
             Self::Codex { transport, program } => {
@@ -59,10 +75,7 @@ impl Choice {
                 }
                 match transport {
                     Transport::Exec => Arc::new(codex.exec()),
-                    Transport::AppServer => {
-                        let engine = CodexAppServer::new(codex).keep_warm(Duration::ZERO);
-                        Arc::new(EngineRunner::new(engine))
-                    }
+                    Transport::AppServer => Arc::new(EngineRunner::new(app_server(codex))),
                 }
             }
         }

@@ -12,11 +12,11 @@ pub(crate) const FAILED: u8 = 1;
 /// It was asked for in the wrong way.
 pub(crate) const USAGE: u8 = 2;
 /// The engine is missing, not executable, or too old.
-const NO_ENGINE: u8 = 3;
+pub(crate) const NO_ENGINE: u8 = 3;
 /// Others use the session.
-const BUSY: u8 = 4;
+pub(crate) const BUSY: u8 = 4;
 /// A limit was reached; what `timeout(1)` says.
-const TIMEOUT: u8 = 124;
+pub(crate) const TIMEOUT: u8 = 124;
 
 /// An error in what was asked for.
 #[derive(Debug, Error)]

@@ -7,6 +7,7 @@
 mod answer;
 mod approve;
 mod args;
+mod batch;
 mod config;
 mod demo;
 mod doctor;
@@ -76,6 +77,7 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> anyhow::Result<u8> {
     }
     match cli.command {
         Command::Run(args) => run::main(args.filled(config), *terminal),
+        Command::Batch(args) => batch::main(args.filled(config), *terminal),
         Command::Sessions(args) => sessions::main(&args, *terminal),
         Command::Demo(args) => demo::main(&args, *terminal),
         Command::Doctor(_) | Command::Completions { .. } => Ok(exit::OK),

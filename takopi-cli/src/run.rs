@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use takopi_core::process::raise_descriptor_limit;
 use takopi_core::{RunRequest, Runner};
 
-use crate::args::{Approve, RunArgs};
+use crate::args::{Approve, Options, RunArgs};
 use crate::engines::Choice;
 use crate::exit::Usage;
 use crate::terminal::Terminal;
@@ -14,13 +14,13 @@ use crate::view::Mode;
 use crate::{approve, keys, prompt, resume, signals};
 
 pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
-    let choice = Choice::of(&args)?;
-    let approve = who_answers(&args, &choice, terminal)?;
+    let choice = Choice::of(&args.options)?;
+    let approve = who_answers(&args.options, &choice, terminal)?;
     let (handler, questions) = approve::handler(approve, approve::PATIENCE);
     let runner = choice.runner();
-    let directory = args.cd.clone().map_or_else(std::env::current_dir, Ok)?;
-    let sandbox = args.sandbox.clone();
-    let mode = match (args.json, args.quiet) {
+    let directory = args.options.cd.clone().map_or_else(std::env::current_dir, Ok)?;
+    let sandbox = args.options.sandbox.clone();
+    let mode = match (args.options.json, args.options.quiet) {
         (true, _) => Mode::Json,
         (_, true) => Mode::Quiet,
         _ => Mode::Progress,
@@ -61,11 +61,8 @@ fn request(
     directory: &std::path::Path,
     terminal: Terminal,
 ) -> anyhow::Result<RunRequest> {
-    let files = args.image.iter().chain(&args.output_schema);
-    if let Some(missing) = files.into_iter().find(|file: &&PathBuf| !file.is_file()) {
-        return Err(Usage::new(format!("the file {} does not exist", missing.display())).into());
-    }
-    let session = match &args.resume {
+    let mut request = template(args.options)?;
+    request.resume = match &args.resume {
         Some(text) => Some(resume::token(runner, text)?),
         None if args.last => Some(resume::last(runner, directory)?),
         None => None,
@@ -74,24 +71,33 @@ fn request(
     if prompt.mended {
         terminal.note("standard input is not UTF-8; what could not be read is sent as \u{fffd}");
     }
-    let mut request = RunRequest::new(prompt.text)
-        .resume(session)
-        .wait(args.wait)
-        .idle_timeout(args.idle_timeout)
-        .wall_timeout(args.timeout)
+    request.prompt = prompt.text;
+    Ok(request)
+}
+
+/// What the options say of a request: all but prompt and session.
+pub(crate) fn template(options: Options) -> Result<RunRequest, Usage> {
+    let files = options.image.iter().chain(&options.output_schema);
+    if let Some(missing) = files.into_iter().find(|file: &&PathBuf| !file.is_file()) {
+        return Err(Usage::new(format!("the file {} does not exist", missing.display())));
+    }
+    let mut request = RunRequest::new("")
+        .wait(options.wait)
+        .idle_timeout(options.idle_timeout)
+        .wall_timeout(options.timeout)
         .build();
-    request.cwd = args.cd;
-    request.model = args.model;
-    request.effort = args.effort;
-    request.sandbox = args.sandbox;
-    request.images = args.image;
-    request.output_schema = args.output_schema;
-    request.settings = args.settings;
+    request.cwd = options.cd;
+    request.model = options.model;
+    request.effort = options.effort;
+    request.sandbox = options.sandbox;
+    request.images = options.image;
+    request.output_schema = options.output_schema;
+    request.settings = options.settings;
     Ok(request)
 }
 
 /// Who answers what the agent asks.
-fn who_answers(args: &RunArgs, choice: &Choice, terminal: Terminal) -> Result<Approve, Usage> {
+fn who_answers(args: &Options, choice: &Choice, terminal: Terminal) -> Result<Approve, Usage> {
     match args.approve {
         Some(Approve::Ask | Approve::Accept) if !choice.can_ask() => Err(Usage::new(
             "over exec codex cannot ask: --approve ask and accept need --transport app-server",

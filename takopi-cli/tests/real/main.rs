@@ -5,6 +5,7 @@
 mod screen;
 
 mod approvals;
+mod batch;
 mod lab;
 mod runs;
 mod sessions;

@@ -1,0 +1,322 @@
+//! What is seen of a batch while it runs.
+//!
+//! On a terminal a bar and one line for each running job are drawn at the bottom, and what failed
+//! stays above them; elsewhere each job that ends is a line. The picture is drawn when time has
+//! passed, not when something happens: a batch can have thousands of events a second.
+
+use std::io;
+use std::time::Duration;
+
+use takopi_batch::{BatchEvent, Halt, JobResult, Tally};
+use takopi_bridge::present::{Line, Style, elapsed, one_line};
+use takopi_core::{ActionKind, Reason, TakopiEvent};
+use tokio::time::Instant;
+
+use super::args::BatchArgs;
+use super::table::clock;
+use crate::screen::Screen;
+use crate::terminal::{Terminal, write_output};
+
+/// How wide the bar is.
+const BAR: usize = 24;
+/// How much of an error or a step is shown.
+const SAID: usize = 300;
+
+/// What is shown, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Show {
+    /// A picture on the terminal.
+    Picture,
+    /// A line for each job that ends.
+    Lines,
+    /// Nothing but errors.
+    Quiet,
+    /// Events on standard output.
+    Json,
+}
+
+impl Show {
+    pub(super) fn of(args: &BatchArgs, terminal: Terminal) -> Self {
+        match (args.options.json, args.options.quiet) {
+            (true, _) => Self::Json,
+            (_, true) => Self::Quiet,
+            _ if terminal.draws => Self::Picture,
+            _ => Self::Lines,
+        }
+    }
+
+    /// Whether every event of every run is of interest.
+    pub(super) fn runs(self) -> bool {
+        matches!(self, Self::Picture | Self::Json)
+    }
+}
+
+/// A job that runs.
+#[derive(Debug)]
+struct Running {
+    job: String,
+    attempt: u32,
+    since: Instant,
+    doing: String,
+}
+
+/// The view of a batch.
+#[derive(Debug)]
+pub(super) struct Board {
+    show: Show,
+    /// Results go to standard output.
+    prints_results: bool,
+    terminal: Terminal,
+    screen: Screen,
+    tally: Tally,
+    running: Vec<Running>,
+    begun: Instant,
+    /// What stays above the picture, with the next one.
+    stay: Vec<Line>,
+    /// What stands below everything else.
+    notice: Option<String>,
+}
+
+impl Board {
+    pub(super) fn new(show: Show, terminal: Terminal, args: &BatchArgs) -> Self {
+        Self {
+            show,
+            prints_results: args.out.is_none() && show != Show::Json,
+            terminal,
+            screen: Screen::new(terminal),
+            tally: Tally::default(),
+            running: Vec::new(),
+            begun: Instant::now(),
+            stay: Vec::new(),
+            notice: None,
+        }
+    }
+
+    /// Takes an event in. An error means that nobody reads standard output any more.
+    pub(super) fn event(&mut self, event: &BatchEvent) -> io::Result<()> {
+        self.tally.apply(event);
+        if self.show == Show::Json {
+            return print(event);
+        }
+        if let (true, BatchEvent::Finished { result, .. }) = (self.prints_results, event) {
+            print(result)?;
+        }
+        if self.show != Show::Quiet {
+            self.follow(event);
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, event: &BatchEvent) {
+        match event {
+            BatchEvent::Started { job, attempt } if self.show == Show::Picture => {
+                let (job, attempt, since) = (job.clone(), *attempt, Instant::now());
+                self.running.push(Running { job, attempt, since, doing: String::new() });
+            }
+            BatchEvent::Run { job, event } => self.doing(job, event),
+            BatchEvent::Retry { job, after, reason, error } => {
+                self.ended(job);
+                // The pause is said once, for all of them.
+                if *reason != Some(Reason::UsageLimit) {
+                    let when = elapsed(*after + Duration::from_millis(999));
+                    let text = format!(" {job}: again in {when}: {}", one_line(error, SAID));
+                    self.say(Line::new().with(Style::Warn, "↻").with(Style::Plain, text));
+                }
+            }
+            BatchEvent::Returned { job } => self.ended(job),
+            BatchEvent::Finished { result, .. } => {
+                self.ended(&result.id);
+                if !result.ok || self.show == Show::Lines {
+                    self.say(entry(result));
+                }
+            }
+            BatchEvent::Slowed { jobs } => {
+                let text = format!("the service is short of room: {jobs} at once for now");
+                self.warn(&text);
+            }
+            BatchEvent::Paused { until, known, error } => {
+                let (until, error) = (clock(*until), one_line(error, SAID));
+                let text = if *known {
+                    format!("paused until {until}: {error}")
+                } else {
+                    format!("paused, and tried again at {until}: {error}")
+                };
+                self.warn(&text);
+                self.notice = Some(format!("paused until {until}"));
+            }
+            BatchEvent::Resumed => {
+                self.notice = None;
+                self.warn("the batch goes on");
+            }
+            BatchEvent::Stopping { why, running } => {
+                let text = stopping(why, *running);
+                if self.show == Show::Lines {
+                    self.warn(&text);
+                }
+                self.notice = Some(text);
+            }
+            _ => {}
+        }
+    }
+
+    fn doing(&mut self, job: &str, event: &TakopiEvent) {
+        let TakopiEvent::Action(event) = event else { return };
+        let action = &event.action;
+        if matches!(action.kind, ActionKind::Turn | ActionKind::Telemetry) {
+            return;
+        }
+        if let Some(running) = self.running.iter_mut().find(|running| running.job == job) {
+            running.doing = one_line(&action.title, SAID);
+        }
+    }
+
+    fn ended(&mut self, job: &str) {
+        self.running.retain(|running| running.job != job);
+    }
+
+    fn warn(&mut self, text: &str) {
+        self.say(Line::new().with(Style::Warn, "!").with(Style::Plain, format!(" {text}")));
+    }
+
+    fn say(&mut self, line: Line) {
+        match self.show {
+            Show::Picture => self.stay.push(line),
+            _ => self.terminal.say(&line),
+        }
+    }
+
+    /// Whether the picture changes with time.
+    pub(super) fn is_moving(&self) -> bool {
+        self.show == Show::Picture
+    }
+
+    /// Some time passed.
+    pub(super) fn tick(&mut self) {
+        let (width, height) = Terminal::size();
+        // A line that fills the last column wraps on some terminals.
+        let width = width.saturating_sub(1).max(1);
+        let block = self.picture(width, height / 2, Instant::now());
+        let stay: Vec<Line> = self.stay.drain(..).map(|line| line.cut(width)).collect();
+        self.screen.draw(&stay, block, width);
+    }
+
+    /// It is over: nothing is left at the bottom.
+    pub(super) fn close(mut self) {
+        if self.show == Show::Picture {
+            self.tick();
+            self.screen.clear();
+        }
+    }
+
+    fn picture(&self, width: usize, height: usize, now: Instant) -> Vec<Line> {
+        let room = height.saturating_sub(2).max(1);
+        let shown = if self.running.len() > room { room - 1 } else { self.running.len() };
+        let line = |running: &Running| {
+            let mut line = Line::new().with(Style::Busy, "▸").with(Style::Plain, " ");
+            line.push(Style::Strong, &running.job);
+            if running.attempt > 1 {
+                line.push(Style::Warn, &format!(" (attempt {})", running.attempt));
+            }
+            line.push(Style::Dim, &format!(" {}", elapsed(now - running.since)));
+            line.push(Style::Plain, &format!("  {}", running.doing));
+            line.cut(width)
+        };
+        let mut lines: Vec<Line> = self.running.iter().take(shown).map(line).collect();
+        if self.running.len() > shown {
+            let more = format!("  … {} more", self.running.len() - shown);
+            lines.push(Line::new().with(Style::Dim, more));
+        }
+        lines.push(status(&self.tally, now - self.begun).cut(width));
+        if let Some(notice) = &self.notice {
+            lines.push(Line::new().with(Style::Warn, notice).cut(width));
+        }
+        lines
+    }
+}
+
+/// The bar and the figures.
+fn status(tally: &Tally, took: Duration) -> Line {
+    let done = tally.done();
+    let failed = tally.failed + tally.failed_before;
+    let mut line = Line::new();
+    if let Some(total) = tally.total {
+        let part = |count: u64| {
+            let cells = (count * BAR as u64).checked_div(total).unwrap_or(0);
+            usize::try_from(cells).unwrap_or(BAR).min(BAR)
+        };
+        let (full, bad) = (part(done), part(failed).max(usize::from(failed > 0)).min(part(done)));
+        line.push(Style::Good, &"━".repeat(full - bad));
+        line.push(Style::Bad, &"━".repeat(bad));
+        line.push(Style::Dim, &"─".repeat(BAR - full));
+        line.push(Style::Strong, &format!(" {done}/{total}"));
+    } else {
+        line.push(Style::Strong, &format!("{done} done"));
+    }
+    let mut figure = |style, text: String| line.push(style, &text);
+    if failed > 0 {
+        figure(Style::Bad, format!(" · {failed} failed"));
+    }
+    figure(Style::Plain, format!(" · {} running · {} queued", tally.running, tally.queued()));
+    let here = tally.ok + tally.failed;
+    if here > 0 && took.as_secs() > 0 {
+        #[expect(clippy::cast_precision_loss, reason = "a rate for people")]
+        let rate = here as f64 / took.as_secs_f64();
+        figure(
+            Style::Dim,
+            match rate {
+                10.0.. => format!(" · {rate:.0}/s"),
+                1.0.. => format!(" · {rate:.1}/s"),
+                _ => format!(" · {:.1}/min", rate * 60.0),
+            },
+        );
+        if tally.total.is_some() {
+            #[expect(clippy::cast_precision_loss, reason = "a time for people")]
+            let left = (tally.queued() + tally.running) as f64 / rate;
+            let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+            figure(Style::Dim, format!(" · {} left", elapsed(left)));
+        }
+    }
+    figure(Style::Dim, format!(" · {}", elapsed(took)));
+    line
+}
+
+/// What a job that ended leaves behind.
+fn entry(result: &JobResult) -> Line {
+    if result.ok {
+        let took = format!(" · {}", elapsed(result.took()));
+        let line = Line::new().with(Style::Good, "✓").with(Style::Plain, format!(" {}", result.id));
+        return line.with(Style::Dim, took);
+    }
+    let error = one_line(result.error.as_deref().unwrap_or("it failed"), SAID);
+    let line = Line::new().with(Style::Bad, "✗").with(Style::Plain, format!(" {}: ", result.id));
+    let line = line.with(Style::Plain, error);
+    match &result.reason {
+        Some(reason) => line.with(Style::Dim, format!(" ({reason})")),
+        None => line,
+    }
+}
+
+fn stopping(why: &Halt, running: usize) -> String {
+    let what = match why {
+        Halt::Interrupted => "interrupted",
+        Halt::TimedOut => "out of time",
+        Halt::Engine { .. } => "the engine cannot run",
+        Halt::Limit { .. } => "the account is at its limit",
+        Halt::Failed { .. } => "a job failed",
+        Halt::Input { .. } => "a line is no job",
+        _ => "stopping",
+    };
+    match (why, running) {
+        (_, 0) => what.to_owned(),
+        (Halt::Interrupted, running) => {
+            format!("{what}: {running} may finish (again to leave at once)")
+        }
+        (_, running) => format!("{what}: {running} may finish"),
+    }
+}
+
+fn print(value: &impl serde::Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    write_output(&line)
+}

@@ -1,0 +1,270 @@
+//! `takopi batch`: many prompts, none lost.
+//!
+//! The work is in `takopi_batch`; here are its arguments, its progress on the screen, and its end.
+
+mod args;
+mod board;
+mod table;
+
+use std::fs::File;
+use std::path::Path;
+
+use takopi_batch::{Batch, Fault, Halt, Journal, JournalError, Outcome, Report, Source};
+use takopi_core::process::raise_descriptor_limit;
+use takopi_core::{Completed, EngineId, Reason, Runner};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use args::BatchArgs;
+use args::BatchCommand;
+use board::{Board, Show};
+
+use crate::args::Approve;
+use crate::engines::Choice;
+use crate::exit::{self, Usage};
+use crate::signals::{Received, Signal};
+use crate::terminal::{self, Terminal};
+use crate::turn::Turn;
+use crate::view::Mode;
+use crate::{approve, hints, run, signals};
+
+/// How many events are on their way to the screen at the most.
+const EVENTS: usize = 1024;
+
+pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
+    if let Some(BatchCommand::Report { out, json }) = args.command {
+        return report(&out, json, terminal);
+    }
+    let show = Show::of(&args, terminal);
+    let stop = CancellationToken::new();
+    let choice = Choice::of(&args.options)?;
+    let runner = choice.shared_runner(args.jobs);
+    let batch =
+        batch(&args, &choice, runner.clone(), terminal)?.stop(stop.clone()).tell_runs(show.runs());
+    let journal = match &args.out {
+        Some(out) => Journal::open(out),
+        None => Ok(Journal::none()),
+    };
+    let journal = match journal {
+        Ok(journal) => journal,
+        Err(error) => return Ok(refused(&error, terminal)),
+    };
+    let source = source(&args, &batch, &journal)?;
+    if let Err(error) = raise_descriptor_limit() {
+        tracing::debug!(%error, "cannot raise the limit on open files");
+    }
+    run::runtime()?.block_on(async {
+        let mut received = signals::watch(stop.clone())?;
+        let mut board = Board::new(show, terminal, &args);
+        let (events, mut told) = mpsc::channel(EVENTS);
+        let running = tokio::spawn(batch.run(source, journal, events));
+        let unread = watch(&mut board, &mut told, &mut received, &stop).await;
+        let outcome = running.await?;
+        board.close();
+        let ending = Ending { args: &args, terminal, show, signal: *received.borrow_and_update() };
+        let code = match outcome {
+            Ok(_) if unread => Ok(exit::FAILED),
+            Ok(outcome) => ending.tell(&outcome, &runner.engine()),
+            Err(error) => Err(error.into()),
+        };
+        Turn { runner: &*runner, terminal, mode: Mode::Quiet }.end(&mut received).await;
+        code
+    })
+}
+
+/// Shows what the batch tells until it is over; `true` if nobody reads standard output any more.
+async fn watch(
+    board: &mut Board,
+    told: &mut mpsc::Receiver<takopi_batch::BatchEvent>,
+    received: &mut Received,
+    stop: &CancellationToken,
+) -> bool {
+    let mut ticks = tokio::time::interval(takopi_bridge::present::terminal::TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let (mut events, mut unread) = (Vec::new(), false);
+    loop {
+        tokio::select! {
+            count = told.recv_many(&mut events, EVENTS) => {
+                if count == 0 {
+                    return unread;
+                }
+                for event in events.drain(..) {
+                    if board.event(&event).is_err() {
+                        unread = true;
+                        stop.cancel();
+                    }
+                }
+            }
+            Ok(()) = received.changed() => {}
+            _ = ticks.tick(), if board.is_moving() => board.tick(),
+        }
+    }
+}
+
+/// The batch that the arguments ask for.
+fn batch(
+    args: &BatchArgs,
+    choice: &Choice,
+    runner: std::sync::Arc<dyn Runner>,
+    terminal: Terminal,
+) -> anyhow::Result<Batch> {
+    let approve = match args.options.approve {
+        Some(Approve::Accept) if !choice.can_ask() => {
+            let what = "over exec codex cannot ask: --approve accept needs --transport app-server";
+            return Err(Usage::new(what).into());
+        }
+        Some(Approve::Ask) => {
+            terminal.note("a batch asks nobody: what the agent asks is declined");
+            Approve::Deny
+        }
+        other => other.unwrap_or(Approve::Deny),
+    };
+    if let Some(missing) = args.options.cd.as_ref().filter(|directory| !directory.is_dir()) {
+        let what = format!("the directory {} does not exist", missing.display());
+        return Err(Usage::new(what).into());
+    }
+    let mut template = run::template(args.options.clone())?;
+    template.approvals = approve::handler(approve, approve::PATIENCE).0;
+    Ok(Batch::new(runner)
+        .template(template)
+        .jobs(args.jobs)
+        .retries(args.retries)
+        .retry_failed(args.retry_failed)
+        .on_failure(args.on_failure())
+        .on_crash(args.on_crash())
+        .on_change(args.on_change())
+        .on_limit(args.on_limit())
+        .total_timeout(args.total_timeout)
+        .grace(args.grace))
+}
+
+/// Where the prompts come from. A file is read through before anything runs; what is no ordinary file
+/// can be read only once.
+fn source(args: &BatchArgs, batch: &Batch, journal: &Journal) -> anyhow::Result<Source> {
+    let format = args.format();
+    let Some(path) = args.input.as_deref().filter(|path| *path != Path::new("-")) else {
+        if args.input.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdin()) {
+            let what = "no prompts: name a file, or give them on standard input";
+            return Err(Usage::new(what).into());
+        }
+        return Ok(Source::new(std::io::stdin()).format(format));
+    };
+    let open = || {
+        File::open(path)
+            .map_err(|error| Usage::new(format!("cannot read {}: {error}", path.display())))
+    };
+    let file = open()?;
+    if file.metadata()?.is_dir() {
+        return Err(Usage::new(format!("{} is a directory", path.display())).into());
+    }
+    if !file.metadata()?.is_file() {
+        return Ok(Source::new(file).format(format));
+    }
+    let total = batch.check(file, format, journal).map_err(|bad| {
+        let changed = bad.errors.iter().any(|error| matches!(error.fault, Fault::Changed(_)));
+        let lines = bad.to_string().replace("\nline ", &format!("\n{}: line ", path.display()));
+        let advice =
+            if changed { "; --on-change keep or rerun accepts changed prompts" } else { "" };
+        Usage::new(format!("{}: {lines}\nnothing was run{advice}", path.display()))
+    })?;
+    Ok(Source::new(open()?).format(format).total(total))
+}
+
+/// The results cannot be used.
+fn refused(error: &JournalError, terminal: Terminal) -> u8 {
+    terminal.error(&error.to_string());
+    match error {
+        JournalError::Busy(_) => exit::BUSY,
+        JournalError::NoFile(_) | JournalError::NoResult(..) | JournalError::NoState(..) => {
+            exit::USAGE
+        }
+        _ => exit::FAILED,
+    }
+}
+
+/// `takopi batch report`.
+fn report(out: &Path, json: bool, terminal: Terminal) -> anyhow::Result<u8> {
+    match Report::read(out) {
+        Ok(report) if json => {
+            terminal::print(format!("{}\n", serde_json::to_string(&report)?).as_bytes())?;
+        }
+        Ok(report) => terminal.print_lines(&table::lines(&report))?,
+        Err(error) => return Ok(refused(&error, terminal)),
+    }
+    Ok(exit::OK)
+}
+
+/// What is said when it is over.
+struct Ending<'a> {
+    args: &'a BatchArgs,
+    terminal: Terminal,
+    show: Show,
+    signal: Option<Signal>,
+}
+
+impl Ending<'_> {
+    /// Says how it ended; returns the exit code.
+    fn tell(&self, outcome: &Outcome, engine: &EngineId) -> anyhow::Result<u8> {
+        // The file knows of earlier lives as well.
+        let report = match &self.args.out {
+            Some(out) => Report::read(out)?,
+            None => outcome.report.clone(),
+        };
+        match self.show {
+            Show::Json => {
+                let mut figures = serde_json::to_value(&report)?;
+                figures["type"] = "batch_completed".into();
+                figures["left"] = outcome.left.into();
+                terminal::print(format!("{figures}\n").as_bytes())?;
+            }
+            Show::Quiet => {}
+            _ => table::lines(&report).iter().for_each(|line| self.terminal.say(line)),
+        }
+        if let Some(halt) = &outcome.halt {
+            self.say_why(halt, engine);
+            if self.args.out.is_some() && self.show != Show::Json {
+                self.terminal.hint("the same command goes on where this ended");
+            }
+        }
+        Ok(self.code(outcome))
+    }
+
+    fn say_why(&self, halt: &Halt, engine: &EngineId) {
+        let terminal = self.terminal;
+        match halt {
+            Halt::Interrupted => terminal.note("interrupted"),
+            Halt::TimedOut => terminal.error("the batch took longer than --total-timeout"),
+            Halt::Engine { reason, error } => {
+                terminal.error(error);
+                let completed = Completed::failure(engine.clone(), reason.clone(), error.clone());
+                if let Some(hint) = hints::of_run(&completed) {
+                    terminal.hint(&hint);
+                }
+            }
+            Halt::Limit { until, error } => {
+                terminal.error(error);
+                if let Some(until) = until {
+                    terminal.note(&format!("the limit ends at {}", table::clock(*until)));
+                }
+            }
+            Halt::Failed { job } => terminal.note(&format!("stopped, because {job} failed")),
+            Halt::Input { error } => terminal.error(error),
+            _ => {}
+        }
+    }
+
+    fn code(&self, outcome: &Outcome) -> u8 {
+        match &outcome.halt {
+            Some(Halt::Interrupted) => self.signal.unwrap_or(Signal::Interrupt).code(),
+            Some(Halt::TimedOut) => exit::TIMEOUT,
+            Some(Halt::Input { .. }) => exit::USAGE,
+            Some(Halt::Engine { reason: Reason::EngineMissing | Reason::EngineTooOld, .. }) => {
+                exit::NO_ENGINE
+            }
+            Some(_) => exit::FAILED,
+            None if outcome.report.failures() + outcome.failed_before > 0 => exit::FAILED,
+            None => exit::OK,
+        }
+    }
+}
