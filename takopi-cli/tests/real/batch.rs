@@ -1,12 +1,12 @@
 //! Batches on the real codex.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use takopi_tests::model::{Answer, RecordedRequest, Script, within};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
 use crate::lab::{Lab, Ran};
@@ -15,10 +15,10 @@ use crate::lab::{Lab, Ran};
 const LONG: Duration = Duration::from_mins(5);
 
 /// Prompts `name step 00`, …, the sessions taking turns, and some that have none.
-fn input(lab: &Lab, sessions: usize, steps: usize, alone: usize) -> PathBuf {
-    let mut lines = String::new();
+fn input(lab: &Lab, sessions: usize, steps: usize, alone: usize) {
+    let mut lines = Vec::new();
     let mut job = |id: String, session: Option<String>| {
-        lines += &format!("{}\n", json!({ "id": id, "prompt": id, "session": session }));
+        lines.push(json!({ "id": id, "prompt": id, "session": session }).to_string());
     };
     for step in 0..steps {
         for session in 0..sessions {
@@ -30,8 +30,7 @@ fn input(lab: &Lab, sessions: usize, steps: usize, alone: usize) -> PathBuf {
         job(format!("alone{n:02} step 00"), None);
     }
     let path = lab.home.root().join("jobs.jsonl");
-    std::fs::write(&path, lines).unwrap();
-    path
+    std::fs::write(path, lines.join("\n")).unwrap();
 }
 
 fn results(lab: &Lab) -> Vec<Value> {
@@ -45,7 +44,7 @@ fn start(lab: &Lab, args: &[&str]) -> Child {
     let mut all = vec!["batch", jobs.to_str().unwrap(), "--out", out.to_str().unwrap()];
     all.extend(args);
     let mut command = lab.takopi(&all);
-    command.stdout(Stdio::null()).spawn().unwrap()
+    command.stdout(Stdio::piped()).spawn().unwrap()
 }
 
 async fn run(lab: &Lab, args: &[&str]) -> Ran {
@@ -131,23 +130,21 @@ async fn killed_at_twenty_random_moments_every_prompt_has_one_result_in_the_end(
     let mut dice = Dice::new();
     let mut kills = 0;
     while kills < 20 {
-        let mut child = start(&lab, &["--jobs", "4", "--quiet"]);
-        // Some moments after the model was asked, or a result was written; the machine's own
+        let mut child = start(&lab, &["--jobs", "4", "--json"]);
+        let mut events = BufReader::new(child.stdout.take().unwrap()).lines();
+        // Some moments after the model was asked, or after a result was written; the machine's own
         // unevenness does the rest.
-        let requests = lab.model.requests().len() + 1 + dice.below(5);
-        let lines = results_on_disk(&lab) + 1 + dice.below(4);
         let by_result = dice.below(2) == 0;
+        let requests = lab.model.requests().len() + 1 + dice.below(5);
+        let mut results = 1 + dice.below(4);
         let moment = async {
-            loop {
-                let there = if by_result {
-                    results_on_disk(&lab) >= lines
-                } else {
-                    lab.model.requests().len() >= requests
-                };
-                if there {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
+            if !by_result {
+                lab.model.wait_for_requests(requests).await;
+                return;
+            }
+            while results > 0 {
+                let event = events.next_line().await.unwrap().unwrap_or_default();
+                results -= usize::from(event.contains("\"job_completed\""));
             }
         };
         tokio::select! {
@@ -186,11 +183,6 @@ async fn killed_at_twenty_random_moments_every_prompt_has_one_result_in_the_end(
     let again = requests.len() - count;
     println!("{count} prompts, {again} of them sent again");
     lab.home.assert_no_processes().await;
-}
-
-fn results_on_disk(lab: &Lab) -> usize {
-    let out = lab.home.root().join("out.jsonl");
-    std::fs::read(out).map_or(0, |bytes| bytes.split(|byte| *byte == b'\n').count())
 }
 
 #[tokio::test]
