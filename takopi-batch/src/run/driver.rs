@@ -136,7 +136,7 @@ impl Driver {
     fn is_over(&self) -> bool {
         let settled = self.running.is_empty() && self.unsettled() == 0;
         let nothing_left = self.intake.is_none() && self.order.len() == 0 && self.later.is_empty();
-        settled && (nothing_left || self.halt.is_some())
+        settled && (nothing_left || !self.may_start())
     }
 
     async fn outcome(mut self) -> Outcome {
@@ -304,8 +304,8 @@ impl Driver {
             _ => {}
         }
         match verdict {
-            _ if cut_short => self.give_back(queued).await,
-            _ if never_stored && self.may_start() => {
+            _ if cut_short || (never_stored && !self.may_start()) => self.give_back(queued).await,
+            _ if never_stored => {
                 self.retry(queued, Duration::ZERO, &completed).await;
             }
             Verdict::Halt => {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use takopi_batch::{Batch, BatchEvent, Halt, Journal, Source};
+use takopi_core::Reason;
 use takopi_core::demo::Demo;
 
 use crate::lab::{Lab, Play, jobs, run};
@@ -74,10 +75,12 @@ async fn a_producer_can_keep_adding_and_is_answered_meanwhile() {
 #[tokio::test(start_paused = true)]
 async fn a_bad_line_in_a_stream_ends_the_reading_but_not_what_came_before() {
     let lab = Lab::new();
+    // Also what has to be tried again.
+    lab.runner.when("one", [Play::Fail(Reason::Overloaded, "no room"), Play::Say("fine")]);
     let input =
         jobs(&[("a", "one", ""), ("b", "two", "")]) + "{\"prompt\":3}\n{\"prompt\":\"x\"}\n";
     let ran = lab.run(lab.batch().jobs(1), &input).await;
-    assert_eq!(lab.outline(), ["a ok 1", "b ok 1"]);
+    assert_eq!(lab.outline(), ["a ok 2", "b ok 1"]);
     let Some(Halt::Input { error }) = &ran.outcome().halt else {
         panic!("{ran:?}", ran = ran.events)
     };
