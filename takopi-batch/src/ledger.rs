@@ -1,7 +1,6 @@
-//! What is known of the jobs and conversations of a batch.
+//! What earlier lives of a batch left: what is known of its jobs, and its conversations.
 //!
-//! This is the one thing that grows with a batch: some sixty bytes an id, and a token a named session.
-//! Ids and names are kept as digests.
+//! Ids and names are kept as digests: some sixty bytes a job, and a token a named session.
 
 use std::collections::HashMap;
 
@@ -20,8 +19,6 @@ pub(crate) struct Known {
     pub(crate) outcome: Option<bool>,
     /// It was sent, and nobody knows what came of it.
     pub(crate) in_flight: bool,
-    /// The line of this input it stands on; 0 if it has not been seen.
-    pub(crate) line: u64,
 }
 
 impl Known {

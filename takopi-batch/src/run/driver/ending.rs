@@ -1,0 +1,214 @@
+//! What becomes of a job whose try is over: its result, another try, or the next life.
+
+use std::time::Duration;
+
+use jiff::{Timestamp, Zoned};
+use takopi_core::{Completed, Reason};
+use tokio::time::Instant;
+
+use super::Driver;
+use crate::digest::Digest;
+use crate::event::{BatchEvent, Halt};
+use crate::job::JobResult;
+use crate::journal::{Closing, Line, Writer};
+use crate::ledger::Session;
+use crate::order::Queued;
+use crate::reset;
+use crate::retry::{Verdict, backoff, verdict};
+use crate::run::attempt::Tried;
+use crate::run::{OnFailure, OnLimit};
+
+impl Driver {
+    pub(super) async fn tried(&mut self, tried: Tried) {
+        let Tried { mut queued, completed, seen, asked, began, started } = tried;
+        self.resets = seen.resets.or(self.resets);
+        let never_stored = completed.reason == Some(Reason::SessionNotFound)
+            && asked.is_some()
+            && self.forget(&mut queued);
+        if !never_stored {
+            self.learn(&mut queued, &completed);
+        }
+        if completed.ok {
+            self.pace.well();
+            return self.close(queued, completed, started);
+        }
+        let error = completed.error.clone().unwrap_or_default();
+        let cut_short = self.cancel.is_cancelled() && completed.reason == Some(Reason::Interrupted);
+        let verdict = verdict(&completed, &seen);
+        match verdict {
+            Verdict::RetrySlower => self.slow_down(began).await,
+            Verdict::Failed => self.pace.past_limit(),
+            _ => {}
+        }
+        match verdict {
+            _ if cut_short || (never_stored && !self.may_start()) => self.give_back(queued).await,
+            _ if never_stored => {
+                self.retry(queued, Duration::ZERO, &completed).await;
+            }
+            Verdict::Halt => {
+                let reason = completed.reason.clone().unwrap_or(Reason::EngineFailed);
+                self.give_back(queued).await;
+                self.finish_and_stop(Halt::Engine { reason, error }).await;
+            }
+            Verdict::Limit => self.limit(queued, error).await,
+            Verdict::Retry | Verdict::RetrySlower if queued.retries < self.batch.retries => {
+                if self.may_start() {
+                    queued.retries += 1;
+                    let after = backoff(Digest::of(&queued.job.id), queued.retries);
+                    self.retry(queued, after, &completed).await;
+                } else {
+                    self.give_back(queued).await;
+                }
+            }
+            _ => {
+                self.breaks(queued.lane);
+                let failed = queued.job.id.clone();
+                self.close(queued, completed, started);
+                if self.batch.on_failure == OnFailure::Stop {
+                    self.finish_and_stop(Halt::Failed { job: failed }).await;
+                }
+            }
+        }
+    }
+
+    /// Keeps the conversation a job is in.
+    fn learn(&mut self, queued: &mut Queued, completed: &Completed) {
+        let Some(token) = completed.resume.clone() else { return };
+        let Some(name) = queued.job.session.as_deref().map(Digest::of) else {
+            queued.token = Some(token);
+            return;
+        };
+        let known = self.ledger.sessions.get(&name);
+        let proven = completed.ok || known.is_some_and(|known| known.proven);
+        let session = Session { token, proven };
+        if known != Some(&session) {
+            let resume = session.token.clone();
+            self.state.append(&Line::Session { name, resume, proven });
+            self.ledger.sessions.insert(name, session);
+        }
+    }
+
+    /// Drops a conversation that the batch itself opened and in which nothing ever went well: a crash
+    /// can come before an engine has stored it. `false` if it is not such a one.
+    fn forget(&mut self, queued: &mut Queued) -> bool {
+        if queued.job.resume.is_some() {
+            return false;
+        }
+        let Some(name) = queued.job.session.as_deref().map(Digest::of) else {
+            return queued.token.take().is_some();
+        };
+        if self.ledger.sessions.get(&name).is_none_or(|session| session.proven) {
+            return false;
+        }
+        self.state.append(&Line::Forgotten { name });
+        self.ledger.sessions.remove(&name).is_some()
+    }
+
+    async fn retry(&mut self, queued: Queued, after: Duration, completed: &Completed) {
+        let id = Digest::of(&queued.job.id);
+        self.state.append(&Line::Returned { job: id });
+        let (job, reason) = (queued.job.id.clone(), completed.reason.clone());
+        let error = completed.error.clone().unwrap_or_default();
+        self.later.insert((Instant::now() + after, id), queued);
+        self.tell(BatchEvent::Retry { job, after, reason, error }).await;
+    }
+
+    /// Leaves a job for the next life.
+    async fn give_back(&mut self, queued: Queued) {
+        self.state.append(&Line::Returned { job: Digest::of(&queued.job.id) });
+        self.left += 1;
+        self.tell(BatchEvent::Returned { job: queued.job.id }).await;
+    }
+
+    async fn slow_down(&mut self, began: Instant) {
+        let before = self.pace.allowed();
+        self.pace.strained(began, Instant::now());
+        let jobs = self.pace.allowed();
+        if jobs < before && jobs > 0 {
+            self.tell(BatchEvent::Slowed { jobs }).await;
+        }
+    }
+
+    async fn limit(&mut self, queued: Queued, error: String) {
+        let now = Zoned::now();
+        let is_ahead = |at: &Timestamp| *at > now.timestamp();
+        let named = reset::in_text(&error, &now);
+        let until = self.resets.filter(is_ahead).or(named.filter(is_ahead));
+        if self.batch.on_limit == OnLimit::Stop || !self.may_start() {
+            self.give_back(queued).await;
+            return self.finish_and_stop(Halt::Limit { until, error }).await;
+        }
+        let lasts =
+            until.and_then(|until| Duration::try_from(until.duration_since(now.timestamp())).ok());
+        if let Some(pause) = self.pace.limit(lasts, Instant::now()) {
+            let until = now.timestamp().checked_add(pause).unwrap_or(Timestamp::MAX);
+            let known = lasts.is_some();
+            self.tell(BatchEvent::Paused { until, known, error: error.clone() }).await;
+        }
+        let (job, id) = (queued.job.id.clone(), Digest::of(&queued.job.id));
+        self.state.append(&Line::Returned { job: id });
+        self.order.put_back(queued);
+        let after = self.pace.paused().map_or(Duration::ZERO, |until| until - Instant::now());
+        let reason = Some(Reason::UsageLimit);
+        self.tell(BatchEvent::Retry { job, after, reason, error }).await;
+    }
+
+    /// A prompt of the lane failed: what waits in it may have to be skipped.
+    pub(super) fn breaks(&mut self, lane: Option<Digest>) {
+        if let Some(lane) = lane.filter(|_| self.batch.on_failure == OnFailure::SkipSession) {
+            self.broken.insert(lane);
+            for waiting in self.order.clear(lane) {
+                self.skip(waiting);
+            }
+        }
+    }
+
+    pub(super) fn skip(&mut self, mut queued: Queued) {
+        // It never had the lane.
+        queued.lane = None;
+        let error = "skipped: an earlier prompt of its session failed";
+        self.fails(queued, Reason::from("skipped"), error.to_owned());
+    }
+
+    /// Closes a job that was not sent.
+    pub(super) fn fails(&mut self, queued: Queued, reason: Reason, error: String) {
+        let engine = self.batch.runner.engine();
+        let completed = Completed::failure(engine, reason, error);
+        let completed = completed.resume(self.conversation(&queued));
+        self.put_out(queued, completed, Timestamp::now(), false);
+    }
+
+    fn close(&mut self, queued: Queued, completed: Completed, started: Timestamp) {
+        self.put_out(queued, completed, started, true);
+    }
+
+    fn put_out(&mut self, queued: Queued, completed: Completed, started: Timestamp, sent: bool) {
+        let Queued { job, lane, attempts, .. } = queued;
+        let result = JobResult::new(job.id, completed, started, attempts);
+        self.outbox.push(Closing { result, lane, sent });
+    }
+
+    pub(super) async fn hand_over_results(&mut self) {
+        let closed = std::mem::take(&mut self.outbox);
+        match &mut self.writer {
+            Some(writer) => closed.into_iter().for_each(|closing| writer.write(closing)),
+            None => self.settle(closed).await,
+        }
+    }
+
+    /// How many results are not on disk yet.
+    pub(super) fn unsettled(&self) -> usize {
+        self.outbox.len() + self.writer.as_ref().map_or(0, Writer::unsettled)
+    }
+
+    /// Results are on disk: they are told, and their lanes go on.
+    pub(super) async fn settle(&mut self, closed: Vec<Closing>) {
+        for Closing { result, lane, sent } in closed {
+            if let Some(lane) = lane {
+                self.order.release(lane);
+            }
+            self.report.add(&result);
+            self.tell(BatchEvent::Finished { result, sent }).await;
+        }
+    }
+}
