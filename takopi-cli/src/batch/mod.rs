@@ -51,6 +51,7 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
         Err(error) => return Ok(refused(&error, terminal)),
     };
     let source = source(&args, &batch, &journal)?;
+    let first_life = journal.results().0 == 0;
     if let Err(error) = raise_descriptor_limit() {
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
@@ -62,7 +63,8 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
         let unread = watch(&mut board, &mut told, &mut received, &stop).await;
         let outcome = running.await?;
         board.close();
-        let ending = Ending { args: &args, terminal, show, signal: *received.borrow_and_update() };
+        let signal = *received.borrow_and_update();
+        let ending = Ending { args: &args, terminal, show, signal, first_life };
         let code = match outcome {
             Ok(_) if unread => Ok(exit::FAILED),
             Ok(outcome) => ending.tell(&outcome, &runner.engine()),
@@ -201,6 +203,8 @@ struct Ending<'a> {
     terminal: Terminal,
     show: Show,
     signal: Option<Signal>,
+    /// There were no results before.
+    first_life: bool,
 }
 
 impl Ending<'_> {
@@ -208,8 +212,8 @@ impl Ending<'_> {
     fn tell(&self, outcome: &Outcome, engine: &EngineId) -> anyhow::Result<u8> {
         // The file knows of earlier lives as well.
         let report = match &self.args.out {
-            Some(out) => Report::read(out)?,
-            None => outcome.report.clone(),
+            Some(out) if !self.first_life => Report::read(out)?,
+            _ => outcome.report.clone(),
         };
         match self.show {
             Show::Json => {
