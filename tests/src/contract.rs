@@ -306,7 +306,7 @@ pub async fn two_runs_on_one_session_take_turns(subject: &impl Subject) {
     let waiting = until(
         &mut second,
         "the note about waiting",
-        |event| matches!(event, TakopiEvent::Action(event) if event.action.id == "takopi.wait"),
+        |event| matches!(event, TakopiEvent::Action(event) if event.action.id == takopi_core::runner::WAIT_ACTION),
     )
     .await;
     assert!(!waiting.iter().any(is_started), "{waiting:#?}");

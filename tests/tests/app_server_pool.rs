@@ -131,7 +131,7 @@ async fn a_session_that_may_be_on_a_server_goes_nowhere_else_before_that_server_
     let waiting = until(
         &mut again,
         "the wait",
-        |event| matches!(event, takopi_core::TakopiEvent::Action(event) if event.action.id == "takopi.wait"),
+        |event| matches!(event, takopi_core::TakopiEvent::Action(event) if event.action.id == takopi_core::runner::WAIT_ACTION),
     );
     let waiting = waiting.await;
     assert_eq!(lab.control.starts().len(), 1);

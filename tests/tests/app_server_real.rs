@@ -23,7 +23,7 @@ fn runner(codex: &real::Codex, home: &TestHome, warm: Duration) -> impl Runner +
 }
 
 fn is_wait(event: &TakopiEvent) -> bool {
-    matches!(event, TakopiEvent::Action(event) if event.action.id == "takopi.wait")
+    matches!(event, TakopiEvent::Action(event) if event.action.id == takopi_core::runner::WAIT_ACTION)
 }
 
 #[tokio::test]

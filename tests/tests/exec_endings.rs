@@ -135,7 +135,7 @@ async fn the_answer_comes_at_the_end_of_the_turn_and_the_session_is_held_until_c
     let seen = until(
         &mut waiting,
         "the note about waiting",
-        |event| matches!(event, TakopiEvent::Action(event) if event.action.id == "takopi.wait"),
+        |event| matches!(event, TakopiEvent::Action(event) if event.action.id == takopi_core::runner::WAIT_ACTION),
     )
     .await;
     assert_eq!(lab.control.starts().len(), 1, "nothing was started meanwhile");

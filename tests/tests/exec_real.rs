@@ -85,7 +85,7 @@ async fn a_resume_started_while_a_new_session_runs_waits_for_it() {
     let Some(takopi_core::TakopiEvent::Started(started)) = seen.last() else { panic!() };
     let mut second = other.run(request(&home, "second").resume(started.resume.clone()).build());
     let waiting = until(&mut second, "the note about waiting", |event| {
-        matches!(event, takopi_core::TakopiEvent::Action(event) if event.action.id == "takopi.wait")
+        matches!(event, takopi_core::TakopiEvent::Action(event) if event.action.id == takopi_core::runner::WAIT_ACTION)
     })
     .await;
     assert_eq!(model.requests_about("second").len(), 0);
@@ -284,7 +284,7 @@ async fn a_session_held_by_another_codex_is_waited_for() {
     assert_eq!(busy.failed("session_busy").resume, Some(token.clone()));
     let mut mine = runner.run(request(&home, "mine").resume(token).build());
     let seen = until(&mut mine, "the note about waiting", |event| {
-        matches!(event, takopi_core::TakopiEvent::Action(event) if event.action.id == "takopi.wait")
+        matches!(event, takopi_core::TakopiEvent::Action(event) if event.action.id == takopi_core::runner::WAIT_ACTION)
     })
     .await;
     gate.open();

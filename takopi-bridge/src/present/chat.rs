@@ -18,6 +18,7 @@ mod step;
 
 use std::time::Duration;
 
+use takopi_core::runner::WAIT_ACTION;
 use takopi_core::{ActionKind, Reason};
 
 use self::split::Packer;
@@ -27,8 +28,6 @@ use crate::progress::{Progress, Tracked};
 
 pub use self::split::split;
 
-/// The action of a run that waits for its session.
-const SESSION_WAIT: &str = "takopi.wait";
 /// How wide a remark may be.
 const REMARK: usize = 200;
 /// How wide a name or a plan in the header may be.
@@ -205,7 +204,7 @@ fn header(state: &str, progress: &Progress, moment: &Moment<'_>, count: Count) -
 /// What a run is at, in a word.
 fn state(progress: &Progress, moment: &Moment<'_>) -> String {
     let waits = |tracked: &Tracked| {
-        tracked.action.kind == ActionKind::Approval || tracked.action.id == SESSION_WAIT
+        tracked.action.kind == ActionKind::Approval || tracked.action.id == WAIT_ACTION
     };
     if progress.outcome().is_some() {
         return ending(progress);

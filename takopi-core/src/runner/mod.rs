@@ -26,6 +26,7 @@ pub use drive::EngineRunner;
 pub use engine::{Engine, EngineRun, Refusal, SessionScope, Stopped};
 pub use request::{RunRequest, RunRequestBuilder};
 pub use resume::ResumeCodec;
+pub use shared::WAIT_ACTION;
 pub use steer::{FollowUp, FollowUps, NotSteered, Steer, Steering, steering};
 
 /// The events of one run. Dropping it before `Completed` cancels the run; after it, nothing.

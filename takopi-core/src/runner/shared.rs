@@ -27,7 +27,7 @@ use crate::model::{
 /// A wait shorter than this is not worth a word: the process of the run before is being reaped.
 const WAIT_UNSAID: Duration = Duration::from_millis(300);
 /// The id of the note that says a session is waited for.
-const WAIT_ID: &str = "takopi.wait";
+pub const WAIT_ACTION: &str = "takopi.wait";
 
 pub(super) struct Shared {
     engine: EngineId,
@@ -347,7 +347,7 @@ impl Shared {
     /// Says who holds the session, if there is room for a word; says whether it did.
     fn say_waiting(&self, who: &str) -> bool {
         let title = format!("waiting for the session, held by {who}");
-        let action = Action::new(WAIT_ID, ActionKind::Note, title);
+        let action = Action::new(WAIT_ACTION, ActionKind::Note, title);
         let note = ActionEvent::new(self.engine(), action, Phase::Started).level(Level::Info);
         let said = self.sender.try_push(note.into()).is_ok();
         self.state().said_waiting = said;
@@ -358,7 +358,7 @@ impl Shared {
         if !std::mem::take(&mut self.state().said_waiting) {
             return Ok(());
         }
-        let action = Action::new(WAIT_ID, ActionKind::Note, "the session is free");
+        let action = Action::new(WAIT_ACTION, ActionKind::Note, "the session is free");
         let note =
             ActionEvent::new(self.engine(), action, Phase::Completed).ok(true).level(Level::Info);
         self.push(note.into()).await
