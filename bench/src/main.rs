@@ -17,6 +17,10 @@ use std::path::Path;
 
 use anyhow::bail;
 
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 type Section = (&'static str, fn() -> anyhow::Result<String>);
 
 const SECTIONS: [Section; 5] = [
