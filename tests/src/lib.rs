@@ -2,6 +2,7 @@
 //!
 //! - [`model`]: a scripted Responses API on loopback, so that the real codex runs with no account;
 //! - [`real`]: the pinned real codex, installed once under `target/`;
+//! - [`browser`]: a headless Chromium, for pages;
 //! - [`home`]: a `CODEX_HOME`, a workspace and a state directory per test;
 //! - [`runs`]: runs of a runner, gathered so that a test can ask what happened;
 //! - [`chaos`]: random faults from a seed;
@@ -17,10 +18,12 @@
     reason = "a test library: a failure here is a test's failure"
 )]
 
+pub mod browser;
 pub mod chaos;
 pub mod contract;
 pub mod fake;
 pub mod home;
+mod install;
 pub mod lab;
 pub mod model;
 pub mod real;

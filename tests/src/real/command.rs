@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 
 /// Runs `command` without input and returns its output, or an error that says what went wrong: not found, too slow, or a
 /// failure with the end of what it printed.
-pub(super) fn run(mut command: Command, limit: Duration) -> anyhow::Result<Output> {
+pub(crate) fn run(mut command: Command, limit: Duration) -> anyhow::Result<Output> {
     let name = command.get_program().to_string_lossy().into_owned();
     let child = command
         .stdin(Stdio::null())

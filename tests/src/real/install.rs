@@ -1,11 +1,7 @@
-//! Installs releases of codex, once each, from npm or else from PyPI.
-//!
-//! Any number of test binaries may ask at the same time: a kernel lock per version lets one install while the others wait
-//! for it, and what it installs appears in one piece, by a rename. An install that was killed leaves only a directory
-//! which the next one removes.
+//! Releases of codex, from npm or else from PyPI.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,12 +11,10 @@ use anyhow::{Context as _, anyhow};
 
 use super::command::run;
 use super::version::Version;
+use crate::install::{Installation, npm_install, stamp, stamped};
 
 /// Downloads of hundreds of megabytes over a slow line end within this.
-const INSTALL_LIMIT: Duration = Duration::from_mins(15);
-
-/// Names the binary, relative to the installation, and thereby says that it is complete.
-const STAMP: &str = "takopi-stamp";
+pub(crate) const INSTALL_LIMIT: Duration = Duration::from_mins(15);
 
 /// Where releases are installed, and with which programs.
 #[derive(Clone, Debug)]
@@ -42,21 +36,19 @@ impl Installer {
 
     /// The binary of a release, installed now if it was not.
     pub(super) fn binary(&self, version: Version) -> anyhow::Result<PathBuf> {
-        let place = self.place(version);
-        if let Some(binary) = installed(&place) {
-            return Ok(binary);
-        }
-        fs::create_dir_all(&self.root)
-            .with_context(|| format!("cannot create {}", self.root.display()))?;
-        let lock = File::create(self.root.join(format!("{version}.lock")))
-            .context("cannot create the lock of the installation")?;
-        lock.lock().context("cannot lock the installation")?;
-        // Whoever held the lock before may have done the work.
-        if let Some(binary) = installed(&place) {
-            return Ok(binary);
-        }
-        self.install(version, &place)?;
-        installed(&place).context("codex was installed and is not there")
+        let installation = Installation {
+            what: &format!("codex {version}"),
+            root: &self.root,
+            name: &version.to_string(),
+            ready: stamped,
+        };
+        let from = |command: fn(&Self, Version, &Path) -> Command| {
+            move |place: &Path| {
+                run(command(self, version, place), INSTALL_LIMIT)?;
+                complete(place)
+            }
+        };
+        installation.get(&[("npm", &from(Self::npm_command)), ("PyPI", &from(Self::pip_command))])
     }
 
     /// npm's own `codex`, a Node script that starts the binary. Only an installation made by npm has it.
@@ -74,48 +66,9 @@ impl Installer {
         self.root.join(version.to_string())
     }
 
-    fn install(&self, version: Version, place: &Path) -> anyhow::Result<()> {
-        let prefix = format!("{version}.installing-");
-        self.sweep(&prefix);
-        let mut reasons = Vec::new();
-        for (source, command) in [
-            ("npm", Self::npm_command as fn(&Self, Version, &Path) -> Command),
-            ("PyPI", Self::pip_command),
-        ] {
-            // A name of its own: the npm of a killed test may still be writing to the last one.
-            let building = tempfile::Builder::new()
-                .prefix(&prefix)
-                .tempdir_in(&self.root)
-                .context("cannot create the place to install into")?;
-            let command = command(self, version, building.path());
-            match run(command, INSTALL_LIMIT).and_then(|_| stamp(building.path())) {
-                Ok(()) => {
-                    discard(place)?;
-                    return fs::rename(building.keep(), place)
-                        .context("cannot move codex into place");
-                }
-                Err(error) => reasons.push(format!("from {source}: {error:#}")),
-            }
-        }
-        Err(anyhow!("cannot install codex {version} ({})", reasons.join("; ")))
-    }
-
-    /// Removes what installs that were killed left behind, as far as possible.
-    fn sweep(&self, prefix: &str) {
-        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
-            if entry.file_name().to_string_lossy().starts_with(prefix) {
-                let _ = fs::remove_dir_all(entry.path());
-            }
-        }
-    }
-
     fn npm_command(&self, version: Version, into: &Path) -> Command {
         let mut command = command(&self.npm);
-        command
-            .args(["install", "--no-audit", "--no-fund", "--ignore-scripts"])
-            .args(["--loglevel=error", "--fetch-retries=2", "--prefix"])
-            .arg(into)
-            .arg(format!("@openai/codex@{version}"));
+        npm_install(&mut command, into, &format!("@openai/codex@{version}"));
         command
     }
 
@@ -137,20 +90,12 @@ fn command(line: &[OsString]) -> Command {
     command
 }
 
-fn installed(place: &Path) -> Option<PathBuf> {
-    let binary = fs::read_to_string(place.join(STAMP)).ok()?;
-    let binary = place.join(binary);
-    binary.is_file().then_some(binary)
-}
-
-fn stamp(place: &Path) -> anyhow::Result<()> {
+fn complete(place: &Path) -> anyhow::Result<()> {
     let binary = find_binary(place).context("the package has no binary for this platform")?;
     // pip does not always keep the mode.
     fs::set_permissions(&binary, fs::Permissions::from_mode(0o755))
         .context("cannot make codex executable")?;
-    let relative = binary.strip_prefix(place).context("it is below")?;
-    let relative = relative.to_str().context("its path is UTF-8")?;
-    fs::write(place.join(STAMP), relative).context("cannot write the stamp")
+    stamp(place, &binary)
 }
 
 /// The binary within a fresh installation: `codex_cli_bin/bin/codex` from PyPI; from npm
@@ -169,15 +114,6 @@ fn find_binary(place: &Path) -> Option<PathBuf> {
         .flat_map(|package| below(package.join("vendor")))
         .flat_map(|target| [target.join("bin/codex"), target.join("codex/codex")])
         .find(|binary| binary.is_file())
-}
-
-fn discard(dir: &Path) -> anyhow::Result<()> {
-    match fs::remove_dir_all(dir) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot remove {}", dir.display()))
-        }
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@
 //! - These functions block while they install (some ten seconds, once). Each codex is tried once per process before it is
 //!   handed out.
 
-mod command;
-mod install;
+pub(crate) mod command;
+pub(crate) mod install;
 pub mod raw;
 mod version;
 
@@ -107,10 +107,20 @@ pub fn npm_wrapper_or_skip(test: &str) -> Option<Codex> {
 
 /// Turns what cannot be had into a skipped test, or into a failed one where `TAKOPI_REQUIRE_CODEX=1`.
 pub fn or_skip<T>(test: &str, found: anyhow::Result<T>) -> Option<T> {
+    skip_unless(test, "the real codex", "TAKOPI_REQUIRE_CODEX", found)
+}
+
+/// Turns what cannot be had into a skipped test, or into a failed one where a variable requires it.
+pub(crate) fn skip_unless<T>(
+    test: &str,
+    what: &str,
+    required_by: &str,
+    found: anyhow::Result<T>,
+) -> Option<T> {
     match found {
         Ok(found) => Some(found),
-        Err(reason) if env::var_os("TAKOPI_REQUIRE_CODEX").is_some_and(|it| it == "1") => {
-            panic!("{test} needs the real codex: {reason:#}")
+        Err(reason) if env::var_os(required_by).is_some_and(|it| it == "1") => {
+            panic!("{test} needs {what}: {reason:#}")
         }
         Err(reason) => {
             // Not `println!`: what a passing test prints is not shown.
