@@ -1,7 +1,7 @@
 //! The command line as the user types it.
 //!
 //! Every setting of a run is optional here: a flag wins over its `TAKOPI_*` variable, which clap
-//! reads, and both win over the configuration file, which [`RunArgs::filled`] adds.
+//! reads, and both win over the configuration file, which [`RunOptions::filled`] adds.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -87,6 +87,25 @@ pub(crate) struct RunArgs {
 /// What a run and a batch have in common.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Options {
+    #[command(flatten)]
+    pub(crate) run: RunOptions,
+    /// Send this image along; can be given more than once
+    #[arg(long, short, value_name = "F")]
+    pub(crate) image: Vec<PathBuf>,
+    /// The answer must follow the JSON Schema in this file
+    #[arg(long, value_name = "F")]
+    pub(crate) output_schema: Option<PathBuf>,
+    /// Print every event as a line of JSON, and nothing else
+    #[arg(long, conflicts_with = "quiet")]
+    pub(crate) json: bool,
+    /// Print the answer and errors only
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// What every command takes that runs an agent.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct RunOptions {
     /// The engine
     #[arg(long, value_enum, env = "TAKOPI_ENGINE")]
     pub(crate) engine: Option<Engine>,
@@ -105,16 +124,10 @@ pub(crate) struct Options {
     /// What the agent's commands may do: read-only, workspace-write, danger-full-access
     #[arg(long, short, value_name = "S", env = "TAKOPI_SANDBOX")]
     pub(crate) sandbox: Option<String>,
-    /// Who answers when the agent asks for leave: a person (default on a terminal), nobody
+    /// Who answers when the agent asks for leave: a person (default where one can be asked), nobody
     /// (default elsewhere), or everything is accepted
     #[arg(long, value_enum, value_name = "WHO", env = "TAKOPI_APPROVE")]
     pub(crate) approve: Option<Approve>,
-    /// Send this image along; can be given more than once
-    #[arg(long, short, value_name = "F")]
-    pub(crate) image: Vec<PathBuf>,
-    /// The answer must follow the JSON Schema in this file
-    #[arg(long, value_name = "F")]
-    pub(crate) output_schema: Option<PathBuf>,
     /// A setting of the engine; can be given more than once
     #[arg(short = 'c', value_name = "KEY=VALUE", value_parser = setting)]
     pub(crate) settings: Vec<(String, String)>,
@@ -131,23 +144,17 @@ pub(crate) struct Options {
     /// End the run when it takes longer than this
     #[arg(long, value_name = "DUR", value_parser = duration::parse, env = "TAKOPI_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
-    /// Print every event as a line of JSON, and nothing else
-    #[arg(long, conflicts_with = "quiet")]
-    pub(crate) json: bool,
-    /// Print the answer and errors only
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
 }
 
 impl RunArgs {
     /// The arguments, with what was not given taken from the configuration file.
     pub(crate) fn filled(mut self, config: Config) -> Self {
-        self.options = self.options.filled(config);
+        self.options.run = self.options.run.filled(config);
         self
     }
 }
 
-impl Options {
+impl RunOptions {
     /// The options, with what was not given taken from the configuration file.
     pub(crate) fn filled(mut self, config: Config) -> Self {
         // A variable that is set to nothing is as good as not set.
@@ -289,8 +296,8 @@ mod tests {
     fn a_dash_is_part_of_the_prompt_and_options_may_stand_anywhere() {
         let args = run(&["review", "this", "-", "--model", "m", "-c", "a.b=c=d"]);
         assert_eq!(args.prompt, ["review", "this", "-"]);
-        assert_eq!(args.options.model.as_deref(), Some("m"));
-        assert_eq!(args.options.settings, [("a.b".to_owned(), "c=d".to_owned())]);
+        assert_eq!(args.options.run.model.as_deref(), Some("m"));
+        assert_eq!(args.options.run.settings, [("a.b".to_owned(), "c=d".to_owned())]);
     }
 
     #[test]
@@ -303,7 +310,7 @@ mod tests {
         let config: Config =
             toml::from_str("model = 'file'\neffort = 'file'\nwait = 5\ntimeout = '2m'").unwrap();
         let given = ["x", "--model", "flag", "--effort", "", "--wait", "0"];
-        let args = run(&given).filled(config).options;
+        let args = run(&given).filled(config).options.run;
         assert_eq!(args.model.as_deref(), Some("flag"));
         assert_eq!(args.effort.as_deref(), Some("file"));
         assert_eq!(args.wait, Some(Duration::ZERO));

@@ -9,7 +9,7 @@ use takopi_codex::app_server::{CodexAppServer, PoolLimits};
 use takopi_core::demo::Demo;
 use takopi_core::{EngineRunner, Runner};
 
-use crate::args::{Engine, Options, Transport};
+use crate::args::{Engine, RunOptions, Transport};
 use crate::duration;
 use crate::exit::Usage;
 
@@ -30,15 +30,15 @@ pub(crate) enum Choice {
 }
 
 impl Choice {
-    /// What the arguments choose.
-    pub(crate) fn of(args: &Options) -> Result<Self, Usage> {
-        match args.engine.unwrap_or_default() {
+    /// What the options choose.
+    pub(crate) fn of(options: &RunOptions) -> Result<Self, Usage> {
+        match options.engine.unwrap_or_default() {
             Engine::Codex => Ok(Self::Codex {
-                transport: args.transport.unwrap_or(DEFAULT_TRANSPORT),
-                program: args.codex_bin.clone(),
+                transport: options.transport.unwrap_or(DEFAULT_TRANSPORT),
+                program: options.codex_bin.clone(),
             }),
             Engine::Demo => {
-                let pace = args.settings.iter().rev().find(|(key, _)| key == PACE);
+                let pace = options.settings.iter().rev().find(|(key, _)| key == PACE);
                 let pace = pace.map_or(Ok(Duration::ZERO), |(_, value)| duration::parse(value));
                 let pace = pace.map_err(|error| Usage::new(format!("-c {PACE}: {error}")))?;
                 Ok(Self::Demo { pace })

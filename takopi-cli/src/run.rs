@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use takopi_core::process::raise_descriptor_limit;
 use takopi_core::{RunRequest, Runner};
 
-use crate::args::{Approve, Options, RunArgs};
+use crate::args::{Approve, Options, RunArgs, RunOptions};
 use crate::engines::Choice;
 use crate::exit::Usage;
 use crate::terminal::Terminal;
@@ -14,12 +14,12 @@ use crate::view::Mode;
 use crate::{approve, keys, prompt, resume, signals};
 
 pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
-    let choice = Choice::of(&args.options)?;
-    let approve = who_answers(&args.options, &choice, terminal)?;
+    let choice = Choice::of(&args.options.run)?;
+    let approve = who_answers(&args.options.run, &choice, terminal)?;
     let (handler, questions) = approve::handler(approve, approve::PATIENCE);
     let runner = choice.runner();
-    let directory = args.options.cd.clone().map_or_else(std::env::current_dir, Ok)?;
-    let sandbox = args.options.sandbox.clone();
+    let directory = args.options.run.cd.clone().map_or_else(std::env::current_dir, Ok)?;
+    let sandbox = args.options.run.sandbox.clone();
     let mode = match (args.options.json, args.options.quiet) {
         (true, _) => Mode::Json,
         (_, true) => Mode::Quiet,
@@ -81,23 +81,29 @@ pub(crate) fn template(options: Options) -> Result<RunRequest, Usage> {
     if let Some(missing) = files.into_iter().find(|file: &&PathBuf| !file.is_file()) {
         return Err(Usage::new(format!("the file {} does not exist", missing.display())));
     }
-    let mut request = RunRequest::new("")
+    let mut request = asked(&options.run, String::new());
+    request.images = options.image;
+    request.output_schema = options.output_schema;
+    Ok(request)
+}
+
+/// A prompt, with what the options ask of its run.
+pub(crate) fn asked(options: &RunOptions, prompt: String) -> RunRequest {
+    let mut request = RunRequest::new(prompt)
         .wait(options.wait)
         .idle_timeout(options.idle_timeout)
         .wall_timeout(options.timeout)
         .build();
-    request.cwd = options.cd;
-    request.model = options.model;
-    request.effort = options.effort;
-    request.sandbox = options.sandbox;
-    request.images = options.image;
-    request.output_schema = options.output_schema;
-    request.settings = options.settings;
-    Ok(request)
+    request.cwd.clone_from(&options.cd);
+    request.model.clone_from(&options.model);
+    request.effort.clone_from(&options.effort);
+    request.sandbox.clone_from(&options.sandbox);
+    request.settings.clone_from(&options.settings);
+    request
 }
 
 /// Who answers what the agent asks.
-fn who_answers(args: &Options, choice: &Choice, terminal: Terminal) -> Result<Approve, Usage> {
+fn who_answers(args: &RunOptions, choice: &Choice, terminal: Terminal) -> Result<Approve, Usage> {
     match args.approve {
         Some(Approve::Ask | Approve::Accept) if !choice.can_ask() => Err(Usage::new(
             "over exec codex cannot ask: --approve ask and accept need --transport app-server",

@@ -140,7 +140,7 @@ enum InputFormat {
 impl BatchArgs {
     /// The arguments, with what was not given taken from the configuration file.
     pub(crate) fn filled(mut self, config: Config) -> Self {
-        self.options = self.options.filled(config);
+        self.options.run = self.options.run.filled(config);
         self
     }
 

@@ -38,7 +38,7 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
     }
     let show = Show::of(&args, terminal);
     let stop = CancellationToken::new();
-    let choice = Choice::of(&args.options)?;
+    let choice = Choice::of(&args.options.run)?;
     let runner = choice.shared_runner(args.jobs);
     let batch =
         batch(&args, &choice, runner.clone(), terminal)?.stop(stop.clone()).tell_runs(show.runs());
@@ -111,7 +111,7 @@ fn batch(
     runner: std::sync::Arc<dyn Runner>,
     terminal: Terminal,
 ) -> anyhow::Result<Batch> {
-    let approve = match args.options.approve {
+    let approve = match args.options.run.approve {
         Some(Approve::Accept) if !choice.can_ask() => {
             let what = "over exec codex cannot ask: --approve accept needs --transport app-server";
             return Err(Usage::new(what).into());
@@ -122,7 +122,7 @@ fn batch(
         }
         other => other.unwrap_or(Approve::Deny),
     };
-    if let Some(missing) = args.options.cd.as_ref().filter(|directory| !directory.is_dir()) {
+    if let Some(missing) = args.options.run.cd.as_ref().filter(|directory| !directory.is_dir()) {
         let what = format!("the directory {} does not exist", missing.display());
         return Err(Usage::new(what).into());
     }
