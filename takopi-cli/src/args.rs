@@ -3,6 +3,7 @@
 //! Every setting of a run is optional here: a flag wins over its `TAKOPI_*` variable, which clap
 //! reads, and both win over the configuration file, which [`RunOptions::filled`] adds.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Run many prompts, and lose none
     Batch(Box<BatchArgs>),
+    /// Talk to the agent in a browser
+    Serve(Box<ServeArgs>),
     /// List the sessions on this machine, newest first
     Sessions(SessionsArgs),
     /// Look for what could keep takopi from working
@@ -173,6 +176,25 @@ impl RunOptions {
     }
 }
 
+/// The variable with the token of `takopi serve`.
+pub(crate) const TOKEN: &str = "TAKOPI_TOKEN";
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Where to listen. Where others can reach it a token is needed
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8730")]
+    pub(crate) listen: SocketAddr,
+    /// Let in only who knows this, 16 letters or more; without it, where one is needed, takopi makes
+    /// one up
+    #[arg(long, value_name = "TOKEN", env = TOKEN, hide_env_values = true, value_parser = token)]
+    pub(crate) token: Option<String>,
+    #[command(flatten)]
+    pub(crate) options: RunOptions,
+    /// How long the process of an idle session is kept
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "5m")]
+    pub(crate) keep_warm: Duration,
+}
+
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SessionsArgs {
@@ -262,6 +284,15 @@ pub(crate) enum Approve {
     Deny,
     /// Everything is accepted
     Accept,
+}
+
+/// A token goes into addresses and cookies as it is.
+fn token(text: &str) -> Result<String, String> {
+    let good = |letter: u8| letter.is_ascii_alphanumeric() || b"-._~".contains(&letter);
+    if text.len() < 16 || !text.bytes().all(good) {
+        return Err("expected 16 or more of a-z, A-Z, 0-9, - . _ ~".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {

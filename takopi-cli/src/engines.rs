@@ -7,9 +7,10 @@ use std::time::Duration;
 use takopi_codex::Codex;
 use takopi_codex::app_server::{CodexAppServer, PoolLimits};
 use takopi_core::demo::Demo;
+use takopi_core::process::EnvPolicy;
 use takopi_core::{EngineRunner, Runner};
 
-use crate::args::{Engine, RunOptions, Transport};
+use crate::args::{Approve, Engine, RunOptions, TOKEN, Transport};
 use crate::duration;
 use crate::exit::Usage;
 
@@ -51,9 +52,14 @@ impl Choice {
         !matches!(self, Self::Codex { transport: Transport::Exec, .. })
     }
 
-    /// A runner for it. Nothing is kept warm: a command runs one turn.
-    pub(crate) fn runner(&self) -> Arc<dyn Runner> {
-        self.runner_with(|codex| CodexAppServer::new(codex).keep_warm(Duration::ZERO))
+    /// Whether that can answer what the agent asks.
+    pub(crate) fn allows(&self, approve: Approve) -> bool {
+        self.can_ask() || approve == Approve::Deny
+    }
+
+    /// A runner for it, which keeps an idle session warm for so long.
+    pub(crate) fn runner(&self, keep_warm: Duration) -> Arc<dyn Runner> {
+        self.runner_with(|codex| CodexAppServer::new(codex).keep_warm(keep_warm))
     }
 
     /// A runner for many sessions, so many of them busy at once: they share few processes.
@@ -69,7 +75,9 @@ impl Choice {
         match self {
             Self::Demo { pace } => Arc::new(Demo::new().pace(*pace).runner()),
             Self::Codex { transport, program } => {
-                let mut codex = Codex::new();
+                // Who has the token of `takopi serve` may do what its agents may not.
+                let policy = EnvPolicy::default().deny(TOKEN);
+                let mut codex = Codex::new().env_policy(policy);
                 if let Some(program) = program {
                     codex = codex.binary(program);
                 }

@@ -9,6 +9,7 @@ mod approve;
 mod args;
 mod batch;
 mod config;
+mod conversation;
 mod demo;
 mod doctor;
 mod duration;
@@ -21,6 +22,7 @@ mod prompt;
 mod resume;
 mod run;
 mod screen;
+mod serve;
 mod sessions;
 mod signals;
 mod terminal;
@@ -78,6 +80,10 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> anyhow::Result<u8> {
     match cli.command {
         Command::Run(args) => run::main(args.filled(config), *terminal),
         Command::Batch(args) => batch::main(args.filled(config), *terminal),
+        Command::Serve(mut args) => {
+            args.options = args.options.filled(config);
+            serve::main(*args, *terminal)
+        }
         Command::Sessions(args) => sessions::main(&args, *terminal),
         Command::Demo(args) => demo::main(&args, *terminal),
         Command::Doctor(_) | Command::Completions { .. } => Ok(exit::OK),

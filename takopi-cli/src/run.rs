@@ -1,8 +1,10 @@
 //! `takopi run`: one prompt in, one answer out.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use takopi_core::process::raise_descriptor_limit;
+use takopi_core::runner::RunRequestBuilder;
 use takopi_core::{RunRequest, Runner};
 
 use crate::args::{Approve, Options, RunArgs, RunOptions};
@@ -17,7 +19,8 @@ pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let choice = Choice::of(&args.options.run)?;
     let approve = who_answers(&args.options.run, &choice, terminal)?;
     let (handler, questions) = approve::handler(approve, approve::PATIENCE);
-    let runner = choice.runner();
+    // A command runs one turn.
+    let runner = choice.runner(Duration::ZERO);
     let directory = args.options.run.cd.clone().map_or_else(std::env::current_dir, Ok)?;
     let sandbox = args.options.run.sandbox.clone();
     let mode = match (args.options.json, args.options.quiet) {
@@ -81,33 +84,40 @@ pub(crate) fn template(options: Options) -> Result<RunRequest, Usage> {
     if let Some(missing) = files.into_iter().find(|file: &&PathBuf| !file.is_file()) {
         return Err(Usage::new(format!("the file {} does not exist", missing.display())));
     }
-    let mut request = asked(&options.run, String::new());
+    let mut request = asked(&options.run, RunRequest::new("")).build();
     request.images = options.image;
     request.output_schema = options.output_schema;
     Ok(request)
 }
 
-/// A prompt, with what the options ask of its run.
-pub(crate) fn asked(options: &RunOptions, prompt: String) -> RunRequest {
-    let mut request = RunRequest::new(prompt)
-        .wait(options.wait)
-        .idle_timeout(options.idle_timeout)
-        .wall_timeout(options.timeout)
-        .build();
-    request.cwd.clone_from(&options.cd);
-    request.model.clone_from(&options.model);
-    request.effort.clone_from(&options.effort);
-    request.sandbox.clone_from(&options.sandbox);
-    request.settings.clone_from(&options.settings);
-    request
+/// A request, with what the options ask of it.
+pub(crate) fn asked(options: &RunOptions, request: RunRequestBuilder) -> RunRequestBuilder {
+    let mut request =
+        request.wait(options.wait).idle_timeout(options.idle_timeout).wall_timeout(options.timeout);
+    if let Some(directory) = &options.cd {
+        request = request.cwd(directory);
+    }
+    if let Some(model) = &options.model {
+        request = request.model(model);
+    }
+    if let Some(effort) = &options.effort {
+        request = request.effort(effort);
+    }
+    if let Some(sandbox) = &options.sandbox {
+        request = request.sandbox(sandbox);
+    }
+    options.settings.iter().fold(request, |request, (key, value)| request.setting(key, value))
+}
+
+/// Who would answer has nobody to answer.
+pub(crate) fn exec_cannot_ask() -> Usage {
+    Usage::new("over exec codex cannot ask: --approve ask and accept need --transport app-server")
 }
 
 /// Who answers what the agent asks.
 fn who_answers(args: &RunOptions, choice: &Choice, terminal: Terminal) -> Result<Approve, Usage> {
     match args.approve {
-        Some(Approve::Ask | Approve::Accept) if !choice.can_ask() => Err(Usage::new(
-            "over exec codex cannot ask: --approve ask and accept need --transport app-server",
-        )),
+        Some(approve) if !choice.allows(approve) => Err(exec_cannot_ask()),
         Some(Approve::Ask) if !keys::has_terminal() => Ok(Approve::Deny),
         Some(approve) => Ok(approve),
         None if choice.can_ask() && terminal.shows_errors && keys::has_terminal() => {

@@ -40,6 +40,35 @@ pub(crate) fn newest_of(directory: &Path) -> anyhow::Result<Option<String>> {
     Ok(newest.map(|session| session.id))
 }
 
+/// A session to choose from.
+#[derive(Debug, Serialize)]
+pub(crate) struct Offered {
+    id: String,
+    words: String,
+    when: String,
+    place: String,
+}
+
+/// The newest sessions.
+pub(crate) fn newest(count: usize) -> anyhow::Result<Vec<Offered>> {
+    let offer = |session: Session| Offered {
+        words: one_line(words(&session), 80),
+        when: moment(session.updated),
+        place: place(&session),
+        id: session.id,
+    };
+    Ok(Store::open()?.sessions(None).take(count).map(offer).collect())
+}
+
+/// What was said in a session, and whether by the user.
+pub(crate) fn conversation(id: &str) -> anyhow::Result<Vec<(bool, String)>> {
+    let entries = talk::read(&Store::open()?.find(id)?.path)?.into_iter();
+    Ok(entries
+        .filter(|entry| matches!(entry.speaker, Speaker::User | Speaker::Agent))
+        .map(|entry| (entry.speaker == Speaker::User, entry.text))
+        .collect())
+}
+
 /// A session as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Listed<'a> {

@@ -72,8 +72,8 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Waits until standard error has said this.
-    pub(crate) async fn wait_for(&mut self, text: &str) {
+    /// Waits until standard error has said this; returns all that it said.
+    pub(crate) async fn wait_for(&mut self, text: &str) -> &str {
         let reading = async {
             while !self.seen.contains(text) {
                 let read = self.stderr.read_line(&mut self.seen).await.unwrap();
@@ -81,6 +81,7 @@ impl Running {
             }
         };
         within(PATIENCE, text, reading).await;
+        &self.seen
     }
 
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {

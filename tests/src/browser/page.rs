@@ -139,14 +139,17 @@ impl Page {
         }
     }
 
-    /// Gives the page this many pixels, and a light or a dark appearance.
+    /// Gives the page this many pixels, and a light or a dark appearance. Nothing moves, so that pictures hold still.
     pub async fn look(&mut self, (width, height): (u32, u32), scheme: &str) {
         let size = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600,
         });
         self.call("Emulation.setDeviceMetricsOverride", size).await;
-        let feature = json!({ "name": "prefers-color-scheme", "value": scheme });
-        self.call("Emulation.setEmulatedMedia", json!({ "features": [feature] })).await;
+        let features = json!([
+            { "name": "prefers-color-scheme", "value": scheme },
+            { "name": "prefers-reduced-motion", "value": "reduce" },
+        ]);
+        self.call("Emulation.setEmulatedMedia", json!({ "features": features })).await;
     }
 
     /// A picture of what is seen, as PNG.

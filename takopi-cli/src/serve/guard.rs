@@ -1,0 +1,175 @@
+//! Who may talk to the server.
+//!
+//! - Whoever calls it by a name that is not its own is refused: a page elsewhere whose name was made to
+//!   lead here (DNS rebinding) calls it by that page's name.
+//! - What a page of another origin sends is refused, whatever else it knows.
+//! - Where there is a token it must be in the `Authorization` header, in a cookie, or once in the
+//!   address, which then becomes the cookie. It is compared in the same time whatever is wrong.
+
+use std::net::SocketAddr;
+
+use axum::extract::{Request, State};
+use axum::http::header::{AUTHORIZATION, COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+
+/// What is asked of those who call.
+#[derive(Debug, Clone)]
+pub(super) struct Guard {
+    address: SocketAddr,
+    token: Option<String>,
+}
+
+impl Guard {
+    pub(super) fn new(address: SocketAddr, token: Option<String>) -> Self {
+        Self { address, token }
+    }
+
+    /// Why the caller is not let in.
+    fn refuses(&self, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
+        let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let host = text(HOST).unwrap_or_default();
+        if !self.is_called(host) {
+            return Some((StatusCode::MISDIRECTED_REQUEST, "this is not the name of this server"));
+        }
+        let foreign = |origin: &str| {
+            let own = origin.split_once("://").map(|(_, own)| own.eq_ignore_ascii_case(host));
+            own != Some(true)
+        };
+        if headers.contains_key(ORIGIN) && text(ORIGIN).is_none_or(foreign) {
+            return Some((StatusCode::FORBIDDEN, "pages of other origins may not talk to takopi"));
+        }
+        let token = self.token.as_deref()?;
+        let bearer = text(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+        let mut cookies = text(COOKIE).into_iter().flat_map(|cookies| cookies.split(';'));
+        let cookie = cookies.find_map(|it| it.trim().strip_prefix(&self.cookie()));
+        if [bearer, cookie].into_iter().flatten().any(|given| same(given, token)) {
+            return None;
+        }
+        Some((StatusCode::UNAUTHORIZED, "a token is needed: open the address that takopi printed"))
+    }
+
+    /// Whether it is this server that the caller means. With a token a foreign name does no harm, and
+    /// a server that is reached from outside has names it cannot know.
+    fn is_called(&self, host: &str) -> bool {
+        let port = self.address.port();
+        let names = [self.address.to_string(), format!("localhost:{port}")];
+        self.token.is_some() || names.iter().any(|name| host.eq_ignore_ascii_case(name))
+    }
+
+    /// The token's cookie up to its value. Cookies are shared by all ports of a machine.
+    fn cookie(&self) -> String {
+        format!("takopi-{}=", self.address.port())
+    }
+
+    /// The way on for somebody who has the token in the address.
+    fn admits(&self, address: &Uri) -> Option<Response> {
+        let token = self.token.as_deref()?;
+        let mut given = address.query()?.split('&').filter_map(|it| it.strip_prefix("token="));
+        if !given.any(|given| same(given, token)) {
+            return None;
+        }
+        let cookie = format!("{}{token}; Path=/; HttpOnly; SameSite=Strict", self.cookie());
+        // The token does not stay in the address, where it would be seen and kept.
+        Some(
+            (StatusCode::SEE_OTHER, [(SET_COOKIE, cookie), (LOCATION, "/".to_owned())])
+                .into_response(),
+        )
+    }
+}
+
+/// Lets a request pass, or answers it.
+pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
+    let refused = guard.refuses(request.headers());
+    match refused {
+        None => next.run(request).await,
+        Some((StatusCode::UNAUTHORIZED, why)) => {
+            let admitted = guard.admits(request.uri());
+            admitted.unwrap_or_else(|| (StatusCode::UNAUTHORIZED, why).into_response())
+        }
+        Some(refused) => refused.into_response(),
+    }
+}
+
+/// Whether two texts are the same, in a time that does not tell where they differ.
+fn same(given: &str, token: &str) -> bool {
+    let differences = given.bytes().zip(token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
+    given.len() == token.len() && std::hint::black_box(differences) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOKEN: &str = "0123456789abcdef";
+
+    fn refused(token: Option<&str>, headers: &[(&str, &str)]) -> Option<u16> {
+        let address = "127.0.0.1:8000".parse().unwrap();
+        let guard = Guard::new(address, token.map(str::to_owned));
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            map.append(axum::http::HeaderName::try_from(*name).unwrap(), value.parse().unwrap());
+        }
+        guard.refuses(&map).map(|(status, _)| status.as_u16())
+    }
+
+    #[test]
+    fn it_is_called_by_its_own_names_only() {
+        for host in ["127.0.0.1:8000", "localhost:8000", "LocalHost:8000"] {
+            assert_eq!(refused(None, &[("host", host)]), None, "{host}");
+        }
+        for host in ["", "evil.example", "evil.example:8000", "localhost", "127.0.0.1:8001"] {
+            assert_eq!(refused(None, &[("host", host)]), Some(421), "{host}");
+        }
+        assert_eq!(refused(None, &[]), Some(421));
+    }
+
+    #[test]
+    fn pages_of_other_origins_are_refused_even_with_the_token() {
+        let host = ("host", "localhost:8000");
+        let bearer = ("authorization", "Bearer 0123456789abcdef");
+        assert_eq!(refused(None, &[host, ("origin", "http://localhost:8000")]), None);
+        for origin in ["null", "", "http://evil.example", "http://localhost:8001", "localhost:8000"]
+        {
+            assert_eq!(refused(None, &[host, ("origin", origin)]), Some(403), "{origin}");
+            assert_eq!(refused(Some(TOKEN), &[host, bearer, ("origin", origin)]), Some(403));
+        }
+    }
+
+    #[test]
+    fn the_token_is_needed_where_there_is_one() {
+        let host = ("host", "takopi.example:8000");
+        for good in [
+            ("authorization", "Bearer 0123456789abcdef"),
+            ("cookie", "takopi-8000=0123456789abcdef"),
+            ("cookie", "other=1; takopi-8000=0123456789abcdef; more=2"),
+        ] {
+            assert_eq!(refused(Some(TOKEN), &[host, good]), None, "{good:?}");
+        }
+        for bad in [
+            ("authorization", "Bearer 0123456789abcdeF"),
+            ("authorization", "Bearer "),
+            ("authorization", "0123456789abcdef"),
+            ("cookie", "takopi-8001=0123456789abcdef"),
+            ("cookie", "takopi-8000="),
+            ("cookie", "takopi-8000=0123456789abcdef0"),
+        ] {
+            assert_eq!(refused(Some(TOKEN), &[host, bad]), Some(401), "{bad:?}");
+        }
+        assert_eq!(refused(Some(TOKEN), &[host]), Some(401));
+    }
+
+    #[test]
+    fn the_token_in_the_address_becomes_a_cookie() {
+        let guard = Guard::new("0.0.0.0:8000".parse().unwrap(), Some(TOKEN.to_owned()));
+        let admitted = |address: &str| guard.admits(&address.parse().unwrap());
+        let way = admitted("/?token=0123456789abcdef").unwrap();
+        assert_eq!((way.status().as_u16(), &way.headers()[LOCATION]), (303, &"/".parse().unwrap()));
+        let cookie = way.headers()[SET_COOKIE].to_str().unwrap();
+        assert_eq!(cookie, "takopi-8000=0123456789abcdef; Path=/; HttpOnly; SameSite=Strict");
+        for address in ["/", "/?token=", "/?token=0123456789abcdee", "/?tok=0123456789abcdef"] {
+            assert!(admitted(address).is_none(), "{address}");
+        }
+    }
+}

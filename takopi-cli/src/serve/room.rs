@@ -1,0 +1,387 @@
+//! The conversations, as browsers see them: the web's [`Transport`].
+//!
+//! - Whoever watches gets everything there is, and then every change in order. A browser that falls
+//!   behind is dropped; it comes back by itself and gets everything again.
+//! - Bounded: so many conversations, so many messages and bytes in each. The oldest go first, and
+//!   none that something is still going on in.
+//! - The resume line at the end of a message is the conversation's, and shown once, with it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::json;
+use takopi_bridge::JobId;
+use takopi_bridge::present::one_line;
+use takopi_bridge::transport::{
+    Content, MessageId, MessageRef, Outgoing, Press, Transport, TransportError,
+};
+use takopi_core::{ResumeToken, Runner};
+use tokio::sync::broadcast;
+
+use super::markdown::html;
+
+const MOST_CHATS: usize = 50;
+const MOST_MESSAGES: usize = 200;
+const MOST_BYTES: usize = 1 << 20;
+/// How many changes a browser may be behind.
+const BEHIND: usize = 256;
+/// The letters of a conversation's title.
+const TITLE: usize = 80;
+
+/// A conversation.
+#[derive(Debug, Serialize)]
+pub(super) struct Chat {
+    id: String,
+    title: String,
+    /// The line to go on with elsewhere, and the session it names.
+    resume: Option<String>,
+    session: Option<String>,
+    messages: Vec<Message>,
+}
+
+/// A message of the user, which has a text, or of the agent, which has HTML.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Message {
+    id: String,
+    kind: &'static str,
+    text: String,
+    html: String,
+    buttons: Vec<Button>,
+    /// The number of the job it belongs to.
+    job: Option<u64>,
+    /// When it was last written, in milliseconds; not known of what was said in an earlier session.
+    at: Option<i64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Button {
+    press: String,
+    label: &'static str,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    chats: Vec<Chat>,
+    /// The number of the last conversation or message.
+    last: u64,
+}
+
+/// All conversations, and those who watch them.
+pub(super) struct Room {
+    runners: Vec<Arc<dyn Runner>>,
+    state: Mutex<State>,
+    news: broadcast::Sender<Arc<str>>,
+}
+
+impl Room {
+    /// An empty room. The runners know which lines are resume lines.
+    pub(super) fn new(runners: Vec<Arc<dyn Runner>>) -> Self {
+        Self { runners, state: Mutex::default(), news: broadcast::Sender::new(BEHIND) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All there is, and what comes next.
+    pub(super) fn watch(&self) -> (Arc<str>, broadcast::Receiver<Arc<str>>) {
+        let state = self.state();
+        let all = json!({ "type": "snapshot", "chats": state.chats });
+        (all.to_string().into(), self.news.subscribe())
+    }
+
+    /// How many watch.
+    pub(super) fn watchers(&self) -> usize {
+        self.news.receiver_count()
+    }
+
+    /// The resume line of a session: from a text that has one, or from an id.
+    pub(super) fn line(&self, text: &str) -> Option<String> {
+        self.runners.iter().find_map(|runner| {
+            let id = || ResumeToken::new(runner.engine(), text.trim().trim_matches('`'));
+            let found = runner.extract_resume(text);
+            let token = found.or_else(|| runner.extract_resume(&runner.format_resume(&id())))?;
+            Some(runner.format_resume(&token).trim_matches('`').to_owned())
+        })
+    }
+
+    /// Begins a conversation, or opens that of an earlier session; returns its id.
+    pub(super) fn open(&self, title: &str, line: Option<&str>, said: Vec<Message>) -> String {
+        let mut state = self.state();
+        let title = one_line(title, TITLE);
+        let id = format!("c{}", state.number());
+        let (resume, session) = line.and_then(|line| self.session(line)).unzip();
+        let chat = Chat { id: id.clone(), title, resume, session, messages: Vec::new() };
+        state.chats.push(chat);
+        self.tell_chat(&state.chats[state.chats.len() - 1]);
+        for message in said {
+            self.add(&mut state, &id, message);
+        }
+        if state.chats.len() > MOST_CHATS
+            && let Some(idle) = state.chats.iter().position(Chat::is_idle)
+        {
+            let closed = state.chats.remove(idle);
+            self.tell(&json!({ "type": "closed", "chat": closed.id }));
+        }
+        id
+    }
+
+    /// Adds what a user said; returns the message, and the line to go on with the conversation if
+    /// that is known. `None` if there is no such conversation.
+    pub(super) fn heard(&self, chat: &str, text: &str) -> Option<(MessageId, Option<String>)> {
+        let at = Some(Timestamp::now().as_millisecond());
+        let mut state = self.state();
+        let message = self.add(&mut state, chat, Message { at, ..Message::of_user(text) })?;
+        Some((message.into(), state.chat(chat)?.resume.clone()))
+    }
+
+    fn add(&self, state: &mut State, chat: &str, mut message: Message) -> Option<String> {
+        let id = state.number().to_string();
+        message.id.clone_from(&id);
+        let chat = state.chat(chat)?;
+        self.tell(&json!({ "type": "message", "chat": chat.id, "message": message }));
+        chat.messages.push(message);
+        while chat.messages.len() > MOST_MESSAGES || chat.bytes() > MOST_BYTES {
+            let last = chat.messages.len() - 1;
+            let over = chat.messages[..last].iter().position(|it| it.buttons.is_empty());
+            let Some(over) = over else { break };
+            let gone = chat.messages.remove(over);
+            self.tell(&json!({ "type": "gone", "chat": chat.id, "message": gone.id }));
+        }
+        Some(id)
+    }
+
+    /// What a message of the kit's shows, and the resume line it ended with.
+    fn message(&self, content: &Content) -> (Message, Option<(String, String)>) {
+        let mut lines: Vec<&str> = content.text.lines().collect();
+        let last = lines.iter().rposition(|line| self.session(line).is_some());
+        let resume = last.and_then(|line| self.session(lines.remove(line)));
+        let button = |press: &Press| Button { press: press.to_string(), label: press.label() };
+        let message = Message {
+            kind: content.kind.as_str(),
+            html: html(&lines.join("\n")),
+            buttons: content.buttons.iter().map(button).collect(),
+            job: content.job.map(JobId::number),
+            at: Some(Timestamp::now().as_millisecond()),
+            ..Message::default()
+        };
+        (message, resume)
+    }
+
+    /// A resume line without its backticks, and the session it names.
+    fn session(&self, line: &str) -> Option<(String, String)> {
+        let token = self.runners.iter().find_map(|runner| {
+            runner.is_resume_line(line).then(|| runner.extract_resume(line)).flatten()
+        })?;
+        Some((line.trim().trim_matches('`').to_owned(), token.value))
+    }
+
+    fn learn(&self, chat: &mut Chat, resume: Option<(String, String)>) {
+        if let Some((line, session)) = resume
+            && chat.session.as_ref() != Some(&session)
+        {
+            (chat.resume, chat.session) = (Some(line), Some(session));
+            self.tell_chat(chat);
+        }
+    }
+
+    fn tell_chat(&self, chat: &Chat) {
+        let Chat { id, title, resume, session, .. } = chat;
+        let news = json!({ "type": "chat", "id": id, "title": title, "resume": resume, "session": session });
+        self.tell(&news);
+    }
+
+    fn tell(&self, news: &serde_json::Value) {
+        // Nobody may be watching.
+        let _ = self.news.send(news.to_string().into());
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    fn chat(&mut self, id: &str) -> Option<&mut Chat> {
+        self.chats.iter_mut().find(|chat| chat.id == id)
+    }
+}
+
+impl Chat {
+    fn is_idle(&self) -> bool {
+        self.messages.iter().all(|message| message.buttons.is_empty())
+    }
+
+    fn bytes(&self) -> usize {
+        self.messages.iter().map(|message| message.text.len() + message.html.len()).sum()
+    }
+}
+
+impl Message {
+    /// What a user says, or said.
+    pub(super) fn of_user(text: &str) -> Self {
+        Self { kind: "user", text: text.to_owned(), ..Self::default() }
+    }
+
+    /// What an agent said in an earlier session.
+    pub(super) fn of_agent(text: &str) -> Self {
+        Self { kind: "said", html: html(text), ..Self::default() }
+    }
+}
+
+impl Transport for Room {
+    async fn send(&self, message: Outgoing) -> Result<MessageId, TransportError> {
+        let chat = message.place.chat;
+        let (message, resume) = self.message(&message.content);
+        let mut state = self.state();
+        let id = self.add(&mut state, &chat, message);
+        if let Some(chat) = state.chat(&chat) {
+            self.learn(chat, resume);
+        }
+        id.map(MessageId::from).ok_or_else(|| TransportError::failed("the conversation was closed"))
+    }
+
+    async fn edit(&self, place: MessageRef, content: Content) -> Result<(), TransportError> {
+        let (message, resume) = self.message(&content);
+        let mut state = self.state();
+        let chat = state.chat(&place.chat).ok_or(TransportError::Gone)?;
+        self.learn(chat, resume);
+        let shown = chat.messages.iter_mut().find(|it| it.id == place.message.as_str());
+        let shown = shown.ok_or(TransportError::Gone)?;
+        *shown = Message { id: std::mem::take(&mut shown.id), ..message };
+        self.tell(&json!({ "type": "message", "chat": place.chat, "message": shown }));
+        Ok(())
+    }
+
+    async fn delete(&self, place: MessageRef) -> Result<(), TransportError> {
+        let mut state = self.state();
+        if let Some(chat) = state.chat(&place.chat) {
+            chat.messages.retain(|it| it.id != place.message.as_str());
+            self.tell(&json!({
+                "type": "gone", "chat": place.chat, "message": place.message.as_str(),
+            }));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use takopi_bridge::Place;
+    use takopi_bridge::transport::Kind;
+    use takopi_core::demo::Demo;
+    use tokio::sync::broadcast::error::TryRecvError;
+
+    use super::*;
+
+    fn room() -> Room {
+        Room::new(vec![Arc::new(Demo::new().runner())])
+    }
+
+    fn content(text: &str, live: bool) -> Content {
+        let content = Content::new(if live { Kind::Progress } else { Kind::Final }, text);
+        if live { content.buttons([Press::Cancel]) } else { content }
+    }
+
+    async fn send(room: &Room, chat: &str, text: &str, live: bool) -> MessageRef {
+        let message = Outgoing::new(Place::new(chat), content(text, live));
+        room.send(message).await.unwrap().at(chat)
+    }
+
+    fn read(news: &str) -> Value {
+        serde_json::from_str(news).unwrap()
+    }
+
+    fn snapshot(room: &Room) -> Value {
+        read(&room.watch().0)
+    }
+
+    #[tokio::test]
+    async fn whoever_watches_gets_all_there_is_and_then_every_change_in_order() {
+        let room = room();
+        let chat = room.open("say hi\nplease", None, Vec::new());
+        room.heard(&chat, "say hi\nplease").unwrap();
+        let (all, mut news) = room.watch();
+        let all = read(&all);
+        assert_eq!(all["chats"][0]["title"], "say hi please");
+        assert_eq!(all["chats"][0]["messages"][0]["text"], "say hi\nplease");
+
+        let message = send(&room, &chat, "working", true).await;
+        room.edit(message.clone(), content("**hi**", false)).await.unwrap();
+        room.delete(message.clone()).await.unwrap();
+        let kinds = ["message", "message", "gone"].map(|kind| {
+            let told = read(&news.try_recv().unwrap());
+            assert_eq!((&told["type"], &told["chat"]), (&kind.into(), &chat.clone().into()));
+            told["message"]["html"].as_str().unwrap_or_default().to_owned()
+        });
+        assert_eq!(kinds, ["<p>working</p>\n", "<p><strong>hi</strong></p>\n", ""]);
+        assert!(matches!(
+            room.edit(message, content("late", false)).await,
+            Err(TransportError::Gone)
+        ));
+        assert_eq!(news.try_recv(), Err(TryRecvError::Empty));
+    }
+
+    #[tokio::test]
+    async fn the_last_resume_line_is_the_conversations_and_not_the_messages() {
+        let room = room();
+        let chat = room.open("hello", None, Vec::new());
+        let text = "working\n\n`takopi run --engine demo --resume demo-1`";
+        send(&room, &chat, text, true).await;
+        let all = snapshot(&room);
+        let shown = &all["chats"][0];
+        assert_eq!(shown["resume"], "takopi run --engine demo --resume demo-1");
+        assert_eq!(shown["session"], "demo-1");
+        assert_eq!(shown["messages"][0]["html"], "<p>working</p>\n");
+        let line = room.line("demo-1");
+        assert!(line.is_some() && room.heard(&chat, "go on").unwrap().1 == line);
+        assert_eq!(room.line("no session"), None);
+    }
+
+    #[tokio::test]
+    async fn a_watcher_that_is_too_far_behind_is_told_so_and_others_are_not_held_up() {
+        let room = room();
+        let chat = room.open("hello", None, Vec::new());
+        let (_, mut slow) = room.watch();
+        for _ in 0..=BEHIND {
+            send(&room, &chat, "working", true).await;
+        }
+        assert!(matches!(slow.try_recv(), Err(TryRecvError::Lagged(_))));
+    }
+
+    #[tokio::test]
+    async fn the_oldest_messages_go_first_but_none_that_goes_on() {
+        let room = room();
+        let chat = room.open("hello", None, Vec::new());
+        let running = send(&room, &chat, "running", true).await;
+        for number in 0..MOST_MESSAGES {
+            send(&room, &chat, &format!("done {number}"), false).await;
+        }
+        let all = snapshot(&room);
+        let shown = all["chats"][0]["messages"].as_array().unwrap();
+        assert_eq!(shown.len(), MOST_MESSAGES);
+        assert_eq!(shown[0]["id"], running.message.as_str());
+        assert_eq!(shown[1]["html"], "<p>done 1</p>\n");
+
+        let long = "x".repeat(MOST_BYTES);
+        send(&room, &chat, &long, false).await;
+        let all = snapshot(&room);
+        assert_eq!(all["chats"][0]["messages"].as_array().unwrap().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn the_oldest_conversation_closes_but_none_that_something_goes_on_in() {
+        let room = room();
+        let busy = room.open("busy", None, Vec::new());
+        send(&room, &busy, "running", true).await;
+        let idle = room.open("idle", None, Vec::new());
+        for _ in 2..=MOST_CHATS {
+            room.open("more", None, Vec::new());
+        }
+        assert!(room.heard(&busy, "hello?").is_some());
+        assert!(room.heard(&idle, "hello?").is_none());
+    }
+}
