@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Run many prompts, and lose none
     Batch(Box<BatchArgs>),
+    /// Talk to the agent on this terminal, in as many conversations as you like
+    Chat(Box<ChatArgs>),
     /// Talk to the agent in a browser
     Serve(Box<ServeArgs>),
     /// List the sessions on this machine, newest first
@@ -174,6 +176,15 @@ impl RunOptions {
         self.timeout = self.timeout.or(config.timeout.map(Into::into));
         self
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChatArgs {
+    #[command(flatten)]
+    pub(crate) options: RunOptions,
+    /// How long the process of an idle session is kept
+    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "5m")]
+    pub(crate) keep_warm: Duration,
 }
 
 /// The variable with the token of `takopi serve`.

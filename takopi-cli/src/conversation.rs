@@ -12,6 +12,9 @@ use crate::engines::Choice;
 use crate::exit::Usage;
 use crate::run::{asked, exec_cannot_ask};
 
+/// How often time alone counts as news.
+const REFRESH: Duration = Duration::from_secs(1);
+
 /// The engine that was chosen, and the demo, which needs nothing, for `/demo`.
 pub(crate) fn router(options: &RunOptions, keep_warm: Duration) -> anyhow::Result<Router> {
     if let Some(directory) = options.cd.as_ref().filter(|directory| !directory.is_dir()) {
@@ -39,7 +42,7 @@ pub(crate) fn settings(options: RunOptions, interval: Duration) -> Settings {
     Settings::default()
         .continuity(Continuity::Place)
         .final_by(FinalBy::Edit)
-        .pace(Pace::default().interval(interval))
+        .pace(Pace::default().interval(interval).refresh(REFRESH))
         .requests(move |_, request| asked(&options, request))
         .approvals(move |people| match approve {
             Approve::Ask => Arc::new(people),

@@ -8,6 +8,7 @@ mod answer;
 mod approve;
 mod args;
 mod batch;
+mod chat;
 mod config;
 mod conversation;
 mod demo;
@@ -80,6 +81,10 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> anyhow::Result<u8> {
     match cli.command {
         Command::Run(args) => run::main(args.filled(config), *terminal),
         Command::Batch(args) => batch::main(args.filled(config), *terminal),
+        Command::Chat(mut args) => {
+            args.options = args.options.filled(config);
+            chat::main(*args, *terminal)
+        }
         Command::Serve(mut args) => {
             args.options = args.options.filled(config);
             serve::main(*args, *terminal)

@@ -5,7 +5,7 @@ use std::io;
 use nix::libc;
 use takopi_core::Host;
 use tokio::signal::unix::{self, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::keys;
@@ -36,32 +36,51 @@ impl Signal {
 /// The first signal that came, if one did.
 pub(crate) type Received = watch::Receiver<Option<Signal>>;
 
-/// Watches for signals from now on; the first cancels.
+/// Watches for signals from now on; the first cancels, the second leaves.
 ///
 /// The watch is a task of its own, on another thread than the one that writes: a reader that does
 /// not read must not keep anybody from interrupting.
 pub(crate) fn watch(cancel: CancellationToken) -> io::Result<Received> {
+    let (sender, received) = watch::channel(None);
+    each(move |signal| {
+        if sender.borrow().is_some() {
+            leave(signal);
+        }
+        sender.send_replace(Some(signal));
+        cancel.cancel();
+    })?;
+    Ok(received)
+}
+
+/// Passes signals on from now on. Whoever does not take one before the next comes is beyond being
+/// asked, and takopi leaves.
+pub(crate) fn forward() -> io::Result<mpsc::Receiver<Signal>> {
+    let (sender, receiver) = mpsc::channel(1);
+    each(move |signal| {
+        if sender.try_send(signal).is_err() {
+            leave(signal);
+        }
+    })?;
+    Ok(receiver)
+}
+
+/// Does something at each signal from now on.
+fn each(mut act: impl FnMut(Signal) + Send + 'static) -> io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     // `nohup` asks that hang-ups be ignored, and listening would undo that.
     let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
-    let (sender, received) = watch::channel(None);
     tokio::spawn(async move {
         loop {
-            let signal = tokio::select! {
+            act(tokio::select! {
                 Some(()) = interrupt.recv() => Signal::Interrupt,
                 Some(()) = terminate.recv() => Signal::Terminate,
                 Some(()) = next(hangup.as_mut()) => Signal::Hangup,
                 else => return,
-            };
-            if sender.borrow().is_some() {
-                leave(signal);
-            }
-            sender.send_replace(Some(signal));
-            cancel.cancel();
+            });
         }
     });
-    Ok(received)
+    Ok(())
 }
 
 async fn next(signal: Option<&mut unix::Signal>) -> Option<()> {
@@ -80,7 +99,7 @@ fn ignores_hangup() -> bool {
 }
 
 /// Kills the engines and ends takopi, at once.
-fn leave(signal: Signal) -> ! {
+pub(crate) fn leave(signal: Signal) -> ! {
     keys::restore();
     write_error("\n");
     if let Ok(host) = Host::global() {

@@ -29,7 +29,7 @@ use serde_json::{Value, json};
 use takopi_bridge::present::{Chat, Limit, Line, Style};
 use takopi_bridge::transport::MessageId;
 use takopi_bridge::{Bridge, Incoming, Place};
-use takopi_core::Host;
+use takopi_core::{Host, Runner};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +37,7 @@ use uuid::Uuid;
 
 use crate::args::ServeArgs;
 use crate::terminal::Terminal;
-use crate::{conversation, exit, run, sessions, signals};
+use crate::{conversation, exit, resume, run, sessions, signals};
 use guard::Guard;
 use room::{Message, Room};
 
@@ -57,6 +57,7 @@ const WATCHERS: usize = 64;
 struct Served {
     room: Arc<Room>,
     bridge: Bridge<Arc<Room>>,
+    runners: Vec<Arc<dyn Runner>>,
     /// Ends the streams of events, for which a server would wait for ever.
     closing: CancellationToken,
 }
@@ -66,7 +67,7 @@ type Answer = Result<Json<Value>, (StatusCode, String)>;
 
 pub(crate) fn main(args: ServeArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let router = conversation::router(&args.options, args.keep_warm)?;
-    let room = Arc::new(Room::new(router.runners().cloned().collect()));
+    let runners = router.runners().cloned().collect();
     let settings = conversation::settings(args.options, INTERVAL).chat(Chat::new(LIMIT));
     run::runtime()?.block_on(async {
         let listener = TcpListener::bind(args.listen).await;
@@ -77,8 +78,9 @@ pub(crate) fn main(args: ServeArgs, terminal: Terminal) -> anyhow::Result<u8> {
         let token = args.token.or_else(|| needed_token(address));
         let closing = CancellationToken::new();
         let _received = signals::watch(closing.clone())?;
+        let room = Arc::new(Room::default());
         let bridge = Bridge::new(room.clone(), router, settings);
-        let served = Arc::new(Served { room, bridge, closing: closing.clone() });
+        let served = Arc::new(Served { room, bridge, runners, closing: closing.clone() });
         say_where(terminal, address, token.as_deref());
         let service = service(served.clone(), Guard::new(address, token));
         let service = service.into_make_service_with_connect_info::<SocketAddr>();
@@ -194,10 +196,14 @@ struct Opened {
 /// Opens the conversation of an earlier session.
 async fn open(State(served): Shared, Json(opened): Json<Opened>) -> Answer {
     let refused = |why: String| (StatusCode::BAD_REQUEST, why);
-    let line = served.room.line(&opened.session).ok_or_else(|| {
+    let named = served.runners.iter().find_map(|runner| {
+        let token = resume::token(&**runner, &opened.session).ok()?;
+        let line = runner.format_resume(&token);
+        runner.is_resume_line(&line).then(|| (line.trim_matches('`').to_owned(), token.value))
+    });
+    let (line, session) = named.ok_or_else(|| {
         refused("this names no session: paste a resume line, or the id of a session".to_owned())
     })?;
-    let session = line.rsplit(' ').next().unwrap_or_default().to_owned();
     let read = tokio::task::spawn_blocking(move || sessions::conversation(&session)).await;
     let said = read.ok().and_then(Result::ok).unwrap_or_default();
     let title = said.iter().find(|(user, _)| *user).map_or(line.as_str(), |(_, text)| text);

@@ -4,7 +4,7 @@
 //!   behind is dropped; it comes back by itself and gets everything again.
 //! - Bounded: so many conversations, so many messages and bytes in each. The oldest go first, and
 //!   none that something is still going on in.
-//! - The resume line at the end of a message is the conversation's, and shown once, with it.
+//! - The resume line at the end of a message is the conversation's, and told with it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +16,6 @@ use takopi_bridge::present::one_line;
 use takopi_bridge::transport::{
     Content, MessageId, MessageRef, Outgoing, Press, Transport, TransportError,
 };
-use takopi_core::{ResumeToken, Runner};
 use tokio::sync::broadcast;
 
 use super::markdown::html;
@@ -34,9 +33,8 @@ const TITLE: usize = 80;
 pub(super) struct Chat {
     id: String,
     title: String,
-    /// The line to go on with elsewhere, and the session it names.
+    /// The line to go on with it elsewhere.
     resume: Option<String>,
-    session: Option<String>,
     messages: Vec<Message>,
 }
 
@@ -68,18 +66,19 @@ struct State {
 }
 
 /// All conversations, and those who watch them.
+#[derive(Debug)]
 pub(super) struct Room {
-    runners: Vec<Arc<dyn Runner>>,
     state: Mutex<State>,
     news: broadcast::Sender<Arc<str>>,
 }
 
-impl Room {
-    /// An empty room. The runners know which lines are resume lines.
-    pub(super) fn new(runners: Vec<Arc<dyn Runner>>) -> Self {
-        Self { runners, state: Mutex::default(), news: broadcast::Sender::new(BEHIND) }
+impl Default for Room {
+    fn default() -> Self {
+        Self { state: Mutex::default(), news: broadcast::Sender::new(BEHIND) }
     }
+}
 
+impl Room {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -96,25 +95,15 @@ impl Room {
         self.news.receiver_count()
     }
 
-    /// The resume line of a session: from a text that has one, or from an id.
-    pub(super) fn line(&self, text: &str) -> Option<String> {
-        self.runners.iter().find_map(|runner| {
-            let id = || ResumeToken::new(runner.engine(), text.trim().trim_matches('`'));
-            let found = runner.extract_resume(text);
-            let token = found.or_else(|| runner.extract_resume(&runner.format_resume(&id())))?;
-            Some(runner.format_resume(&token).trim_matches('`').to_owned())
-        })
-    }
-
     /// Begins a conversation, or opens that of an earlier session; returns its id.
     pub(super) fn open(&self, title: &str, line: Option<&str>, said: Vec<Message>) -> String {
         let mut state = self.state();
         let title = one_line(title, TITLE);
         let id = format!("c{}", state.number());
-        let (resume, session) = line.and_then(|line| self.session(line)).unzip();
-        let chat = Chat { id: id.clone(), title, resume, session, messages: Vec::new() };
+        let resume = line.map(str::to_owned);
+        let chat = Chat { id: id.clone(), title, resume, messages: Vec::new() };
+        self.tell_chat(&chat);
         state.chats.push(chat);
-        self.tell_chat(&state.chats[state.chats.len() - 1]);
         for message in said {
             self.add(&mut state, &id, message);
         }
@@ -130,9 +119,9 @@ impl Room {
     /// Adds what a user said; returns the message, and the line to go on with the conversation if
     /// that is known. `None` if there is no such conversation.
     pub(super) fn heard(&self, chat: &str, text: &str) -> Option<(MessageId, Option<String>)> {
-        let at = Some(Timestamp::now().as_millisecond());
         let mut state = self.state();
-        let message = self.add(&mut state, chat, Message { at, ..Message::of_user(text) })?;
+        let message = Message { at: Some(now()), ..Message::of_user(text) };
+        let message = self.add(&mut state, chat, message)?;
         Some((message.into(), state.chat(chat)?.resume.clone()))
     }
 
@@ -152,44 +141,18 @@ impl Room {
         Some(id)
     }
 
-    /// What a message of the kit's shows, and the resume line it ended with.
-    fn message(&self, content: &Content) -> (Message, Option<(String, String)>) {
-        let mut lines: Vec<&str> = content.text.lines().collect();
-        let last = lines.iter().rposition(|line| self.session(line).is_some());
-        let resume = last.and_then(|line| self.session(lines.remove(line)));
-        let button = |press: &Press| Button { press: press.to_string(), label: press.label() };
-        let message = Message {
-            kind: content.kind.as_str(),
-            html: html(&lines.join("\n")),
-            buttons: content.buttons.iter().map(button).collect(),
-            job: content.job.map(JobId::number),
-            at: Some(Timestamp::now().as_millisecond()),
-            ..Message::default()
-        };
-        (message, resume)
-    }
-
-    /// A resume line without its backticks, and the session it names.
-    fn session(&self, line: &str) -> Option<(String, String)> {
-        let token = self.runners.iter().find_map(|runner| {
-            runner.is_resume_line(line).then(|| runner.extract_resume(line)).flatten()
-        })?;
-        Some((line.trim().trim_matches('`').to_owned(), token.value))
-    }
-
-    fn learn(&self, chat: &mut Chat, resume: Option<(String, String)>) {
-        if let Some((line, session)) = resume
-            && chat.session.as_ref() != Some(&session)
-        {
-            (chat.resume, chat.session) = (Some(line), Some(session));
+    /// The resume line of a conversation may be new.
+    fn learn(&self, chat: &mut Chat, content: &Content) {
+        let line = content.resume_line.as_ref().map(|line| line.trim_matches('`').to_owned());
+        if line.is_some() && line != chat.resume {
+            chat.resume = line;
             self.tell_chat(chat);
         }
     }
 
     fn tell_chat(&self, chat: &Chat) {
-        let Chat { id, title, resume, session, .. } = chat;
-        let news = json!({ "type": "chat", "id": id, "title": title, "resume": resume, "session": session });
-        self.tell(&news);
+        let Chat { id, title, resume, .. } = chat;
+        self.tell(&json!({ "type": "chat", "id": id, "title": title, "resume": resume }));
     }
 
     fn tell(&self, news: &serde_json::Value) {
@@ -225,32 +188,49 @@ impl Message {
         Self { kind: "user", text: text.to_owned(), ..Self::default() }
     }
 
+    /// What the kit has to say, without the resume line.
+    fn of_kit(content: &Content) -> Self {
+        let line = content.resume_line.as_deref().unwrap_or_default();
+        let text = content.text.strip_suffix(line).unwrap_or(&content.text);
+        let button = |press: &Press| Button { press: press.to_string(), label: press.label() };
+        Self {
+            kind: content.kind.as_str(),
+            html: html(text),
+            buttons: content.buttons.iter().map(button).collect(),
+            job: content.job.map(JobId::number),
+            at: Some(now()),
+            ..Self::default()
+        }
+    }
+
     /// What an agent said in an earlier session.
     pub(super) fn of_agent(text: &str) -> Self {
         Self { kind: "said", html: html(text), ..Self::default() }
     }
 }
 
+fn now() -> i64 {
+    Timestamp::now().as_millisecond()
+}
+
 impl Transport for Room {
     async fn send(&self, message: Outgoing) -> Result<MessageId, TransportError> {
-        let chat = message.place.chat;
-        let (message, resume) = self.message(&message.content);
+        let Outgoing { place, content, .. } = message;
         let mut state = self.state();
-        let id = self.add(&mut state, &chat, message);
-        if let Some(chat) = state.chat(&chat) {
-            self.learn(chat, resume);
+        let id = self.add(&mut state, &place.chat, Message::of_kit(&content));
+        if let Some(chat) = state.chat(&place.chat) {
+            self.learn(chat, &content);
         }
         id.map(MessageId::from).ok_or_else(|| TransportError::failed("the conversation was closed"))
     }
 
     async fn edit(&self, place: MessageRef, content: Content) -> Result<(), TransportError> {
-        let (message, resume) = self.message(&content);
         let mut state = self.state();
         let chat = state.chat(&place.chat).ok_or(TransportError::Gone)?;
-        self.learn(chat, resume);
+        self.learn(chat, &content);
         let shown = chat.messages.iter_mut().find(|it| it.id == place.message.as_str());
         let shown = shown.ok_or(TransportError::Gone)?;
-        *shown = Message { id: std::mem::take(&mut shown.id), ..message };
+        *shown = Message { id: std::mem::take(&mut shown.id), ..Message::of_kit(&content) };
         self.tell(&json!({ "type": "message", "chat": place.chat, "message": shown }));
         Ok(())
     }
@@ -272,14 +252,9 @@ mod tests {
     use serde_json::Value;
     use takopi_bridge::Place;
     use takopi_bridge::transport::Kind;
-    use takopi_core::demo::Demo;
     use tokio::sync::broadcast::error::TryRecvError;
 
     use super::*;
-
-    fn room() -> Room {
-        Room::new(vec![Arc::new(Demo::new().runner())])
-    }
 
     fn content(text: &str, live: bool) -> Content {
         let content = Content::new(if live { Kind::Progress } else { Kind::Final }, text);
@@ -301,7 +276,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_watches_gets_all_there_is_and_then_every_change_in_order() {
-        let room = room();
+        let room = Room::default();
         let chat = room.open("say hi\nplease", None, Vec::new());
         room.heard(&chat, "say hi\nplease").unwrap();
         let (all, mut news) = room.watch();
@@ -326,24 +301,23 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_last_resume_line_is_the_conversations_and_not_the_messages() {
-        let room = room();
+    async fn the_resume_line_is_the_conversations_and_not_the_messages() {
+        let room = Room::default();
         let chat = room.open("hello", None, Vec::new());
-        let text = "working\n\n`takopi run --engine demo --resume demo-1`";
-        send(&room, &chat, text, true).await;
+        let line = "`codex resume 0199`";
+        let mut said = content(&format!("done\n\n{line}"), false);
+        said.resume_line = Some(line.to_owned());
+        room.send(Outgoing::new(Place::new(&chat), said)).await.unwrap();
         let all = snapshot(&room);
         let shown = &all["chats"][0];
-        assert_eq!(shown["resume"], "takopi run --engine demo --resume demo-1");
-        assert_eq!(shown["session"], "demo-1");
-        assert_eq!(shown["messages"][0]["html"], "<p>working</p>\n");
-        let line = room.line("demo-1");
-        assert!(line.is_some() && room.heard(&chat, "go on").unwrap().1 == line);
-        assert_eq!(room.line("no session"), None);
+        assert_eq!(shown["resume"], "codex resume 0199");
+        assert_eq!(shown["messages"][0]["html"], "<p>done</p>\n");
+        assert_eq!(room.heard(&chat, "go on").unwrap().1.as_deref(), Some("codex resume 0199"));
     }
 
     #[tokio::test]
     async fn a_watcher_that_is_too_far_behind_is_told_so_and_others_are_not_held_up() {
-        let room = room();
+        let room = Room::default();
         let chat = room.open("hello", None, Vec::new());
         let (_, mut slow) = room.watch();
         for _ in 0..=BEHIND {
@@ -354,7 +328,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_messages_go_first_but_none_that_goes_on() {
-        let room = room();
+        let room = Room::default();
         let chat = room.open("hello", None, Vec::new());
         let running = send(&room, &chat, "running", true).await;
         for number in 0..MOST_MESSAGES {
@@ -374,7 +348,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_conversation_closes_but_none_that_something_goes_on_in() {
-        let room = room();
+        let room = Room::default();
         let busy = room.open("busy", None, Vec::new());
         send(&room, &busy, "running", true).await;
         let idle = room.open("idle", None, Vec::new());

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests: what fails here fails the test")]
 
 mod batch;
+mod chat;
 mod doctor;
 mod exit;
 mod lab;

@@ -6,7 +6,7 @@ use takopi_tests::home::TestHome;
 use takopi_tests::model::{ModelServer, PATIENCE, within};
 use takopi_tests::real::{self, Codex};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
-use tokio::process::{Child, ChildStderr, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
 /// How codex can be talked to.
 pub(crate) const TRANSPORTS: [&str; 2] = ["exec", "app-server"];
@@ -58,9 +58,14 @@ impl Lab {
     }
 
     pub(crate) fn start(&self, args: &[&str]) -> Running {
-        let mut child = self.takopi(args).spawn().unwrap();
-        let stderr = BufReader::new(child.stderr.take().unwrap());
-        Running { child, stderr, seen: String::new() }
+        Running::new(&mut self.takopi(args))
+    }
+
+    /// Starts a command that reads what is written to it.
+    pub(crate) fn start_with_input(&self, args: &[&str]) -> (Running, ChildStdin) {
+        let mut running = Running::new(self.takopi(args).stdin(Stdio::piped()));
+        let input = running.child.stdin.take().unwrap();
+        (running, input)
     }
 }
 
@@ -72,6 +77,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    fn new(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        Self { child, stderr, seen: String::new() }
+    }
+
     /// Waits until standard error has said this; returns all that it said.
     pub(crate) async fn wait_for(&mut self, text: &str) -> &str {
         let reading = async {

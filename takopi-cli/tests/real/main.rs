@@ -7,6 +7,7 @@ mod screen;
 
 mod approvals;
 mod batch;
+mod chat;
 mod lab;
 mod runs;
 mod sessions;
