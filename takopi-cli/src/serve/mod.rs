@@ -29,6 +29,7 @@ use serde_json::{Value, json};
 use takopi_bridge::present::{Chat, Limit, Line, Style};
 use takopi_bridge::transport::MessageId;
 use takopi_bridge::{Bridge, Incoming, Place};
+use takopi_codex::CODEX;
 use takopi_core::{Host, Runner};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast::error::RecvError;
@@ -214,8 +215,11 @@ async fn open(State(served): Shared, Json(opened): Json<Opened>) -> Answer {
     Ok(Json(json!({ "chat": chat })))
 }
 
-/// The sessions that can be opened.
-async fn earlier() -> Answer {
+/// The sessions that can be opened: those of codex, if it is there to go on with them.
+async fn earlier(State(served): Shared) -> Answer {
+    if served.runners.iter().all(|runner| runner.engine() != CODEX) {
+        return Ok(Json(json!([])));
+    }
     let failed = |why: String| (StatusCode::INTERNAL_SERVER_ERROR, why);
     let found = tokio::task::spawn_blocking(|| sessions::newest(EARLIER)).await;
     let found = found.map_err(|error| failed(error.to_string()))?;

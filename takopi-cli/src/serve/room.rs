@@ -17,6 +17,7 @@ use takopi_bridge::transport::{
     Content, MessageId, MessageRef, Outgoing, Press, Transport, TransportError,
 };
 use tokio::sync::broadcast;
+use uuid::Uuid;
 
 use super::markdown::html;
 
@@ -61,7 +62,7 @@ struct Button {
 #[derive(Debug, Default)]
 struct State {
     chats: Vec<Chat>,
-    /// The number of the last conversation or message.
+    /// The number of the last message.
     last: u64,
 }
 
@@ -95,12 +96,17 @@ impl Room {
         self.news.receiver_count()
     }
 
-    /// Begins a conversation, or opens that of an earlier session; returns its id.
+    /// Begins a conversation, or opens that of an earlier session, once; returns its id.
     pub(super) fn open(&self, title: &str, line: Option<&str>, said: Vec<Message>) -> String {
         let mut state = self.state();
-        let title = one_line(title, TITLE);
-        let id = format!("c{}", state.number());
         let resume = line.map(str::to_owned);
+        let is_open = |chat: &&Chat| resume.is_some() && chat.resume == resume;
+        if let Some(open) = state.chats.iter().find(is_open) {
+            return open.id.clone();
+        }
+        let title = one_line(title, TITLE);
+        // Of its own: a page that was open before the server was must not take it for another.
+        let id = Uuid::new_v4().simple().to_string();
         let chat = Chat { id: id.clone(), title, resume, messages: Vec::new() };
         self.tell_chat(&chat);
         state.chats.push(chat);
@@ -313,6 +319,9 @@ mod tests {
         assert_eq!(shown["resume"], "codex resume 0199");
         assert_eq!(shown["messages"][0]["html"], "<p>done</p>\n");
         assert_eq!(room.heard(&chat, "go on").unwrap().1.as_deref(), Some("codex resume 0199"));
+        // And the session's conversation is open already.
+        assert_eq!(room.open("again", Some("codex resume 0199"), Vec::new()), chat);
+        assert_ne!(room.open("another", Some("codex resume 0200"), Vec::new()), chat);
     }
 
     #[tokio::test]

@@ -35,9 +35,9 @@ async fn a_message_is_answered_and_what_the_agent_does_is_seen() {
     page.press_enter(true).await;
     page.type_text("<b>please</b>").await;
     page.press_enter(false).await;
-    page.wait_for("document.querySelector('.progress')?.innerText.includes('exit 3')").await;
+    page.wait_for("document.querySelector('.progress')?.innerText.includes('✗ echo hi; exit 3')")
+        .await;
     assert_eq!(text_of(&mut page, ".user").await, "say hi\n<b>please</b>");
-    assert!(text_of(&mut page, ".progress").await.contains("✗ echo hi; exit 3"));
     assert_eq!(text_of(&mut page, "#now .about").await, "working");
 
     gate.open();
@@ -133,12 +133,13 @@ async fn leave_is_asked_for_and_given_on_the_page() {
 }
 
 #[tokio::test]
-async fn after_a_restart_a_conversation_is_resumed_from_the_list_and_by_its_line() {
-    const TEST: &str = "after_a_restart_a_conversation_is_resumed";
+async fn after_a_restart_a_conversation_goes_on_from_the_open_page_the_list_or_its_line() {
+    const TEST: &str = "after_a_restart_a_conversation_goes_on";
     let Some(lab) = Lab::new(TEST) else { return };
     lab.model.when("remember", "I will remember **7**.");
     lab.model.when("which number", "It was 7.");
     lab.model.when("once more", "Still 7.");
+    lab.model.when("at last", "And 7 in the end.");
     let server = Server::start(&lab, &[]).await;
     let host = server.host().to_owned();
     let Some(mut page) = visit(TEST, &server).await else { return };
@@ -146,31 +147,43 @@ async fn after_a_restart_a_conversation_is_resumed_from_the_list_and_by_its_line
     answers(&mut page, 1).await;
     let line = text_of(&mut page, "#resume code").await;
 
-    // The page that is open sees the server go and comes back by itself.
+    // The page that is open sees the server go, and finds its session again when it is back.
     server.kill().await;
     page.wait_for("document.querySelector('#state').className === 'bad'").await;
     let server = Server::start_at(&lab, &host, &[]).await;
-    page.wait_for("document.querySelector('#earlier button')").await;
-    assert_eq!(page.eval("document.querySelectorAll('#now li').length").await, 0);
-    assert_eq!(text_of(&mut page, "#earlier .name").await, "remember a number");
-    page.click("#earlier button").await;
-    page.wait_for_text("I will remember 7.").await;
+    page.wait_for("document.querySelector('.said')?.innerText === 'I will remember 7.'").await;
     assert_eq!(text_of(&mut page, "#resume code").await, line);
     say(&mut page, "which number was it?").await;
     answers(&mut page, 1).await;
-    page.wait_for_text("It was 7.").await;
     let heard = lab.model.requests_about("which number")[0].assistant_texts();
     assert_eq!(heard, ["I will remember **7**."]);
 
+    // A page that knows nothing finds it in the list.
     server.kill().await;
     let server = Server::start_at(&lab, &host, &[]).await;
+    page.open("about:blank").await;
+    page.open(&server.address).await;
+    page.wait_for("document.querySelector('#earlier .name')?.innerText === 'remember a number'")
+        .await;
+    assert_eq!(page.eval("document.querySelectorAll('#now li').length").await, 0);
+    page.click("#earlier button").await;
+    page.wait_for("document.querySelectorAll('.said').length === 2").await;
+    say(&mut page, "once more").await;
+    answers(&mut page, 1).await;
+
+    // And whoever has the line pastes it.
+    server.kill().await;
+    let server = Server::start_at(&lab, &host, &[]).await;
+    page.open("about:blank").await;
     page.open(&server.address).await;
     page.click("#open input").await;
     page.type_text(&format!("`{line}`")).await;
     page.press_enter(false).await;
-    page.wait_for_text("It was 7.").await;
-    say(&mut page, "once more").await;
-    page.wait_for_text("Still 7.").await;
+    page.wait_for("document.querySelectorAll('.said').length === 3").await;
+    say(&mut page, "at last").await;
+    answers(&mut page, 1).await;
+    let heard = lab.model.requests_about("at last")[0].assistant_texts();
+    assert_eq!(heard, ["I will remember **7**.", "It was 7.", "Still 7."]);
     assert_eq!(text_of(&mut page, "#resume code").await, line);
     page.assert_content();
     server.stop().await;

@@ -18,7 +18,7 @@ async fn the_picture_shows_an_answer_a_question_and_a_queue() {
     let gate = Gate::new();
     let counted = "There are **3** source files with 41 lines in all:\n\n\
         | file | lines |\n|---|---|\n| `src/lib.rs` | 9 |\n| `src/main.rs` | 3 |\n| `src/parse.rs` | 29 |";
-    lab.model.when("count", [Answer::new().exec("wc -l src/*.rs"), Answer::text(counted)]);
+    lab.model.when("source lines", [Answer::new().exec("wc -l src/*.rs"), Answer::text(counted)]);
     lab.model.when(
         "tabs",
         [
@@ -32,13 +32,13 @@ async fn the_picture_shows_an_answer_a_question_and_a_queue() {
     lab.model.when("changelog", "Done.");
     lab.model.when("octopus", "Three: two for the gills, one for the rest.");
     let server = Server::start(&lab, &[]).await;
-    page.look((1120, 1010), "light").await;
+    page.look((1120, 1080), "light").await;
     page.open(&server.address).await;
     say(&mut page, "How many hearts has an octopus?").await;
     answers(&mut page, 1).await;
     page.click("#new").await;
     say(&mut page, "Count the source lines.").await;
-    answers(&mut page, 1).await;
+    page.wait_for("document.querySelector('.final table')").await;
     say(&mut page, "Add a test for tabs.").await;
     page.wait_for("document.querySelector('.question button')").await;
     page.wait_for("document.querySelector('.progress')?.innerText.includes('asked')").await;
