@@ -46,7 +46,7 @@ async fn a_message_is_answered_and_what_the_agent_does_is_seen() {
     let shown = shown.as_str().unwrap();
     assert!(shown.contains("<strong>hi</strong>"), "{shown}");
     assert!(shown.contains("<code class=\"language-sh\">echo hi\n</code>"), "{shown}");
-    assert!(shown.contains("&lt;script&gt;"), "{shown}");
+    assert!(shown.contains("&lt;script&gt;") && shown.contains("&lt;/script&gt;"), "{shown}");
     assert!(page.eval("document.title").await.as_str().unwrap().starts_with("say hi"));
 
     let line = text_of(&mut page, "#resume code").await;
@@ -205,6 +205,57 @@ async fn what_names_no_session_is_not_opened_and_an_engine_can_be_named() {
     // The session is the demo's, and codex cannot go on with it.
     say(&mut page, "/codex go on").await;
     page.wait_for("document.querySelector('.notice')?.innerText.includes('asks for codex')").await;
+    page.assert_content();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_in_the_address_lets_a_browser_in_and_does_not_stay_there() {
+    const TEST: &str = "a_token_in_the_address_lets_a_browser_in";
+    let Some(lab) = Lab::new(TEST) else { return };
+    let args = ["--engine", "demo", "--approve", "accept", "--token", "correct-horse-battery"];
+    let server = Server::start(&lab, &args).await;
+    let Some(mut page) = page_or_skip(TEST).await else { return };
+    page.open(&format!("http://{}/", server.host())).await;
+    page.wait_for_text("a token is needed").await;
+    page.open(&server.address).await;
+    say(&mut page, "hello").await;
+    answers(&mut page, 1).await;
+    let address = page.eval("location.href").await;
+    assert!(!address.as_str().unwrap().contains("token"), "{address}");
+    page.assert_content();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_page_fits_a_phone_and_everything_on_it_has_a_name() {
+    const TEST: &str = "the_page_fits_a_phone";
+    let Some(lab) = Lab::new(TEST) else { return };
+    let server = Server::start(&lab, &["--engine", "demo"]).await;
+    let Some(mut page) = page_or_skip(TEST).await else { return };
+    page.look((360, 640), "dark").await;
+    page.open(&server.address).await;
+    say(&mut page, &format!("look at {}", "a/very/long/path".repeat(20))).await;
+    page.wait_for("document.querySelector('.question button')").await;
+    page.click(".question [data-press=accept]").await;
+    answers(&mut page, 1).await;
+    assert_eq!(page.eval("document.documentElement.scrollWidth").await, 360);
+    // The list of conversations is a drawer here.
+    let hidden = "getComputedStyle(document.querySelector('nav')).visibility";
+    assert_eq!(page.eval(hidden).await, "hidden");
+    page.click("#menu").await;
+    page.wait_for("document.body.classList.contains('menu')").await;
+    assert_eq!(page.eval(hidden).await, "visible");
+    page.click("#now button").await;
+    page.wait_for("!document.body.classList.contains('menu')").await;
+    let nameless = page
+        .eval(
+            "[...document.querySelectorAll('button, input, textarea, [role=log]')]
+                .filter(it => !(it.ariaLabel || it.innerText || it.textContent).trim())
+                .map(it => it.outerHTML)",
+        )
+        .await;
+    assert_eq!(nameless, serde_json::json!([]));
     page.assert_content();
     server.stop().await;
 }
