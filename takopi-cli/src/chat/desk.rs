@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use takopi_bridge::present::terminal::answer;
-use takopi_bridge::present::{Line, Style};
+use takopi_bridge::present::{Line, Style, width};
 use takopi_bridge::transport::{
     Content, Kind, MessageId, MessageRef, Outgoing, Transport, TransportError,
 };
@@ -71,12 +71,10 @@ pub(super) struct View {
     pub(super) terminal: Terminal,
     draws: bool,
     screen: Screen,
-    /// What stands at the bottom.
-    block: Vec<Line>,
     /// The messages in which something goes on.
     live: BTreeMap<String, (MessageRef, Content)>,
-    /// What stands before the line that is typed.
-    pub(super) prompt: String,
+    /// The line that is typed, as it was last drawn.
+    typed: Line,
 }
 
 impl View {
@@ -86,8 +84,7 @@ impl View {
             write_error(MARK_PASTE);
         }
         let screen = Screen::new(terminal);
-        let (block, live) = (Vec::new(), BTreeMap::new());
-        Self { terminal, draws, screen, block, live, prompt: String::new() }
+        Self { terminal, draws, screen, live: BTreeMap::new(), typed: Line::new() }
     }
 
     /// Whether the screen is drawn on.
@@ -147,7 +144,7 @@ impl View {
     /// Writes lines that stay, to standard error.
     pub(super) fn stay(&mut self, lines: &[Line]) {
         if self.draws {
-            return self.screen.draw(lines, self.block.clone(), self.width());
+            return self.screen.draw(lines, self.block(), self.width());
         }
         for line in lines {
             self.terminal.say(line);
@@ -160,12 +157,18 @@ impl View {
         write(self.terminal)
     }
 
-    /// Draws what goes on, and what is typed.
-    pub(super) fn draw(&mut self, editor: &Editor) {
+    /// Draws what goes on, and the line that is typed behind a prompt.
+    pub(super) fn draw(&mut self, prompt: &str, editor: &Editor) {
         if !self.draws {
             return;
         }
-        let (width, (_, height)) = (self.width(), Terminal::size());
+        let room = self.width().saturating_sub(width(prompt) + 1);
+        self.typed = Line::new().with(Style::Strong, prompt).with(Style::Plain, editor.shown(room));
+        self.screen.draw(&[], self.block(), self.width());
+    }
+
+    /// What stands at the bottom.
+    fn block(&self) -> Vec<Line> {
         let going = self.live.values().filter(|(_, content)| content.kind != Kind::Question);
         let mut block: Vec<Line> = going
             .flat_map(|(message, content)| {
@@ -173,15 +176,14 @@ impl View {
                 let head = format!("[{}] {head}", message.chat);
                 std::iter::once(head).chain(steps(content))
             })
-            .flat_map(|line| answer(&line, usize::MAX).into_iter().map(|line| line.cut(width)))
+            .flat_map(|line| answer(&line, usize::MAX))
+            .map(|line| line.cut(self.width()))
             .collect();
         // Half of the screen at the most: the rest is for what scrolls by.
+        let (_, height) = Terminal::size();
         block.drain(..block.len().saturating_sub(height / 2));
-        let room = width.saturating_sub(takopi_bridge::present::width(&self.prompt) + 1);
-        let typed = editor.shown(room);
-        block.push(Line::new().with(Style::Strong, &self.prompt).with(Style::Plain, typed));
-        self.block = block;
-        self.screen.draw(&[], self.block.clone(), width);
+        block.push(self.typed.clone());
+        block
     }
 
     fn width(&self) -> usize {

@@ -92,8 +92,7 @@ impl Chat {
         let (mut listens, mut leaving, mut left, mut code) = (true, None, false, None);
         // Every job that was taken is reported, and every report is shown.
         while !left || !self.said.is_empty() {
-            self.view.prompt = format!("[{}] › ", self.current);
-            self.view.draw(&input.editor);
+            self.view.draw(&format!("[{}] › ", self.current), &input.editor);
             if !listens && self.said.is_empty() && leaving.is_none() {
                 leaving = Some(self.leave());
             }

@@ -10,6 +10,7 @@ use pty_process::blocking::Command;
 
 use crate::lab::{Lab, Running, neutral};
 use crate::screen::Screen;
+use crate::terminal::still;
 
 /// What a demo that takes its time over every step looks like.
 const SLOW: [&str; 4] = ["--approve", "accept", "-c", "pace=1h"];
@@ -33,13 +34,13 @@ fn a_question_is_answered_by_a_line_and_the_answer_stays() {
     screen.press("hello **there**\r");
     screen.wait_for("▸ asked: 1 update: src/lib.rs");
     let asked = screen.wait_for("then Enter");
-    insta::assert_snapshot!(neutral(&asked), @r"
+    insta::assert_snapshot!(still(&asked), @r"
     [1] › hello **there**
     [1] demo wants to change files
     1 update: src/lib.rs
     in .
     y yes, a yes for this session, n no, c no and stop; then Enter
-    [1] waiting · Demo · 0s · step 7 · todo 1/2: make the change
+    [1] waiting · Demo · Ns · step 7 · todo 1/2: make the change
     ✓ ls
     ✓ searched: why do octopuses have three hearts
     ✓ tool: aquarium.feed
@@ -66,13 +67,13 @@ fn an_answer_is_laid_out_and_set_off() {
     let screen = start(&lab, &["--approve", "deny"]);
     screen.press("hello **there**\r");
     let shown = screen.wait_for("takopi run --engine demo --resume");
-    insta::assert_snapshot!(neutral(&shown), @r"
+    insta::assert_snapshot!(still(&shown), @r"
     [1] › hello **there**
 
     This is the demo engine: no account, no model, nothing installed. You said:
     hello there
 
-    [1] done · Demo · 0s · 10 steps
+    [1] done · Demo · Ns · 10 steps
     takopi run --engine demo --resume demo-ID
     [1] ›
     ");
@@ -102,8 +103,9 @@ fn conversations_run_side_by_side_and_what_waits_is_listed() {
     screen.press("/cancel\r");
     screen.wait_for("note: cancelled job 1, which was running: first");
     screen.wait_for("note: cancelled job 2, which was still queued: second");
+    screen.wait_for("note: cancelled by you; it had not begun: second");
     screen.wait_for("[1] cancelled · Demo");
-    let shown = screen.wait_for("it had not begun: second\n[2] working");
+    let shown = screen.wait_for("[2] working");
     assert!(!shown.contains("[1] working"), "{shown}");
     screen.press("/quit\r");
     let (code, over, _) = screen.end();

@@ -28,7 +28,7 @@ fn start_with(
 }
 
 /// The screen without what differs from run to run: ids and seconds.
-fn still(screen: &str) -> String {
+pub(crate) fn still(screen: &str) -> String {
     let mut still = String::new();
     let text = neutral(screen);
     for piece in text.split_inclusive(|letter: char| !letter.is_ascii_alphanumeric()) {
