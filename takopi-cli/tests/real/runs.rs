@@ -112,3 +112,16 @@ async fn a_refused_login_says_how_to_log_in() {
         assert!(ran.stderr.contains("codex login"), "{}", ran.stderr);
     }
 }
+
+#[tokio::test]
+async fn the_token_of_the_web_chat_does_not_reach_the_agent() {
+    for transport in TRANSPORTS {
+        let Some(lab) = Lab::new("the_token_of_the_web_chat") else { return };
+        let look = Answer::new().exec("test -z \"$TAKOPI_TOKEN\"");
+        lab.model.otherwise([look, Answer::text("done")]);
+        let mut takopi = lab.takopi(&["run", "--transport", transport, "look around"]);
+        let output = takopi.env("TAKOPI_TOKEN", "correct-horse-battery").output().await.unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains("✓ test -z"), "{said}");
+    }
+}
