@@ -250,7 +250,7 @@ impl Chat {
             End::Steered(_) => {}
             _ => {
                 self.failed = true;
-                self.note(&format!("{head}: {said}"));
+                self.note(&format!("it never began: {said}"));
             }
         }
         Ok(())

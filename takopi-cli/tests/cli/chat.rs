@@ -103,7 +103,7 @@ fn conversations_run_side_by_side_and_what_waits_is_listed() {
     screen.press("/cancel\r");
     screen.wait_for("note: cancelled job 1, which was running: first");
     screen.wait_for("note: cancelled job 2, which was still queued: second");
-    screen.wait_for("note: cancelled by you; it had not begun: second");
+    screen.wait_for("note: it never began: second");
     screen.wait_for("[1] cancelled · Demo");
     let shown = screen.wait_for("[2] working");
     assert!(!shown.contains("[1] working"), "{shown}");
