@@ -14,13 +14,18 @@ mod wire;
 
 use std::env;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
 pub use self::page::Page;
+use crate::real::command::run;
 use crate::real::skip_unless;
 
+/// How long it may take to say what it is.
+const START_LIMIT: Duration = Duration::from_secs(30);
 /// The names of browsers that speak the protocol.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
@@ -47,8 +52,14 @@ fn find() -> anyhow::Result<PathBuf> {
     }
     let path = env::var_os("PATH").unwrap_or_default();
     let on_path = env::split_paths(&path).flat_map(|dir| NAMES.map(|name| dir.join(name)));
-    match { on_path }.find(|program| program.is_file()) {
-        Some(program) => Ok(program),
-        None => install::headless_shell(),
-    }
+    let program = match { on_path }.find(|program| program.is_file()) {
+        Some(program) => program,
+        None => install::headless_shell()?,
+    };
+    // It may want a library that is not there.
+    let mut version = Command::new(&program);
+    version.arg("--version");
+    run(version, START_LIMIT)
+        .context("the browser does not start (Debian: apt-get install libnss3)")?;
+    Ok(program)
 }
