@@ -17,14 +17,33 @@ pub(crate) struct Known {
     pub(crate) attempts: u32,
     /// Whether its result is ok, if it has one.
     pub(crate) outcome: Option<bool>,
-    /// It was sent, and nobody knows what came of it.
-    pub(crate) in_flight: bool,
+    /// What was sent last.
+    pub(crate) last: Last,
+    /// What was sent since the result is another prompt: the result is not its answer.
+    pub(crate) outdated: bool,
+}
+
+/// What became of what was sent last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Last {
+    /// Its result is the newest there is, or nothing was sent.
+    #[default]
+    Settled,
+    /// Nobody knows.
+    InFlight,
+    /// It was stopped in good order.
+    Returned,
 }
 
 impl Known {
+    /// It was sent, and nobody knows what came of it.
+    pub(crate) fn is_in_flight(&self) -> bool {
+        self.last == Last::InFlight
+    }
+
     /// Whether it is still to be run, as far as is known.
     pub(crate) fn is_open(&self) -> bool {
-        self.in_flight || self.outcome.is_none()
+        self.is_in_flight() || self.outdated || self.outcome.is_none()
     }
 }
 
@@ -49,11 +68,17 @@ impl Ledger {
     /// A prompt was sent.
     pub(crate) fn sent(&mut self, job: Digest, prompt: Digest, attempt: u32) {
         let known = self.jobs.entry(job).or_default();
+        let changed = known.prompt.is_some_and(|before| before != prompt);
         known.prompt = Some(prompt);
+        if changed {
+            // What another prompt opened is another conversation.
+            self.tokens.remove(&job);
+        }
         // Results are read first: one of this attempt says that it is over.
         if attempt > known.attempts {
             known.attempts = attempt;
-            known.in_flight = true;
+            known.last = Last::InFlight;
+            known.outdated |= changed && known.outcome.is_some();
         }
     }
 
@@ -62,14 +87,15 @@ impl Ledger {
         let known = self.jobs.entry(job).or_default();
         known.attempts = attempts;
         known.outcome = Some(ok);
-        known.in_flight = false;
+        known.last = Last::Settled;
+        known.outdated = false;
         self.tokens.remove(&job);
     }
 
-    /// It was stopped in good order, and is to be sent again.
+    /// It is not in flight any more.
     pub(crate) fn returned(&mut self, job: Digest) {
-        if let Some(known) = self.jobs.get_mut(&job) {
-            known.in_flight = false;
+        if let Some(known) = self.jobs.get_mut(&job).filter(|known| known.is_in_flight()) {
+            known.last = Last::Returned;
         }
     }
 }

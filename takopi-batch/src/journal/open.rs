@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, BufRead as _, BufReader, BufWriter, Seek as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::Path;
 
 use serde::Deserialize;
@@ -33,82 +33,142 @@ pub(super) fn open(out: &Path) -> Result<Journal, JournalError> {
         Err(TryLockError::WouldBlock) => return Err(JournalError::Busy(out.to_owned())),
         Err(TryLockError::Error(source)) => return Err(fault("lock")(source)),
     }
+    // However the results are called this time, their state has one place.
+    let place = out.canonicalize().map_err(fault("find"))?;
+    let path = state_path(&place);
     let mut ledger = Ledger::default();
-    read(&mut results, out, |line| {
+    let end = read(&results, out, |line| {
         let Head { id, ok, attempts } = serde_json::from_slice(line).ok()?;
         ledger.closed(Digest::of(&id), ok, attempts);
         Some(())
-    })?
-    .map_err(|line| JournalError::NoResult(out.to_owned(), line))?;
+    })?;
+    // What a batch was writing when it died stands behind results, or has a state beside it.
+    let ours = |torn: &Torn| torn.is_result() && (torn.line > 1 || path.exists());
+    let repair = match end {
+        End::Whole => Ok(()),
+        End::Unended => results.write_all(b"\n").and_then(|()| results.sync_data()),
+        End::Torn(torn) if ours(&torn) => {
+            results.set_len(torn.at).and_then(|()| results.sync_data())
+        }
+        End::Torn(Torn { line, .. }) | End::Bad(line) => {
+            return Err(JournalError::NoResult(out.to_owned(), line));
+        }
+    };
+    repair.map_err(fault("repair"))?;
 
-    let path = state_path(out);
-    if existed {
-        read_state(&path, &mut ledger)?;
-    }
     // Who takes the results away begins anew: no conversation is gone on with.
+    let mut forgotten = Ledger::default();
+    read_state(&path, if existed { &mut ledger } else { &mut forgotten })?;
     let (state, appended) = rewrite(&path, &ledger)
         .and_then(|file| Ok((file.try_clone()?, file)))
         .map_err(|source| JournalError::Io { doing: "write", path, source })?;
-    sync_directory(out).map_err(fault("sync the directory of"))?;
+    sync_directory(&place).map_err(fault("sync the directory of"))?;
     let files = Files { path: out.to_owned(), results, state };
     Ok(Journal { files: Some((files, StateFile::new(appended))), ledger })
 }
 
 fn read_state(path: &Path, ledger: &mut Ledger) -> Result<(), JournalError> {
-    let mut file = match OpenOptions::new().read(true).append(true).open(path) {
+    let fault = |source| JournalError::Io { doing: "open", path: path.to_owned(), source };
+    let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(source) => {
-            return Err(JournalError::Io { doing: "open", path: path.to_owned(), source });
-        }
+        Err(source) => return Err(fault(source)),
     };
-    read(&mut file, path, |line| {
+    let end = read(&file, path, |line| {
         serde_json::from_slice::<Line>(line).ok()?.apply(ledger);
         Some(())
-    })?
-    .map_err(|line| JournalError::NoState(path.to_owned(), line))
+    })?;
+    match end {
+        // It is written anew, without what is torn.
+        End::Whole | End::Unended => Ok(()),
+        End::Torn(torn) if torn.is_state() => Ok(()),
+        End::Torn(Torn { line, .. }) | End::Bad(line) => {
+            Err(JournalError::NoState(path.to_owned(), line))
+        }
+    }
 }
 
-/// Reads the lines of a file, and takes off a last one that was cut short. The inner error is the
-/// number of the first line that is none.
+/// How a file ends.
+enum End {
+    /// With a whole line, or it is empty.
+    Whole,
+    /// With a whole line that only lacks its end.
+    Unended,
+    /// With something that is no whole line.
+    Torn(Torn),
+    /// The line of this number is none.
+    Bad(u64),
+}
+
+/// What stands behind the last end of a line.
+struct Torn {
+    text: Vec<u8>,
+    line: u64,
+    at: u64,
+}
+
+/// Reads the lines of a file.
 fn read(
-    file: &mut File,
+    file: &File,
     path: &Path,
     mut take: impl FnMut(&[u8]) -> Option<()>,
-) -> Result<Result<(), u64>, JournalError> {
-    let fault = |doing| move |source| JournalError::Io { doing, path: path.to_owned(), source };
-    let mut reader = BufReader::new(&mut *file);
-    let (mut line, mut number, mut good) = (Vec::new(), 0, 0_u64);
-    let torn = loop {
-        line.clear();
-        let read = reader.read_until(b'\n', &mut line).map_err(fault("read"))?;
+) -> Result<End, JournalError> {
+    let fault = |source| JournalError::Io { doing: "read", path: path.to_owned(), source };
+    let mut reader = BufReader::new(file);
+    let (mut text, mut line, mut at) = (Vec::new(), 0, 0);
+    loop {
+        text.clear();
+        let read = reader.read_until(b'\n', &mut text).map_err(fault)?;
         if read == 0 {
-            break false;
+            return Ok(End::Whole);
         }
-        number += 1;
-        let whole = line.last() == Some(&b'\n');
-        if !whole && is_beginning(&line) {
-            break true;
+        line += 1;
+        let bare = text.trim_ascii();
+        let taken = !bare.is_empty() && take(bare).is_some();
+        match text.last() {
+            Some(b'\n') if taken || bare.is_empty() => at += read as u64,
+            Some(b'\n') => return Ok(End::Bad(line)),
+            _ if taken => return Ok(End::Unended),
+            _ => return Ok(End::Torn(Torn { text, line, at })),
         }
-        let text = line.trim_ascii();
-        if !whole || (!text.is_empty() && take(text).is_none()) {
-            return Ok(Err(number));
-        }
-        good += read as u64;
-    };
-    if torn {
-        file.set_len(good).map_err(fault("repair"))?;
-        file.seek(io::SeekFrom::End(0)).map_err(fault("repair"))?;
-        file.sync_data().map_err(fault("repair"))?;
     }
-    Ok(Ok(()))
 }
 
-/// Whether a line without an end can be the beginning of one of ours: what else stands there is
-/// somebody's, and is left alone. After a loss of power it can be blocks that were never filled.
-fn is_beginning(line: &[u8]) -> bool {
-    let begins = |head: &[u8]| line.starts_with(head) || head.starts_with(line);
-    begins(b"{\"id\":") || begins(b"{\"type\":") || line.iter().all(|byte| *byte == 0)
+impl Torn {
+    /// Whether it can be the beginning of a result, with the fields in the order in which they are
+    /// written: what else stands there is somebody's.
+    fn is_result(&self) -> bool {
+        let text = self.filled();
+        let (head, rest) = text.split_at(text.len().min(7));
+        if !b"{\"id\":\"".starts_with(head) {
+            return false;
+        }
+        let mut escaped = false;
+        let id_ends = rest.iter().position(|byte| {
+            let ends = *byte == b'"' && !escaped;
+            escaped = *byte == b'\\' && !escaped;
+            ends
+        });
+        let behind = id_ends.map_or(&[][..], |end| &rest[end..]);
+        let fields = [r#"","ok":true,"answer":""#, r#"","ok":false,"answer":""#];
+        fields.iter().any(|fields| begin_alike(behind, fields.as_bytes()))
+    }
+
+    /// Whether it can be the beginning of a line of the state.
+    fn is_state(&self) -> bool {
+        begin_alike(self.filled(), b"{\"type\":\"")
+    }
+
+    /// It without blocks that were never filled, as a loss of power leaves them.
+    fn filled(&self) -> &[u8] {
+        let end = self.text.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        &self.text[..end]
+    }
+}
+
+/// Whether one of them is the beginning of the other.
+fn begin_alike(one: &[u8], other: &[u8]) -> bool {
+    one.starts_with(other) || other.starts_with(one)
 }
 
 /// Writes the state anew, and puts it in the place of the old one in one step.

@@ -9,21 +9,32 @@ use takopi_core::ResumeToken;
 use tokio::sync::Notify;
 
 use crate::digest::Digest;
-use crate::ledger::{Known, Ledger, Session};
+use crate::ledger::{Last, Ledger, Session};
 
 /// One line of the state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Line {
     /// A prompt is about to be sent.
-    Sent { job: Digest, prompt: Digest, attempt: u32 },
+    Sent {
+        job: Digest,
+        prompt: Digest,
+        attempt: u32,
+        /// The job was not in flight any more when the file was made short.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        over: bool,
+        /// The result that was there before is not this prompt's.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        outdates: bool,
+    },
     /// A job without a name for its conversation opened one.
     Opened { job: Digest, resume: ResumeToken },
     /// The conversation of a name.
     Session { name: Digest, resume: ResumeToken, proven: bool },
     /// The conversation of a name was never stored by the engine; the next prompt begins another.
     Forgotten { name: Digest },
-    /// A job was stopped in good order, and is to be sent again.
+    /// A job is not in flight any more: it was stopped in good order, or its result is on disk. The
+    /// latter is told by the results; this tells that one was there, should somebody take it out.
     Returned { job: Digest },
 }
 
@@ -31,10 +42,18 @@ impl Line {
     /// Takes the line in.
     pub(crate) fn apply(self, ledger: &mut Ledger) {
         match self {
-            Self::Sent { job, prompt, attempt } => ledger.sent(job, prompt, attempt),
+            Self::Sent { job, prompt, attempt, over, outdates } => {
+                ledger.sent(job, prompt, attempt);
+                if over {
+                    ledger.returned(job);
+                }
+                if let Some(known) = ledger.jobs.get_mut(&job).filter(|_| outdates) {
+                    known.outdated = known.outcome.is_some() && known.last != Last::Settled;
+                }
+            }
             // What has its result needs its conversation no more.
             Self::Opened { job, resume } => {
-                if ledger.jobs.get(&job).is_some_and(Known::is_open) {
+                if ledger.jobs.get(&job).is_some_and(|known| known.last != Last::Settled) {
                     ledger.tokens.insert(job, resume);
                 }
             }
@@ -56,10 +75,13 @@ impl Line {
         };
         for (job, known) in &ledger.jobs {
             if let Some(prompt) = known.prompt {
-                write(&Self::Sent { job: *job, prompt, attempt: known.attempts })?;
-                if !known.in_flight && known.outcome.is_none() {
-                    write(&Self::Returned { job: *job })?;
-                }
+                write(&Self::Sent {
+                    job: *job,
+                    prompt,
+                    attempt: known.attempts,
+                    over: !known.is_in_flight(),
+                    outdates: known.outdated,
+                })?;
             }
         }
         for (job, token) in &ledger.tokens {
@@ -96,8 +118,14 @@ impl StateFile {
         Self { open: Some(Mutex::new(Open { file, fault: None })), appended: Notify::new() }
     }
 
-    /// Appends a line. An error is kept for [`Self::fault`].
+    /// Appends a line, which is synced soon. An error is kept for [`Self::fault`].
     pub(crate) fn append(&self, line: &Line) {
+        self.append_unsynced(line);
+        self.appended.notify_one();
+    }
+
+    /// Appends a line that is synced when another one is.
+    pub(crate) fn append_unsynced(&self, line: &Line) {
         let Some(open) = &self.open else { return };
         let mut open = open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.fault.is_some() {
@@ -108,7 +136,6 @@ impl StateFile {
             open.file.write_all(&bytes)
         });
         open.fault = written.err();
-        self.appended.notify_one();
     }
 
     /// Waits for a line that was not waited for yet.

@@ -32,11 +32,10 @@ pub(super) fn todo(batch: &Batch, job: &Job, known: &Known) -> Result<Todo, Faul
         }
     }
     Ok(match known.outcome {
-        _ if known.in_flight && batch.on_crash == OnCrash::Fail => Todo::Crashed,
-        _ if known.in_flight => Todo::Run,
+        _ if known.is_in_flight() && batch.on_crash == OnCrash::Fail => Todo::Crashed,
         Some(false) if batch.retry_failed => Todo::Run,
-        Some(ok) => Todo::Nothing(ok),
-        None => Todo::Run,
+        Some(ok) if !known.is_open() => Todo::Nothing(ok),
+        _ => Todo::Run,
     })
 }
 

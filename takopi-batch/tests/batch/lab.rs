@@ -17,6 +17,7 @@ use takopi_core::{
 };
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// What a run does.
 #[derive(Clone)]
@@ -31,6 +32,8 @@ pub(crate) enum Play {
     Take(Duration),
     /// It goes on until it is cancelled.
     Hang,
+    /// It does so before it has a conversation.
+    HangUnopened,
 }
 
 /// One run, as the runner saw it.
@@ -137,7 +140,10 @@ impl Runner for Scripted {
         let (play, token) = self.begin(&request);
         let running = Running(self.clone(), token.clone());
         // A session that is none is found out before it is opened.
-        let found = !matches!(play, Play::Fail(Reason::SessionNotFound | Reason::EngineMissing, _));
+        let found = !matches!(
+            play,
+            Play::Fail(Reason::SessionNotFound | Reason::EngineMissing, _) | Play::HangUnopened
+        );
         let opened = found.then(|| TakopiEvent::from(Started::new(token.clone())));
         let end = async move {
             let completed = |ok: Completed| vec![ok.resume(Some(token.clone())).into()];
@@ -163,7 +169,7 @@ impl Runner for Scripted {
                     () = request.cancel.cancelled() => interrupted(),
                     () = tokio::time::sleep(time) => say("fine"),
                 },
-                Play::Hang => {
+                Play::Hang | Play::HangUnopened => {
                     request.cancel.cancelled().await;
                     interrupted()
                 }
@@ -243,6 +249,18 @@ impl Lab {
             .collect();
         outline.sort();
         outline
+    }
+
+    /// Runs a batch, and stops it in good order when so many runs were begun.
+    pub(crate) async fn stop(&self, batch: Batch, input: &str, begun: usize) {
+        let begun = self.runner.calls().len() + begun;
+        let stop = CancellationToken::new();
+        let stopping = async {
+            self.runner.begun(begun).await;
+            stop.cancel();
+        };
+        let batch = batch.stop(stop.clone()).grace(Duration::ZERO);
+        tokio::join!(self.run(batch, input), stopping);
     }
 
     /// Has a batch in flight, and lets it die when so many runs were begun.

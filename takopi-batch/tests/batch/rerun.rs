@@ -1,9 +1,9 @@
 //! Lives of a batch: what is done stays done, what was in flight is not lost.
 
-use takopi_batch::{Journal, JournalError, OnChange, OnCrash, Report};
+use takopi_batch::{Journal, JournalError, OnChange, OnCrash, Report, Source};
 use takopi_core::Reason;
 
-use crate::lab::{Lab, Play, jobs};
+use crate::lab::{Lab, Play, jobs, run};
 
 #[tokio::test(start_paused = true)]
 async fn a_second_run_does_only_what_is_missing() {
@@ -108,7 +108,7 @@ async fn a_torn_last_line_is_repaired_and_its_job_run_again() {
     lab.run(lab.batch().jobs(1), "one\ntwo\n").await;
     let whole = std::fs::read(lab.out()).unwrap();
     let second = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
-    for cut in [second + 1, second + 9, whole.len() - 1] {
+    for cut in [second + 1, second + 9, second + 20, whole.len() - 2] {
         std::fs::write(lab.out(), &whole[..cut]).unwrap();
         let before = lab.runner.prompts().len();
         lab.run(lab.batch(), "one\ntwo\n").await;
@@ -121,6 +121,21 @@ async fn a_torn_last_line_is_repaired_and_its_job_run_again() {
     std::fs::write(lab.out(), zeroes).unwrap();
     drop(lab.journal());
     assert_eq!(lab.results().len(), 1);
+    // Also of the first line there is, for the state tells whose it is.
+    std::fs::write(lab.out(), &whole[..9]).unwrap();
+    drop(lab.journal());
+    assert_eq!(lab.results().len(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_last_result_that_lacks_only_its_end_is_kept() {
+    let lab = Lab::new();
+    lab.run(lab.batch().jobs(1), "one\ntwo\n").await;
+    let whole = std::fs::read(lab.out()).unwrap();
+    std::fs::write(lab.out(), &whole[..whole.len() - 1]).unwrap();
+    lab.run(lab.batch(), "one\ntwo\nthree\n").await;
+    assert_eq!(lab.runner.prompts(), ["one", "two", "three"]);
+    assert_eq!(lab.outline(), ["1 ok 1", "2 ok 1", "3 ok 1"]);
 }
 
 #[tokio::test]
@@ -130,6 +145,12 @@ async fn a_file_that_is_something_else_is_refused_and_left_alone() {
         ("{\"id\":\"a\",\"prompt\":\"b\"}\n", 1),
         ("\n\n{}\n", 3),
         ("x\n{\"id\":", 1),
+        // Without an end, too: it is not what was being written when a batch died.
+        ("{\"id\":\"a\",\"prompt\":\"b\"}", 1),
+        ("{\"type\":\"event\"", 1),
+        ("{\"id\":\"a", 1),
+        ("{", 1),
+        ("\0\0\0", 1),
     ] {
         let lab = Lab::new();
         std::fs::write(lab.out(), text).unwrap();
@@ -137,8 +158,107 @@ async fn a_file_that_is_something_else_is_refused_and_left_alone() {
         assert!(matches!(refused, JournalError::NoResult(_, at) if at == line), "{refused}");
         assert_eq!(std::fs::read_to_string(lab.out()).unwrap(), text);
     }
+    // Behind results and beside a state only a result can have been begun.
+    let lab = Lab::new();
+    lab.run(lab.batch(), "one\n").await;
+    let results = std::fs::read_to_string(lab.out()).unwrap();
+    for more in
+        ["{\"id\":\"a\",\"prompt\":\"b\"}", "{\"type\":\"sent\"", "notes", "{\"id\":\"\\\"\",\"no"]
+    {
+        let text = format!("{results}{more}");
+        std::fs::write(lab.out(), &text).unwrap();
+        let refused = Journal::open(lab.out()).unwrap_err();
+        assert!(matches!(refused, JournalError::NoResult(_, 2)), "{more}: {refused}");
+        assert_eq!(std::fs::read_to_string(lab.out()).unwrap(), text);
+    }
     assert!(matches!(Journal::open("/dev/null"), Err(JournalError::NoFile(_))));
     assert!(matches!(Journal::open("/no/such/out"), Err(JournalError::Io { .. })));
+}
+
+#[tokio::test]
+async fn a_state_that_is_something_else_is_refused_and_left_alone() {
+    let lab = Lab::new();
+    let state = lab.out().with_extension("jsonl.state");
+    for text in ["my notes\n", "{\"state\":"] {
+        std::fs::write(&state, text).unwrap();
+        let refused = Journal::open(lab.out()).unwrap_err();
+        assert!(matches!(refused, JournalError::NoState(_, 1)), "{refused}");
+        assert_eq!(std::fs::read_to_string(&state).unwrap(), text);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn results_have_one_state_whatever_they_are_called() {
+    let lab = Lab::new();
+    let link = lab.out().with_file_name("link.jsonl");
+    let input = jobs(&[("a", "one", "s"), ("b", "two", "s")]);
+    lab.run(lab.batch(), &jobs(&[("a", "one", "s")])).await;
+    std::os::unix::fs::symlink(lab.out(), &link).unwrap();
+    let source = Source::new(std::io::Cursor::new(input));
+    run(lab.batch(), source, Journal::open(&link).unwrap()).await.outcome.unwrap();
+    assert_eq!(lab.runner.calls()[1].resume.as_deref(), Some("demo-1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_prompt_that_was_stopped_is_not_answered_by_the_old_result() {
+    // However often the state is made short before it is gone on with.
+    for opened in 0..3 {
+        let lab = Lab::new();
+        lab.run(lab.batch(), "one\n").await;
+        lab.runner.when("ONE", [Play::Hang, Play::Say("loud")]);
+        let rerun = lab.batch().on_change(OnChange::Rerun);
+        lab.stop(rerun.clone(), "ONE\n", 1).await;
+        (0..opened).for_each(|_| drop(lab.journal()));
+        lab.run(rerun, "ONE\n").await;
+        assert_eq!(lab.runner.prompts(), ["one", "ONE", "ONE"]);
+        assert_eq!(lab.outline(), ["1 ok 1", "1 ok 3"]);
+        lab.run(lab.batch(), "ONE\n").await;
+        assert_eq!(lab.runner.prompts().len(), 3);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_was_stopped_is_not_in_flight_in_any_later_life() {
+    let lab = Lab::new();
+    lab.runner.when("one", [Play::Fail(Reason::EngineFailed, "no"), Play::Hang]);
+    lab.run(lab.batch(), "one\n").await;
+    lab.stop(lab.batch().retry_failed(true), "one\n", 1).await;
+    for _ in 0..3 {
+        lab.run(lab.batch().on_crash(OnCrash::Fail), "one\n").await;
+        assert_eq!(lab.outline(), ["1 engine_failed 1"]);
+    }
+    lab.run(lab.batch(), "one\n").await;
+    assert_eq!(lab.runner.prompts().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_that_was_taken_out_by_hand_is_run_again_and_not_called_a_crash() {
+    let lab = Lab::new();
+    let batch = lab.batch().on_crash(OnCrash::Fail);
+    for opened in [0, 2] {
+        lab.run(batch.clone(), "one\ntwo\n").await;
+        (0..opened).for_each(|_| drop(lab.journal()));
+        let text = std::fs::read_to_string(lab.out()).unwrap();
+        let kept: String =
+            text.split_inclusive('\n').filter(|line| !line.contains("\"id\":\"2\"")).collect();
+        std::fs::write(lab.out(), kept).unwrap();
+    }
+    lab.run(batch, "one\ntwo\n").await;
+    assert_eq!(lab.outline(), ["1 ok 1", "2 ok 3"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_prompt_is_not_sent_into_the_conversation_of_the_old_one() {
+    let lab = Lab::new();
+    lab.runner.when("one", [Play::Hang]);
+    lab.crash(lab.batch(), "one\n", 1).await;
+    // It dies again before the new prompt has opened a conversation.
+    lab.runner.when("ONE", [Play::HangUnopened, Play::Say("fine")]);
+    let rerun = lab.batch().on_change(OnChange::Rerun);
+    lab.crash(rerun.clone(), "ONE\n", 1).await;
+    lab.run(rerun, "ONE\n").await;
+    let resumed: Vec<_> = lab.runner.calls().into_iter().map(|call| call.resume).collect();
+    assert_eq!(resumed, [None, None, None]);
 }
 
 #[tokio::test(start_paused = true)]

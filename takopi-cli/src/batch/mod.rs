@@ -7,6 +7,8 @@ mod board;
 mod table;
 
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use takopi_batch::{Batch, Fault, Halt, Journal, JournalError, Outcome, Report, Source};
@@ -42,15 +44,27 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let runner = choice.shared_runner(args.jobs);
     let batch =
         batch(&args, &choice, runner.clone(), terminal)?.stop(stop.clone()).tell_runs(show.runs());
-    let journal = match &args.out {
-        Some(out) => Journal::open(out),
-        None => Ok(Journal::none()),
+    if let Some(out) = args.out.as_deref().filter(|out| is_input(out, &args)) {
+        let what = format!("{} has the prompts: the results need another file", out.display());
+        return Err(Usage::new(what).into());
+    }
+    // Of results that are not there nothing is known; they are made only for an input that is good.
+    let (journal, source) = match args.out.as_deref() {
+        Some(out) if out.exists() => match Journal::open(out) {
+            Ok(journal) => {
+                let source = source(&args, &batch, &journal)?;
+                (journal, source)
+            }
+            Err(error) => return Ok(refused(&error, terminal)),
+        },
+        out => {
+            let source = source(&args, &batch, &Journal::none())?;
+            match out.map_or_else(|| Ok(Journal::none()), Journal::open) {
+                Ok(journal) => (journal, source),
+                Err(error) => return Ok(refused(&error, terminal)),
+            }
+        }
     };
-    let journal = match journal {
-        Ok(journal) => journal,
-        Err(error) => return Ok(refused(&error, terminal)),
-    };
-    let source = source(&args, &batch, &journal)?;
     let first_life = journal.results().0 == 0;
     if let Err(error) = raise_descriptor_limit() {
         tracing::debug!(%error, "cannot raise the limit on open files");
@@ -173,6 +187,17 @@ fn source(args: &BatchArgs, batch: &Batch, journal: &Journal) -> anyhow::Result<
     Ok(Source::new(open()?).format(format).total(total))
 }
 
+/// Whether the results are to go where the prompts come from.
+fn is_input(out: &Path, args: &BatchArgs) -> bool {
+    let named = args.input.as_deref().filter(|path| *path != Path::new("-"));
+    let file = |path: &Path| {
+        let found = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        Some((found.dev(), found.ino()))
+    };
+    let input = file(named.unwrap_or(Path::new("/dev/stdin")));
+    input.is_some() && input == file(out)
+}
+
 /// The results cannot be used.
 fn refused(error: &JournalError, terminal: Terminal) -> u8 {
     terminal.error(&error.to_string());
@@ -181,8 +206,15 @@ fn refused(error: &JournalError, terminal: Terminal) -> u8 {
         JournalError::NoFile(_) | JournalError::NoResult(..) | JournalError::NoState(..) => {
             exit::USAGE
         }
+        JournalError::Io { source, .. } if is_misnamed(source) => exit::USAGE,
         _ => exit::FAILED,
     }
+}
+
+/// Whether a file cannot be used for the name it was given.
+fn is_misnamed(error: &io::Error) -> bool {
+    use io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
+    matches!(error.kind(), IsADirectory | NotADirectory | NotFound | PermissionDenied)
 }
 
 /// `takopi batch report`.

@@ -83,7 +83,8 @@ fn what_is_wrong_is_said_before_anything_runs() {
         (&["other.txt", "--out", "done.jsonl"], "line 1: the prompt of `1` is not the one"),
         (&["other.txt", "--out", "done.jsonl"], "--on-change keep or rerun"),
         (&["good.txt", "--out", "notes"], "notes:1 is no result of a batch"),
-        (&["good.txt", "--out", "good.txt"], "good.txt:1 is no result of a batch"),
+        (&["good.txt", "--out", "good.txt"], "good.txt has the prompts"),
+        (&["good.txt", "--out", "/no/such/out"], "cannot open /no/such/out: No such file"),
         (&["good.txt", "--out", "/dev/null"], "/dev/null is not an ordinary file"),
         (&["missing"], "cannot read missing"),
         (&["."], ". is a directory"),
@@ -92,6 +93,7 @@ fn what_is_wrong_is_said_before_anything_runs() {
         (&["good.txt", "--image", "/no/such"], "the file /no/such does not exist"),
         (&["good.txt", "--fail-fast", "--on-failure", "stop"], "cannot be used with"),
         (&["report", "notes"], "notes:1 is no result of a batch"),
+        (&["report", "missing"], "cannot read missing: No such file"),
     ];
     for (args, said) in cases {
         let args = if args[0] == "report" { vec!["batch", "report", args[1]] } else { demo(args) };
@@ -102,6 +104,34 @@ fn what_is_wrong_is_said_before_anything_runs() {
     let over_exec = ["batch", "good.txt", "--transport", "exec", "--approve", "accept"];
     assert_eq!(lab.run(&over_exec).code, Some(2));
     assert_eq!(std::fs::read_to_string(lab.path("work/notes")).unwrap(), "not results\n");
+}
+
+#[test]
+fn results_are_not_written_over_the_prompts() {
+    let lab = Lab::new();
+    let prompts = "{\"id\":\"a\",\"prompt\":\"say hi\"}";
+    lab.write("work/one.jsonl", prompts);
+    std::os::unix::fs::symlink("one.jsonl", lab.path("work/link")).unwrap();
+    let mut redirected = lab.takopi(&demo(&["--out", "link"]));
+    redirected.stdin(std::fs::File::open(lab.path("work/one.jsonl")).unwrap());
+    for ran in [
+        lab.run(&demo(&["one.jsonl", "--out", "one.jsonl"])),
+        lab.run(&demo(&["one.jsonl", "--out", "link"])),
+        crate::lab::ran(&mut redirected),
+    ] {
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        assert!(ran.stderr.contains("has the prompts: the results need another file"));
+        assert_eq!(std::fs::read_to_string(lab.path("work/one.jsonl")).unwrap(), prompts);
+    }
+}
+
+#[test]
+fn a_refused_input_leaves_no_files() {
+    let lab = Lab::new();
+    lab.write("work/bad.jsonl", "{\"promt\":\"b\"}\n");
+    assert_eq!(lab.run(&demo(&["bad.jsonl", "--out", "r.jsonl"])).code, Some(2));
+    assert_eq!(lab.run(&demo(&["missing", "--out", "r.jsonl"])).code, Some(2));
+    assert!(!lab.path("work/r.jsonl").exists() && !lab.path("work/r.jsonl.state").exists());
 }
 
 #[test]

@@ -207,6 +207,9 @@ impl Driver {
             if let Some(lane) = lane {
                 self.order.release(lane);
             }
+            if sent {
+                self.state.append_unsynced(&Line::Returned { job: Digest::of(&result.id) });
+            }
             self.report.add(&result);
             self.tell(BatchEvent::Finished { result, sent }).await;
         }

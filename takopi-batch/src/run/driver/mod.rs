@@ -249,14 +249,14 @@ impl Driver {
         }
         queued.attempts += 1;
         let (job, prompt) = (Digest::of(&queued.job.id), queued.job.digest());
-        self.state.append(&Line::Sent { job, prompt, attempt: queued.attempts });
+        let attempt = queued.attempts;
+        self.state.append(&Line::Sent { job, prompt, attempt, over: false, outdates: false });
         let must_be_synced = self.batch.on_crash == OnCrash::Fail;
         let writer = self.writer.as_mut().filter(|_| must_be_synced);
         let synced = writer.map(Writer::barrier);
         let mut request = queued.job.request(&self.batch.template);
         request.resume = self.conversation(&queued);
         request.cancel = self.cancel.child_token();
-        let attempt = queued.attempts;
         self.tell(BatchEvent::Started { job: queued.job.id.clone(), attempt }).await;
         let attempt = Attempt {
             runner: self.batch.runner.clone(),
