@@ -54,7 +54,16 @@ impl Job {
 
     /// About how many bytes it takes in memory.
     pub(crate) fn weight(&self) -> usize {
-        size_of::<Self>() + self.prompt.len() + self.id.len()
+        let texts = [&self.session, &self.resume, &self.model, &self.effort, &self.sandbox];
+        let texts = texts.into_iter().flatten().map(String::len).sum::<usize>();
+        let paths = self.images.iter().chain(&self.cwd).chain(&self.output_schema);
+        let paths = paths.map(|path| size_of::<PathBuf>() + path.as_os_str().len()).sum::<usize>();
+        let settings = self
+            .settings
+            .iter()
+            .map(|(key, value)| size_of::<(String, String)>() + key.len() + value.len());
+        let own = size_of::<Self>() + self.prompt.len() + self.id.len();
+        own + texts + paths + settings.sum::<usize>()
     }
 
     /// What it needs that is not there. Engines would not all say so.

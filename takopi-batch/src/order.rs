@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use takopi_core::ResumeToken;
+use tokio::time::Instant;
 
 use crate::digest::Digest;
 use crate::job::Job;
@@ -36,6 +37,8 @@ pub(crate) struct Order {
     /// By line: what comes earlier in the input goes first, also when it had to wait for its lane.
     ready: BTreeMap<u64, Queued>,
     lanes: HashMap<Digest, VecDeque<Queued>>,
+    /// What is tried again, by when and by line.
+    later: BTreeMap<(Instant, u64), Queued>,
     held: usize,
     bytes: usize,
 }
@@ -77,6 +80,27 @@ impl Order {
     pub(crate) fn put_back(&mut self, queued: Queued) {
         self.hold(&queued);
         self.ready.insert(queued.job.line, queued);
+    }
+
+    /// Gives back a job that [`Self::next`] gave, which is ready again at a later time.
+    pub(crate) fn put_off(&mut self, queued: Queued, until: Instant) {
+        self.hold(&queued);
+        self.later.insert((until, queued.job.line), queued);
+    }
+
+    /// When the next job that was put off is ready again.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.later.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Makes ready what was put off until now.
+    pub(crate) fn wake(&mut self, now: Instant) {
+        while let Some(entry) = self.later.first_entry()
+            && entry.key().0 <= now
+        {
+            let queued = entry.remove();
+            self.ready.insert(queued.job.line, queued);
+        }
     }
 
     /// The lane's prompt is over.
@@ -161,6 +185,32 @@ mod tests {
     }
 
     #[test]
+    fn what_is_put_off_is_held_and_ready_again_in_its_time() {
+        let mut order = Order::default();
+        let now = Instant::now();
+        let second = std::time::Duration::from_secs(1);
+        for id in 1..=2 {
+            order.push(queued(id, "a"));
+        }
+        let first = order.next().unwrap();
+        order.put_off(first, now + second);
+        assert_eq!((order.len(), order.next_due()), (2, Some(now + second)));
+        order.wake(now);
+        assert_eq!(next(&mut order), None, "its lane waits for it");
+        order.wake(now + second);
+        assert_eq!(next(&mut order).as_deref(), Some("1"));
+        // They fill the window, too.
+        let mut order = Order::default();
+        for id in 0..WINDOW {
+            assert!(order.has_room());
+            order.push(queued(u32::try_from(id).unwrap(), ""));
+            let queued = order.next().unwrap();
+            order.put_off(queued, now + second);
+        }
+        assert!(!order.has_room());
+    }
+
+    #[test]
     fn what_is_read_ahead_is_bounded_by_number_and_by_bytes() {
         let mut order = Order::default();
         for id in 0..WINDOW {
@@ -169,11 +219,23 @@ mod tests {
         }
         assert!(!order.has_room());
         let mut order = Order::default();
-        let mut large = queued(1, "");
-        large.job.prompt = "x".repeat(WINDOW_BYTES);
-        order.push(large);
-        assert!(!order.has_room());
-        order.next();
-        assert!(order.has_room());
+        let text = || "x".repeat(WINDOW_BYTES);
+        let fields: [fn(&mut Job, String); 7] = [
+            |job, text| job.prompt = text,
+            |job, text| job.id = text,
+            |job, text| job.session = Some(text),
+            |job, text| job.resume = Some(text),
+            |job, text| job.model = Some(text),
+            |job, text| job.images = vec![text.into()],
+            |job, text| job.settings = vec![("key".to_owned(), text)],
+        ];
+        for fill in fields {
+            let mut large = queued(1, "");
+            fill(&mut large.job, text());
+            order.push(large);
+            assert!(!order.has_room());
+            order.next();
+            assert!(order.has_room());
+        }
     }
 }

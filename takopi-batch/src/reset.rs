@@ -1,6 +1,6 @@
 //! When an account that reached its limit may go on.
 //!
-//! Engines tell it in two ways: as figures (`resetsAt` of the window that is used up) and in the text
+//! Engines tell it in two ways: as figures (`resetsAt` of a window that is used up) and in the text
 //! of the failure, in local time (`try again at 3:04 PM`, `try again at Feb 3rd, 2026 3:04 PM`) or as a
 //! length (`try again in 2 hours 5 minutes`).
 
@@ -10,7 +10,10 @@ use jiff::civil::{Date, Time};
 use jiff::{Timestamp, Zoned};
 use takopi_core::model::Detail;
 
-/// The end of the window that is used up most, by rate limit figures.
+/// How much of a window must be used for its end to be that of a limit, in percent.
+const USED_UP: f64 = 99.0;
+
+/// When all windows that are used up have ended, by rate limit figures.
 pub(crate) fn in_figures(detail: &Detail) -> Option<Timestamp> {
     let windows = ["primary", "secondary"].into_iter().filter_map(|name| {
         let window = detail.get(name)?;
@@ -18,9 +21,9 @@ pub(crate) fn in_figures(detail: &Detail) -> Option<Timestamp> {
         let used = read(["usedPercent", "used_percent"])?;
         #[expect(clippy::cast_possible_truncation, reason = "seconds since 1970 fit")]
         let resets = read(["resetsAt", "resets_at"])? as i64;
-        Some((used, Timestamp::from_second(resets).ok()?))
+        if used >= USED_UP { Timestamp::from_second(resets).ok() } else { None }
     });
-    windows.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, resets)| resets)
+    windows.max()
 }
 
 /// The time a text names, as seen at `now`.
@@ -33,6 +36,9 @@ pub(crate) fn in_text(text: &str, now: &Zoned) -> Option<Timestamp> {
     now.timestamp().checked_add(length(rest)?).ok()
 }
 
+/// How many minutes around midnight a time without a date may be of the day before.
+const MIDNIGHT: i8 = 5;
+
 /// `3:04 pm`, `feb 3rd, 2026 3:04 pm`.
 fn at(text: &str, now: &Zoned) -> Option<Timestamp> {
     let words: Vec<&str> = text.split_whitespace().take(5).collect();
@@ -43,9 +49,12 @@ fn at(text: &str, now: &Zoned) -> Option<Timestamp> {
         [clock, half, ..] => (None, self::clock(clock, half)?),
         _ => return None,
     };
-    // Without a date it is today's. The seconds are not told: it can be a minute later.
-    let at =
-        date.unwrap_or(now.date()).to_datetime(clock).to_zoned(now.time_zone().clone()).ok()?;
+    // Without a date it is that of the day on which it was told, which can just be over.
+    let (told, ends) = (now.time(), Time::constant(23, 60 - MIDNIGHT, 0, 0));
+    let over = told.hour() == 0 && told.minute() < MIDNIGHT && clock >= ends;
+    let today = if over { now.date().yesterday().ok()? } else { now.date() };
+    let at = date.unwrap_or(today).to_datetime(clock).to_zoned(now.time_zone().clone()).ok()?;
+    // The seconds are not told: it can be a minute later.
     at.timestamp().checked_add(Duration::from_mins(1)).ok()
 }
 
@@ -141,8 +150,24 @@ mod tests {
         let used_up =
             json!({"usedPercent": 100, "windowDurationMins": 300, "resetsAt": 1_800_000_000});
         let not_yet = json!({"usedPercent": 40, "resetsAt": 1_900_000_000});
-        let resets = figures(used_up, not_yet).unwrap();
+        let resets = figures(used_up.clone(), not_yet.clone()).unwrap();
         assert_eq!(resets.as_second(), 1_800_000_000);
-        assert_eq!(figures(json!(null), json!({"usedPercent": 1})), None);
+        let longer = json!({"used_percent": 99.5, "resets_at": 1_850_000_000});
+        assert_eq!(figures(used_up, longer).unwrap().as_second(), 1_850_000_000);
+        assert_eq!(figures(not_yet, json!(null)), None, "its end is not that of a limit");
+        assert_eq!(figures(json!(null), json!({"usedPercent": 100})), None);
+    }
+
+    #[test]
+    fn a_time_told_just_before_midnight_is_not_a_day_away() {
+        let zone = jiff::tz::TimeZone::fixed(jiff::tz::offset(1));
+        let at = |hour, minute| {
+            let now = jiff::civil::date(2026, 2, 1).at(hour, minute, 1, 0);
+            let now = now.to_zoned(zone.clone()).unwrap();
+            in_text("Try again at 11:59 PM.", &now).unwrap().to_string()
+        };
+        assert_eq!(at(0, 0), "2026-01-31T23:00:00Z");
+        assert_eq!(at(0, 30), "2026-02-01T23:00:00Z");
+        assert_eq!(at(23, 50), "2026-02-01T23:00:00Z");
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use takopi_core::{ActionKind, Completed, Reason, TakopiEvent};
+use tokio::time::Instant;
 
 use crate::digest::Digest;
 use crate::reset;
@@ -24,7 +25,16 @@ pub(crate) struct Seen {
     pub(crate) tool_ran: bool,
     /// The connection was tried again and again, and it is not known to have come back.
     pub(crate) reconnecting: bool,
-    /// When the account's limit ends, by the newest figures.
+    /// The newest figures of the account's limits.
+    pub(crate) limits: Option<Limits>,
+}
+
+/// What figures of the account's limits say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// When they came.
+    pub(crate) told: Instant,
+    /// When what is used up is so no more; `None` if nothing is.
     pub(crate) resets: Option<Timestamp>,
 }
 
@@ -38,7 +48,8 @@ impl Seen {
             self.reconnecting = event.ok != Some(true);
         }
         if action.kind == ActionKind::Telemetry {
-            self.resets = reset::in_figures(&action.detail).or(self.resets);
+            let resets = reset::in_figures(&action.detail);
+            self.limits = Some(Limits { told: Instant::now(), resets });
         }
     }
 }

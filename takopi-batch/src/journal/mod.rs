@@ -36,7 +36,7 @@ pub enum JournalError {
     #[error("{0} is not an ordinary file; without --out results go to standard output")]
     NoFile(PathBuf),
     /// It has something else in it.
-    #[error("{0}:{1} is no result of a batch; choose another file for the results")]
+    #[error("{0}:{1} is no result of a batch")]
     NoResult(PathBuf, u64),
     /// The state has something else in it.
     #[error("{0}:{1} is no state of a batch; move it away to begin anew")]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use takopi_batch::{Halt, OnFailure};
+use takopi_batch::{Halt, OnCrash, OnFailure};
 use takopi_core::{Action, ActionEvent, ActionKind, Phase, Reason, TakopiEvent};
 
 use crate::lab::{Lab, Play, jobs};
@@ -93,6 +93,37 @@ async fn to_stop_at_a_failure_starts_nothing_more_and_finishes_what_runs() {
     assert_eq!(lab.outline(), ["1 engine_failed 1", "2 ok 1"]);
     assert_eq!(ran.outcome().halt, Some(Halt::Failed { job: "1".to_owned() }));
     assert_eq!(ran.outcome().left, 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn to_stop_at_a_failure_counts_those_that_were_never_sent() {
+    let lab = Lab::new();
+    let stops = |lab: &Lab| lab.batch().jobs(1).on_failure(OnFailure::Stop);
+    let input = "{\"prompt\":\"a\",\"cwd\":\"/no/such\"}\n{\"prompt\":\"b\"}\n{\"prompt\":\"c\"}\n";
+    let ran = lab.run(stops(&lab), input).await;
+    assert_eq!(lab.outline(), ["1 spawn_failed 0"]);
+    assert_eq!(ran.outcome().halt, Some(Halt::Failed { job: "1".to_owned() }));
+    assert_eq!(ran.outcome().left, 2);
+
+    let lab = Lab::new();
+    lab.runner.when("one", [Play::Hang]);
+    let batch = stops(&lab).on_crash(OnCrash::Fail);
+    lab.crash(batch.clone(), "one\ntwo\n", 1).await;
+    let ran = lab.run(batch, "one\ntwo\n").await;
+    assert_eq!(lab.outline(), ["1 process_died 1"]);
+    assert_eq!(ran.outcome().halt, Some(Halt::Failed { job: "1".to_owned() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_before_a_failure_are_not_skipped_for_it_in_the_next_life() {
+    let lab = Lab::new();
+    lab.runner.when("one", [Play::Fail(Reason::EngineFailed, "no")]);
+    let batch = lab.batch().on_failure(OnFailure::SkipSession);
+    lab.run(batch.clone(), &jobs(&[("1", "one", "s")])).await;
+    let more =
+        jobs(&[("0", "zero", "s"), ("00", "double", "s"), ("1", "one", "s"), ("2", "two", "s")]);
+    lab.run(batch, &more).await;
+    assert_eq!(lab.outline(), ["0 ok 1", "00 ok 1", "1 engine_failed 1", "2 skipped 0"]);
 }
 
 #[tokio::test(start_paused = true)]

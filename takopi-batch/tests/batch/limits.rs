@@ -10,7 +10,11 @@ use tokio_util::sync::CancellationToken;
 use crate::lab::{Lab, Play, jobs};
 
 fn figures(resets: Timestamp) -> Vec<TakopiEvent> {
-    let window = serde_json::json!({ "usedPercent": 100, "resetsAt": resets.as_second() });
+    window(100, resets)
+}
+
+fn window(used: u32, resets: Timestamp) -> Vec<TakopiEvent> {
+    let window = serde_json::json!({ "usedPercent": used, "resetsAt": resets.as_second() });
     let action =
         Action::new("limits", ActionKind::Telemetry, "rate limits").with("primary", window);
     vec![ActionEvent::new("demo", action, Phase::Completed).into()]
@@ -62,6 +66,43 @@ async fn a_time_in_the_text_is_believed_and_without_one_it_is_tried_now_and_then
         .collect();
     assert_eq!(minutes, [1, 2, 4]);
     assert!(ran.told("batch_paused").iter().all(|paused| paused["known"] == false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runs_own_figures_beat_its_text_and_its_text_those_of_others() {
+    let text = "You've hit your usage limit. Try again in 2 hours.";
+    let in_hours = |hours| Timestamp::now().checked_add(Duration::from_hours(hours)).unwrap();
+    let limit = |used, error| Play::FailAfter(window(used, in_hours(9)), Reason::UsageLimit, error);
+    for (own, hours) in [(limit(100, text), 9), (limit(40, text), 2)] {
+        let lab = Lab::new();
+        lab.runner.when("one", [own, Play::Say("fine")]);
+        lab.run(lab.batch(), "one\n").await;
+        let calls = lab.runner.calls();
+        assert_eq!(((calls[1].at - calls[0].at).as_secs() + 60) / 3600, hours);
+    }
+    // What another run was told: used up, and then not any more.
+    for (told, error, hours) in
+        [(&[100][..], text, 2), (&[100], "later", 5), (&[100, 40], "later", 0)]
+    {
+        let lab = Lab::new();
+        let told: Vec<TakopiEvent> =
+            told.iter().flat_map(|used| window(*used, in_hours(5))).collect();
+        lab.runner.when("other", [Play::FailAfter(told, Reason::EngineFailed, "no")]);
+        lab.runner.when("one", [Play::Fail(Reason::UsageLimit, error), Play::Say("fine")]);
+        lab.run(lab.batch().jobs(1), "other\none\n").await;
+        let calls = lab.runner.calls();
+        assert_eq!(((calls[2].at - calls[1].at).as_secs() + 60) / 3600, hours, "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_beyond_all_clocks_never_come() {
+    let lab = Lab::new();
+    let stop = CancellationToken::new();
+    stop.cancel();
+    let batch = lab.batch().stop(stop).grace(Duration::MAX).total_timeout(Some(Duration::MAX));
+    let ran = lab.run(batch, "one\n").await;
+    assert_eq!(ran.outcome().halt, Some(Halt::Interrupted));
 }
 
 #[tokio::test(start_paused = true)]

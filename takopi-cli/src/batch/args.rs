@@ -31,6 +31,9 @@ pub(crate) struct BatchArgs {
     /// The prompts: JSON Lines, or text with one prompt a line. `-`, or nothing, is standard input
     #[arg(value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
+    /// Files too many: that of all of them is said, and not taken for a subcommand
+    #[arg(hide = true)]
+    pub(crate) more: Vec<PathBuf>,
     /// How many prompts run at once
     #[arg(long, short, value_name = "N", default_value_t = 4, value_parser = positive)]
     pub(crate) jobs: usize,

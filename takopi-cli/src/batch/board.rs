@@ -17,8 +17,10 @@ use super::table::clock;
 use crate::screen::Screen;
 use crate::terminal::{Terminal, write_output};
 
-/// How wide the bar is.
+/// How wide the bar is where there is room for it.
 const BAR: usize = 24;
+/// How wide it is at the least; where there is less room there is none.
+const SHORT_BAR: usize = 8;
 /// How much of an error or a step is shown.
 const SAID: usize = 300;
 
@@ -92,13 +94,17 @@ impl Board {
         }
     }
 
-    /// Takes an event in. An error means that nobody reads standard output any more.
+    /// Takes an event in. An error means that standard output takes no more.
     pub(super) fn event(&mut self, event: &BatchEvent) -> io::Result<()> {
         self.tally.apply(event);
         if self.show == Show::Json {
             return print(event);
         }
         if let (true, BatchEvent::Finished { result, .. }) = (self.prints_results, event) {
+            if self.terminal.shows_output {
+                // On the screen they stand above the picture, which comes back with the next tick.
+                self.screen.clear();
+            }
             print(result)?;
         }
         if self.show != Show::Quiet {
@@ -200,12 +206,13 @@ impl Board {
         self.screen.draw(&stay, block, width);
     }
 
-    /// It is over: nothing is left at the bottom.
-    pub(super) fn close(mut self) {
+    /// It is over: nothing is left at the bottom. `true` if nothing is left to do either.
+    pub(super) fn close(mut self) -> bool {
         if self.show == Show::Picture {
             self.tick();
             self.screen.clear();
         }
+        self.tally.total == Some(self.tally.done())
     }
 
     fn picture(&self, width: usize, height: usize, now: Instant) -> Vec<Line> {
@@ -226,7 +233,7 @@ impl Board {
             let more = format!("  … {} more", self.running.len() - shown);
             lines.push(Line::new().with(Style::Dim, more));
         }
-        lines.push(status(&self.tally, now - self.begun).cut(width));
+        lines.push(status(&self.tally, now - self.begun, width));
         if let Some(notice) = &self.notice {
             lines.push(Line::new().with(Style::Warn, notice).cut(width));
         }
@@ -234,24 +241,38 @@ impl Board {
     }
 }
 
-/// The bar and the figures.
-fn status(tally: &Tally, took: Duration) -> Line {
+/// The bar and the figures; the bar has what room the figures leave.
+fn status(tally: &Tally, took: Duration, width: usize) -> Line {
+    let figures = figures(tally, took);
+    let Some(total) = tally.total else { return figures.cut(width) };
+    let room = width.saturating_sub(figures.width() + 1).min(BAR);
+    if room < SHORT_BAR {
+        return figures.cut(width);
+    }
+    let part = |count: u64| {
+        let cells = (count * room as u64).checked_div(total).unwrap_or(0);
+        usize::try_from(cells).unwrap_or(room).min(room)
+    };
+    let (done, failed) = (tally.done(), tally.failed + tally.failed_before);
+    let (full, bad) = (part(done), part(failed).max(usize::from(failed > 0)).min(part(done)));
+    let line = Line::new()
+        .with(Style::Good, "━".repeat(full - bad))
+        .with(Style::Bad, "━".repeat(bad))
+        .with(Style::Dim, "─".repeat(room - full));
+    figures
+        .spans()
+        .iter()
+        .fold(line.with(Style::Plain, " "), |line, span| line.with(span.style, &span.text))
+}
+
+fn figures(tally: &Tally, took: Duration) -> Line {
     let done = tally.done();
     let failed = tally.failed + tally.failed_before;
     let mut line = Line::new();
-    if let Some(total) = tally.total {
-        let part = |count: u64| {
-            let cells = (count * BAR as u64).checked_div(total).unwrap_or(0);
-            usize::try_from(cells).unwrap_or(BAR).min(BAR)
-        };
-        let (full, bad) = (part(done), part(failed).max(usize::from(failed > 0)).min(part(done)));
-        line.push(Style::Good, &"━".repeat(full - bad));
-        line.push(Style::Bad, &"━".repeat(bad));
-        line.push(Style::Dim, &"─".repeat(BAR - full));
-        line.push(Style::Strong, &format!(" {done}/{total}"));
-    } else {
-        line.push(Style::Strong, &format!("{done} done"));
-    }
+    line.push(
+        Style::Strong,
+        &tally.total.map_or_else(|| format!("{done} done"), |total| format!("{done}/{total}")),
+    );
     let mut figure = |style, text: String| line.push(style, &text);
     if failed > 0 {
         figure(Style::Bad, format!(" · {failed} failed"));
@@ -319,4 +340,23 @@ fn print(value: &impl serde::Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(value)?;
     line.push(b'\n');
     write_output(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_gives_way_to_the_figures() {
+        let mut tally = Tally::default();
+        tally.total = Some(1000);
+        (tally.ok, tally.failed, tally.running) = (118, 5, 8);
+        let at = |width| status(&tally, Duration::from_mins(3), width).plain();
+        let figures =
+            "123/1000 · 5 failed · 8 running · 869 queued · 41.0/min · 21m 23s left · 3m 00s";
+        assert_eq!(at(120), format!("━━{} {figures}", "─".repeat(22)));
+        assert_eq!(at(figures.chars().count() + 9), format!("──────── {figures}"));
+        assert_eq!(at(figures.chars().count()), figures);
+        assert_eq!(at(39), "123/1000 · 5 failed · 8 running · 869 …");
+    }
 }

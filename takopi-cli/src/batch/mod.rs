@@ -38,6 +38,11 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
     if let Some(BatchCommand::Report { out, json }) = args.command {
         return report(&out, json, terminal);
     }
+    if let (Some(first), Some(second)) = (&args.input, args.more.first()) {
+        let (first, second) = (first.display(), second.display());
+        let what = format!("one file of prompts at a time: cat {first} {second} | takopi batch");
+        return Err(Usage::new(what).into());
+    }
     let show = Show::of(&args, terminal);
     let stop = CancellationToken::new();
     let choice = Choice::of(&args.options.run)?;
@@ -55,7 +60,13 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
                 let source = source(&args, &batch, &journal)?;
                 (journal, source)
             }
-            Err(error) => return Ok(refused(&error, terminal)),
+            Err(error) => {
+                let code = refused(&error, terminal);
+                if matches!(error, JournalError::NoResult(..)) {
+                    terminal.hint("choose another file for the results");
+                }
+                return Ok(code);
+            }
         },
         out => {
             let source = source(&args, &batch, &Journal::none())?;
@@ -76,29 +87,33 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
         let running = tokio::spawn(batch.run(source, journal, events));
         let unread = watch(&mut board, &mut told, &mut received, &stop).await;
         let outcome = running.await?;
-        board.close();
+        let all_done = board.close();
         let signal = *received.borrow_and_update();
-        let ending = Ending { args: &args, terminal, show, signal, first_life };
-        let code = match outcome {
-            Ok(_) if unread => Ok(exit::FAILED),
-            Ok(outcome) => ending.tell(&outcome, &runner.engine()),
-            Err(error) => Err(error.into()),
+        let ending = Ending { args: &args, terminal, show, signal, first_life, all_done };
+        let code = match (outcome, unread) {
+            (Err(error), _) => Err(error.into()),
+            (Ok(outcome), None) => ending.tell(&outcome, &runner.engine()),
+            // A reader that went away knows.
+            (Ok(_), Some(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::FAILED),
+            (Ok(_), Some(error)) => {
+                Err(anyhow::anyhow!("cannot write to standard output: {error}"))
+            }
         };
         Turn { runner: &*runner, terminal, mode: Mode::Quiet }.end(&mut received).await;
         code
     })
 }
 
-/// Shows what the batch tells until it is over; `true` if nobody reads standard output any more.
+/// Shows what the batch tells until it is over; returns why standard output took no more, if so.
 async fn watch(
     board: &mut Board,
     told: &mut mpsc::Receiver<takopi_batch::BatchEvent>,
     received: &mut Received,
     stop: &CancellationToken,
-) -> bool {
+) -> Option<io::Error> {
     let mut ticks = tokio::time::interval(takopi_bridge::present::terminal::TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut events, mut unread) = (Vec::new(), false);
+    let (mut events, mut unread) = (Vec::new(), None);
     loop {
         tokio::select! {
             count = told.recv_many(&mut events, EVENTS) => {
@@ -106,8 +121,8 @@ async fn watch(
                     return unread;
                 }
                 for event in events.drain(..) {
-                    if board.event(&event).is_err() {
-                        unread = true;
+                    if let Err(error) = board.event(&event) {
+                        unread.get_or_insert(error);
                         stop.cancel();
                     }
                 }
@@ -131,7 +146,9 @@ fn batch(
             return Err(Usage::new(what).into());
         }
         Some(Approve::Ask) => {
-            terminal.note("a batch asks nobody: what the agent asks is declined");
+            if !args.options.quiet {
+                terminal.note("a batch asks nobody: what the agent asks is declined");
+            }
             Approve::Deny
         }
         other => other.unwrap_or(Approve::Deny),
@@ -237,6 +254,8 @@ struct Ending<'a> {
     signal: Option<Signal>,
     /// There were no results before.
     first_life: bool,
+    /// There is a result for all of the input.
+    all_done: bool,
 }
 
 impl Ending<'_> {
@@ -259,7 +278,8 @@ impl Ending<'_> {
         }
         if let Some(halt) = &outcome.halt {
             self.say_why(halt, engine);
-            if self.args.out.is_some() && self.show != Show::Json {
+            let talks = !matches!(self.show, Show::Json | Show::Quiet);
+            if self.args.out.is_some() && talks && !self.all_done {
                 self.terminal.hint("the same command goes on where this ended");
             }
         }
@@ -268,8 +288,13 @@ impl Ending<'_> {
 
     fn say_why(&self, halt: &Halt, engine: &EngineId) {
         let terminal = self.terminal;
+        let note = |text: &str| {
+            if self.show != Show::Quiet {
+                terminal.note(text);
+            }
+        };
         match halt {
-            Halt::Interrupted => terminal.note("interrupted"),
+            Halt::Interrupted => note("interrupted"),
             Halt::TimedOut => terminal.error("the batch took longer than --total-timeout"),
             Halt::Engine { reason, error } => {
                 terminal.error(error);
@@ -281,10 +306,10 @@ impl Ending<'_> {
             Halt::Limit { until, error } => {
                 terminal.error(error);
                 if let Some(until) = until {
-                    terminal.note(&format!("the limit ends at {}", table::clock(*until)));
+                    note(&format!("the limit ends at {}", table::clock(*until)));
                 }
             }
-            Halt::Failed { job } => terminal.note(&format!("stopped, because {job} failed")),
+            Halt::Failed { job } => note(&format!("stopped, because {job} failed")),
             Halt::Input { error } => terminal.error(error),
             _ => {}
         }

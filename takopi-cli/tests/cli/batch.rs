@@ -1,6 +1,6 @@
 //! Batches as people and scripts meet them, on the demo engine.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
 
 use nix::sys::signal::Signal;
@@ -89,6 +89,8 @@ fn what_is_wrong_is_said_before_anything_runs() {
         (&["missing"], "cannot read missing"),
         (&["."], ". is a directory"),
         (&["good.txt", "--jobs", "0"], "expected a number from 1"),
+        (&["good.txt", "other.txt"], "one file of prompts at a time: cat good.txt other.txt |"),
+        (&["good.txt", "--out", "notes"], "hint: choose another file for the results"),
         (&["good.txt", "--cd", "/no/such"], "the directory /no/such does not exist"),
         (&["good.txt", "--image", "/no/such"], "the file /no/such does not exist"),
         (&["good.txt", "--fail-fast", "--on-failure", "stop"], "cannot be used with"),
@@ -100,6 +102,7 @@ fn what_is_wrong_is_said_before_anything_runs() {
         let ran = lab.run(&args);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(said), "{args:?}: {}", ran.stderr);
+        assert!(args[1] != "report" || !ran.stderr.contains("hint"), "{args:?}: {}", ran.stderr);
     }
     let over_exec = ["batch", "good.txt", "--transport", "exec", "--approve", "accept"];
     assert_eq!(lab.run(&over_exec).code, Some(2));
@@ -256,6 +259,65 @@ fn a_reader_that_goes_away_ends_it() {
 }
 
 #[test]
+fn a_full_disk_behind_standard_output_is_told() {
+    let lab = Lab::new();
+    // Linux has a device that is always full; elsewhere there is nothing to test with.
+    let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else { return };
+    lab.write("work/p.txt", "one\n");
+    for more in [&[][..], &["--json"], &["--quiet"]] {
+        let mut command = lab.takopi(&demo(&[&["p.txt"], more].concat()));
+        let mut child =
+            command.stdout(full.try_clone().unwrap()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+        assert!(said.contains("error: cannot write to standard output: No space left"), "{said}");
+    }
+}
+
+#[test]
+fn times_are_those_of_the_zone_that_is_named() {
+    if !std::path::Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists() {
+        return;
+    }
+    let lab = Lab::new();
+    lab.write("work/p.txt", "one\n");
+    let mut command = lab.takopi(&demo(&["p.txt"]));
+    let ran = crate::lab::ran(command.env("TZ", "Asia/Tokyo"));
+    let began = &lines(&ran.stdout)[0]["started"];
+    let began: jiff::Timestamp = began.as_str().unwrap().parse().unwrap();
+    let there = jiff::tz::TimeZone::fixed(jiff::tz::offset(9));
+    let expected = began.to_zoned(there).strftime("%H:%M:%S to ").to_string();
+    assert!(ran.stderr.contains(&expected), "{expected}: {}", ran.stderr);
+}
+
+#[test]
+fn limits_may_be_longer_than_any_clock_goes() {
+    let lab = Lab::new();
+    let ever = "9223372036854775807";
+    let ran = lab.run_with(&demo(&["--total-timeout", ever, "--grace", ever]), b"one\n");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}
+
+#[test]
+fn quiet_is_without_notes_and_nothing_left_is_without_a_hint() {
+    let lab = Lab::new();
+    lab.write("work/p.jsonl", "{\"prompt\":\"a\",\"cwd\":\"/no/such\"}\n{\"prompt\":\"b\"}\n");
+    let args = demo(&["p.jsonl", "--fail-fast", "--jobs", "1", "--out", "r.jsonl"]);
+    let ran = lab.run(&[&args[..], &["--quiet", "--approve", "ask"]].concat());
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), ""));
+    std::fs::remove_file(lab.path("work/r.jsonl")).unwrap();
+    let hint = "hint: the same command goes on where this ended";
+    let ran = lab.run(&args);
+    assert!(ran.stderr.contains("stopped, because 1 failed") && ran.stderr.contains(hint));
+    // With one prompt there is nothing to go on with.
+    lab.write("work/p.jsonl", "{\"prompt\":\"a\",\"cwd\":\"/no/such\"}\n");
+    std::fs::remove_file(lab.path("work/r.jsonl")).unwrap();
+    let ran = lab.run(&args);
+    assert!(ran.stderr.contains("stopped, because 1 failed") && !ran.stderr.contains(hint));
+}
+
+#[test]
 fn events_have_the_id_of_their_job() {
     let lab = Lab::new();
     let ran = lab.run_with(&demo(&["--json"]), b"{\"id\":\"a\",\"prompt\":\"hi\"}\n");
@@ -291,4 +353,29 @@ fn on_a_terminal_there_is_a_bar_and_a_line_for_each_running_job() {
     assert_eq!(code, Some(130), "{over}");
     assert!(still(&over).contains("ok 0\n") && !over.contains("running"), "{over}");
     assert!(over.ends_with("hint: the same command goes on where this ended"), "{over}");
+}
+
+#[test]
+fn on_a_terminal_results_stand_above_the_bar() {
+    let lab = Lab::new();
+    let (reader, mut input) = std::io::pipe().unwrap();
+    let command = Command::new(env!("CARGO_BIN_EXE_takopi"))
+        .args(demo(&["-c", "pace=1h", "--grace", "0"]))
+        .stdin(reader)
+        .current_dir(lab.path("work"))
+        .env_clear()
+        .envs(lab.env());
+    let screen = Screen::start(command, (24, 800));
+    writeln!(input, "{{\"prompt\":\"look around\"}}").unwrap();
+    screen.wait_for("0 done · 1 running");
+    for id in ["a", "b"] {
+        writeln!(input, "{{\"id\":\"{id}\",\"prompt\":\"x\",\"cwd\":\"/no/such\"}}").unwrap();
+    }
+    let picture = screen.wait_for("2 done · 2 failed · 1 running");
+    let results = picture.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let ids: Vec<Value> = results.map(|result| result["id"].clone()).collect();
+    assert_eq!(ids, ["a", "b"], "{picture}");
+    assert_eq!(picture.matches("1 running").count(), 1, "{picture}");
+    screen.press("\x03");
+    assert_eq!(screen.end().0, Some(130));
 }

@@ -14,14 +14,17 @@ use crate::journal::{Closing, Line, Writer};
 use crate::ledger::Session;
 use crate::order::Queued;
 use crate::reset;
-use crate::retry::{Verdict, backoff, verdict};
+use crate::retry::{Limits, Verdict, backoff, verdict};
 use crate::run::attempt::Tried;
 use crate::run::{OnFailure, OnLimit};
 
 impl Driver {
     pub(super) async fn tried(&mut self, tried: Tried) {
         let Tried { mut queued, completed, seen, asked, began, started } = tried;
-        self.resets = seen.resets.or(self.resets);
+        let told = |limits: Option<Limits>| limits.map(|limits| limits.told);
+        if told(seen.limits) >= told(self.limits) {
+            self.limits = seen.limits;
+        }
         let never_stored = completed.reason == Some(Reason::SessionNotFound)
             && asked.is_some()
             && self.forget(&mut queued);
@@ -50,7 +53,7 @@ impl Driver {
                 self.give_back(queued).await;
                 self.finish_and_stop(Halt::Engine { reason, error }).await;
             }
-            Verdict::Limit => self.limit(queued, error).await,
+            Verdict::Limit => self.limit(queued, seen.limits, error).await,
             Verdict::Retry | Verdict::RetrySlower if queued.retries < self.batch.retries => {
                 if self.may_start() {
                     queued.retries += 1;
@@ -62,11 +65,7 @@ impl Driver {
             }
             _ => {
                 self.breaks(queued.lane);
-                let failed = queued.job.id.clone();
                 self.close(queued, completed, started);
-                if self.batch.on_failure == OnFailure::Stop {
-                    self.finish_and_stop(Halt::Failed { job: failed }).await;
-                }
             }
         }
     }
@@ -109,7 +108,7 @@ impl Driver {
         self.state.append(&Line::Returned { job: id });
         let (job, reason) = (queued.job.id.clone(), completed.reason.clone());
         let error = completed.error.clone().unwrap_or_default();
-        self.later.insert((Instant::now() + after, id), queued);
+        self.order.put_off(queued, Instant::now() + after);
         self.tell(BatchEvent::Retry { job, after, reason, error }).await;
     }
 
@@ -129,11 +128,13 @@ impl Driver {
         }
     }
 
-    async fn limit(&mut self, queued: Queued, error: String) {
+    /// The account is at its limit: for as long as the run's own figures say, else as its error says,
+    /// else as the newest figures of the other runs say.
+    async fn limit(&mut self, queued: Queued, limits: Option<Limits>, error: String) {
         let now = Zoned::now();
-        let is_ahead = |at: &Timestamp| *at > now.timestamp();
-        let named = reset::in_text(&error, &now);
-        let until = self.resets.filter(is_ahead).or(named.filter(is_ahead));
+        let ends = |limits: Option<Limits>| limits.and_then(|limits| limits.resets);
+        let told = [ends(limits), reset::in_text(&error, &now), ends(self.limits)];
+        let until = told.into_iter().flatten().find(|at| *at > now.timestamp());
         if self.batch.on_limit == OnLimit::Stop || !self.may_start() {
             self.give_back(queued).await;
             return self.finish_and_stop(Halt::Limit { until, error }).await;
@@ -163,6 +164,12 @@ impl Driver {
         }
     }
 
+    /// A prompt of the lane that was just read failed: what waits in it comes before it and is run.
+    pub(super) fn breaks_behind(&mut self, lane: Option<Digest>) {
+        let skips = self.batch.on_failure == OnFailure::SkipSession;
+        self.broken.extend(lane.filter(|_| skips));
+    }
+
     pub(super) fn skip(&mut self, mut queued: Queued) {
         // It never had the lane.
         queued.lane = None;
@@ -184,6 +191,9 @@ impl Driver {
 
     fn put_out(&mut self, queued: Queued, completed: Completed, started: Timestamp, sent: bool) {
         let Queued { job, lane, attempts, .. } = queued;
+        if !completed.ok && self.batch.on_failure == OnFailure::Stop {
+            self.failed.get_or_insert_with(|| job.id.clone());
+        }
         let result = JobResult::new(job.id, completed, started, attempts);
         self.outbox.push(Closing { result, lane, sent });
     }

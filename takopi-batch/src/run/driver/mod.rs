@@ -2,10 +2,9 @@
 
 mod ending;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use takopi_core::Reason;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -25,6 +24,7 @@ use crate::ledger::Ledger;
 use crate::order::{Order, Queued};
 use crate::pace::Pace;
 use crate::report::Report;
+use crate::retry::Limits;
 
 /// How many results may be on their way to the disk before nothing more is started.
 const UNSETTLED: usize = 1024;
@@ -45,12 +45,12 @@ pub(super) struct Driver {
     order: Order,
     pace: Pace,
     running: JoinSet<Tried>,
-    /// Jobs that are tried again, by when.
-    later: BTreeMap<(Instant, Digest), Queued>,
+    /// A job that failed, if that ends the batch.
+    failed: Option<String>,
     /// Conversations in which a prompt failed, if later ones are then skipped.
     broken: HashSet<Digest>,
-    /// The newest news of when the account may go on.
-    resets: Option<Timestamp>,
+    /// The newest figures of the account's limits, of any run.
+    limits: Option<Limits>,
     halt: Option<Halt>,
     /// The batch was cancelled.
     stopping: bool,
@@ -82,14 +82,14 @@ impl Driver {
             order: Order::default(),
             pace: Pace::new(batch.jobs),
             running: JoinSet::new(),
-            later: BTreeMap::new(),
+            failed: None,
             broken: HashSet::new(),
-            resets: None,
+            limits: None,
             halt: None,
             stopping: false,
             cancel: CancellationToken::new(),
             cancel_at: None,
-            deadline: batch.total_timeout.map(|limit| Instant::now() + limit),
+            deadline: batch.total_timeout.and_then(|limit| Instant::now().checked_add(limit)),
             report: Report::default(),
             failed_before: 0,
             left: 0,
@@ -103,6 +103,9 @@ impl Driver {
         let stop = self.batch.stop.clone();
         loop {
             self.start_what_may_run().await;
+            if let Some(job) = self.failed.take() {
+                self.finish_and_stop(Halt::Failed { job }).await;
+            }
             self.hand_over_results().await;
             if let Some(fault) = self.state.fault() {
                 return Err(fault.into());
@@ -116,7 +119,8 @@ impl Driver {
                 () = stop.cancelled(), if !self.stopping => {
                     self.stopping = true;
                     self.halt(Halt::Interrupted).await;
-                    self.cancel_at = Some(Instant::now() + self.batch.grace);
+                    // A time that no clock will show never comes.
+                    self.cancel_at = Instant::now().checked_add(self.batch.grace);
                 }
                 Some(closed) = committed(self.writer.as_mut()) => self.settle(closed?).await,
                 Some(tried) = self.running.join_next() => self.tried(tried?).await,
@@ -137,7 +141,7 @@ impl Driver {
 
     fn is_over(&self) -> bool {
         let settled = self.running.is_empty() && self.unsettled() == 0;
-        let nothing_left = self.intake.is_none() && self.order.len() == 0 && self.later.is_empty();
+        let nothing_left = self.intake.is_none() && self.order.len() == 0;
         settled && (nothing_left || !self.may_start())
     }
 
@@ -146,8 +150,7 @@ impl Driver {
             // Whoever sees the end may open the files.
             writer.close().await;
         }
-        let waiting = self.order.len() + self.later.len();
-        self.left += waiting as u64;
+        self.left += self.order.len() as u64;
         Outcome {
             report: self.report,
             failed_before: self.failed_before,
@@ -203,7 +206,7 @@ impl Driver {
         let todo = vet::todo(&self.batch, &job, &known)?;
         if let Todo::Nothing(ok) = todo {
             if !ok {
-                self.breaks(lane);
+                self.breaks_behind(lane);
             }
             return Ok(Some(ok));
         }
@@ -212,7 +215,7 @@ impl Driver {
         let token = token.or(left_off);
         let mut queued = Queued { job, lane, token, attempts: known.attempts, retries: 0 };
         if todo == Todo::Crashed {
-            self.breaks(lane);
+            self.breaks_behind(lane);
             // It never had the lane.
             queued.lane = None;
             let error = "takopi ended while this prompt was in flight";
@@ -237,7 +240,7 @@ impl Driver {
 
     /// Whether jobs are started. A bad line ends the reading, not the jobs before it.
     fn may_start(&self) -> bool {
-        matches!(self.halt, None | Some(Halt::Input { .. }))
+        self.failed.is_none() && matches!(self.halt, None | Some(Halt::Input { .. }))
     }
 
     async fn start(&mut self, mut queued: Queued) {
@@ -278,7 +281,7 @@ impl Driver {
 
     fn next_timer(&self) -> Option<Instant> {
         let starts = self.may_start();
-        let retry = self.later.first_key_value().map(|((at, _), _)| *at).filter(|_| starts);
+        let retry = self.order.next_due().filter(|_| starts);
         let pause = self.pace.paused().filter(|_| starts);
         [retry, pause, self.cancel_at, self.deadline].into_iter().flatten().min()
     }
@@ -294,12 +297,7 @@ impl Driver {
         if self.pace.wake(now) {
             self.tell(BatchEvent::Resumed).await;
         }
-        while let Some(entry) = self.later.first_entry()
-            && entry.key().0 <= now
-        {
-            let queued = entry.remove();
-            self.order.put_back(queued);
-        }
+        self.order.wake(now);
     }
 
     /// Starts nothing more; what runs may take its time.
