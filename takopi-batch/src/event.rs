@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde::Serialize;
-use takopi_core::{Reason, TakopiEvent};
+use serde::{Serialize, Serializer};
+use takopi_core::{Reason, ResumeToken, TakopiEvent, Usage};
 
 use crate::job::JobResult;
 
@@ -69,8 +69,8 @@ pub enum BatchEvent {
     /// A job has its result, and the result is on disk.
     #[serde(rename = "job_completed")]
     Finished {
-        /// What came of it.
-        #[serde(flatten)]
+        /// What came of it; as JSON its id is the `job`, as in other events.
+        #[serde(flatten, serialize_with = "with_job")]
         result: JobResult,
         /// It was sent; others fail without that.
         #[serde(skip)]
@@ -112,6 +112,46 @@ pub enum BatchEvent {
         #[serde(flatten)]
         event: TakopiEvent,
     },
+}
+
+/// A result whose id is called as in the other events.
+fn with_job<S: Serializer>(result: &JobResult, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        job: &'a str,
+        ok: bool,
+        answer: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        error: &'a Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: &'a Option<Reason>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        resume: &'a Option<ResumeToken>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        usage: &'a Option<Usage>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        began: &'a Option<Timestamp>,
+        started: Timestamp,
+        ended: Timestamp,
+        attempts: u32,
+    }
+    // All of its fields are named, so that none is forgotten.
+    let JobResult {
+        id: job,
+        ok,
+        answer,
+        error,
+        reason,
+        resume,
+        usage,
+        began,
+        started,
+        ended,
+        attempts,
+    } = result;
+    let (ok, started, ended, attempts) = (*ok, *started, *ended, *attempts);
+    Told { job, ok, answer, error, reason, resume, usage, began, started, ended, attempts }
+        .serialize(serializer)
 }
 
 /// Why a batch ended before its input did.

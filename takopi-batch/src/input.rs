@@ -68,6 +68,9 @@ pub enum Fault {
     /// It names a conversation that this engine cannot have.
     #[error("`{0}` is no session of {1}")]
     BadResume(String, String),
+    /// It names a conversation of another engine.
+    #[error("`{0}` is a session of {1}, and this is {2}")]
+    OtherEngine(String, String, String),
     /// Its id was used before.
     #[error("the id `{0}` was used before, on line {1}")]
     Duplicate(String, u64),
@@ -91,6 +94,8 @@ pub enum Fault {
 pub struct Input<R> {
     reader: BufReader<R>,
     format: Option<Format>,
+    /// The line that decided the format, if none was given.
+    decided: Option<u64>,
     line: u64,
     over: bool,
 }
@@ -99,7 +104,7 @@ impl<R: Read> Input<R> {
     /// Reads jobs from `reader`, and finds out how they are written.
     pub fn new(reader: R) -> Self {
         let reader = BufReader::with_capacity(64 << 10, reader);
-        Self { reader, format: None, line: 0, over: false }
+        Self { reader, format: None, decided: None, line: 0, over: false }
     }
 
     /// Says how they are written.
@@ -153,12 +158,16 @@ impl<R: Read> Input<R> {
         let line = line.trim_end_matches('\r');
         let json = line.trim_start().starts_with('{');
         let found = if json { Format::JsonLines } else { Format::Text };
-        let format = *self.format.get_or_insert(found);
+        let format = *self.format.get_or_insert_with(|| {
+            self.decided = Some(self.line);
+            found
+        });
         let mut job = match format {
             Format::Text => Job { prompt: line.to_owned(), ..Job::default() },
             Format::JsonLines if !json => {
-                let what = "not a JSON object (the lines before are, so all must be)";
-                return Err(Fault::BadJson(what.to_owned()));
+                let why = self.decided.map(|line| format!(" (line {line} is one, so all must be)"));
+                let what = format!("not a JSON object{}", why.unwrap_or_default());
+                return Err(Fault::BadJson(what));
             }
             Format::JsonLines => {
                 serde_json::from_str::<Written>(line).map_err(|error| bad_json(&error))?.job()?
@@ -236,7 +245,7 @@ enum Id {
 #[serde(untagged, expecting = "`resume` must be a session's id, a resume line, or a token")]
 enum Resume {
     Text(String),
-    Token { value: String },
+    Token { engine: Option<String>, value: String },
 }
 
 #[derive(Deserialize)]
@@ -271,14 +280,18 @@ impl Written {
             };
             (key, value)
         });
+        let (resume, resume_engine) = match self.resume {
+            Some(Resume::Text(text)) => (Some(text), None),
+            Some(Resume::Token { engine, value }) => (Some(value), engine),
+            None => (None, None),
+        };
         Ok(Job {
             id,
             line: 0,
             prompt: self.prompt,
             session: self.session,
-            resume: self.resume.map(|resume| match resume {
-                Resume::Text(text) | Resume::Token { value: text } => text,
-            }),
+            resume,
+            resume_engine,
             cwd: self.cwd,
             model: self.model,
             effort: self.effort,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use takopi_core::{Completed, Reason, ResumeToken, RunRequest, Runner, Usage};
 
 use crate::digest::Digest;
+use crate::order::Queued;
 
 /// A prompt of a batch, and how it differs from the others.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -23,6 +24,8 @@ pub struct Job {
     pub session: Option<String>,
     /// The conversation it goes on with, by its id or its resume line.
     pub resume: Option<String>,
+    /// The engine whose conversation that is, if it is said.
+    pub resume_engine: Option<String>,
     /// The directory to work in.
     pub cwd: Option<PathBuf>,
     /// The model to use.
@@ -135,6 +138,9 @@ pub struct JobResult {
     /// Tokens used by the last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// When its first attempt in that life of the batch began, if it was not the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<Timestamp>,
     /// When its last attempt began.
     pub started: Timestamp,
     /// When it was over.
@@ -144,18 +150,19 @@ pub struct JobResult {
 }
 
 impl JobResult {
-    pub(crate) fn new(id: String, completed: Completed, started: Timestamp, attempts: u32) -> Self {
+    pub(crate) fn new(queued: Queued, completed: Completed, started: Timestamp) -> Self {
         Self {
-            id,
+            id: queued.job.id,
             ok: completed.ok,
             answer: completed.answer,
             error: completed.error,
             reason: completed.reason,
             resume: completed.resume,
             usage: completed.usage,
+            began: queued.began.filter(|began| *began != started),
             started,
             ended: Timestamp::now(),
-            attempts,
+            attempts: queued.attempts,
         }
     }
 

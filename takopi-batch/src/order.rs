@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
+use jiff::Timestamp;
 use takopi_core::ResumeToken;
 use tokio::time::Instant;
 
@@ -29,6 +30,8 @@ pub(crate) struct Queued {
     pub(crate) attempts: u32,
     /// How often it was tried again in this one.
     pub(crate) retries: u32,
+    /// When its first attempt in this one began.
+    pub(crate) began: Option<Timestamp>,
 }
 
 /// What waits.
@@ -143,7 +146,7 @@ mod tests {
     fn queued(id: u32, lane: &str) -> Queued {
         let job = Job { id: id.to_string(), line: u64::from(id), ..Job::default() };
         let lane = (!lane.is_empty()).then(|| Digest::of(lane));
-        Queued { job, lane, token: None, attempts: 0, retries: 0 }
+        Queued { job, lane, token: None, attempts: 0, retries: 0, began: None }
     }
 
     fn next(order: &mut Order) -> Option<String> {

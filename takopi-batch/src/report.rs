@@ -25,6 +25,8 @@ pub struct Report {
     pub failed: BTreeMap<String, u64>,
     /// Prompts sent: more than jobs, if some were sent again.
     pub attempts: u64,
+    /// How many of these were sent again.
+    pub sent_again: u64,
     /// Tokens used. Figures of whole conversations are not among them.
     pub usage: Usage,
     /// When the first began.
@@ -51,6 +53,8 @@ struct Figures<'a> {
     reason: Option<Reason>,
     #[serde(default)]
     usage: Option<Usage>,
+    #[serde(default)]
+    began: Option<Timestamp>,
     started: Timestamp,
     ended: Timestamp,
     attempts: u32,
@@ -88,6 +92,7 @@ impl Report {
             if last.get(&Digest::of(&figures.id)) == Some(&number) {
                 report.count(figures.ok, figures.reason.as_ref(), figures.attempts);
                 report.spent(figures.usage.as_ref(), figures.started, figures.ended);
+                report.begins(figures.began);
             }
         })?;
         Ok(report)
@@ -97,6 +102,7 @@ impl Report {
     pub fn add(&mut self, result: &JobResult) {
         self.count(result.ok, result.reason.as_ref(), result.attempts);
         self.spent(result.usage.as_ref(), result.started, result.ended);
+        self.begins(result.began);
     }
 
     /// How many failed.
@@ -104,8 +110,14 @@ impl Report {
         self.failed.values().sum()
     }
 
+    /// A job began, if it is said when. Pauses between its attempts are part of the time.
+    fn begins(&mut self, at: Option<Timestamp>) {
+        self.began = self.began.into_iter().chain(at).min();
+    }
+
     fn count(&mut self, ok: bool, reason: Option<&Reason>, attempts: u32) {
         self.attempts += u64::from(attempts);
+        self.sent_again += u64::from(attempts.saturating_sub(1));
         if ok {
             self.ok += 1;
         } else {
@@ -118,7 +130,7 @@ impl Report {
         if let Some(usage) = usage {
             self.usage.add(usage);
         }
-        self.began = Some(self.began.map_or(started, |began| began.min(started)));
+        self.begins(Some(started));
         self.ended = Some(self.ended.map_or(ended, |last| last.max(ended)));
         self.work += Duration::try_from(ended.duration_since(started)).unwrap_or_default();
     }

@@ -49,14 +49,14 @@ fn every_bad_line_is_told_with_its_number() {
         `session`, `cd`, `cwd`, `model`, `effort`, `sandbox`, `image`, `images`, `output_schema`, \
         `settings`, `wait`, `idle_timeout`, `timeout` (column 8)\n\
         line 4: EOF while parsing a value (column 10)\n\
-        line 5: not a JSON object (the lines before are, so all must be)\n\
+        line 5: not a JSON object (line 1 is one, so all must be)\n\
         line 6: the prompt is empty\n\
         line 7: `session` and `resume` do not go together: a session's token is learnt, not given\n\
         line 8: `id` must be a text or a whole number (column 22)\n\
         line 9: expected a length of time such as 90, \"90s\" or \"5m\" (column 28)\n\
         line 10: not UTF-8\n\
         line 11: the id is empty\n\
-        line 12: not a JSON object (the lines before are, so all must be)\n\
+        line 12: not a JSON object (line 1 is one, so all must be)\n\
         line 13: `wait` is no length of time";
     assert_eq!(told, expected);
 }
@@ -105,4 +105,10 @@ proptest::proptest! {
             assert!((1..=lines).contains(&line));
         }
     }
+}
+
+#[test]
+fn a_format_that_was_given_is_not_said_to_be_that_of_another_line() {
+    let first = Input::new(&b"plain\n"[..]).format(Some(Format::JsonLines)).next();
+    assert_eq!(first.unwrap().unwrap_err().to_string(), "line 1: not a JSON object");
 }

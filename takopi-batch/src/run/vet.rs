@@ -42,8 +42,12 @@ pub(super) fn todo(batch: &Batch, job: &Job, known: &Known) -> Result<Todo, Faul
 /// The conversation a job names by its token.
 pub(super) fn token(batch: &Batch, job: &Job) -> Result<Option<ResumeToken>, Fault> {
     let Some(text) = &job.resume else { return Ok(None) };
+    let engine = batch.runner.engine().to_string();
+    if let Some(other) = job.resume_engine.as_ref().filter(|said| **said != engine) {
+        return Err(Fault::OtherEngine(text.clone(), other.clone(), engine));
+    }
     let token = session_named(&*batch.runner, text);
-    let bad = || Fault::BadResume(text.clone(), batch.runner.engine().to_string());
+    let bad = || Fault::BadResume(text.clone(), engine);
     token.map(Some).ok_or_else(bad)
 }
 

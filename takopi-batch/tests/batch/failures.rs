@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use takopi_batch::{Halt, OnCrash, OnFailure};
+use takopi_batch::{Halt, OnCrash, OnFailure, Report};
 use takopi_core::{Action, ActionEvent, ActionKind, Phase, Reason, TakopiEvent};
 
 use crate::lab::{Lab, Play, jobs};
@@ -81,6 +81,22 @@ async fn behind_a_failure_a_session_goes_on_or_is_skipped() {
     lab.runner.when("one", [Play::Say("fine")]);
     lab.run(batch.retry_failed(true), &more).await;
     assert_eq!(lab.runner.prompts()[3..], ["one", "two", "three", "five"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_sent_again_is_counted_by_job_and_a_pause_is_part_of_the_time() {
+    let lab = Lab::new();
+    let busy = Play::Fail(Reason::Overloaded, "no room");
+    lab.runner.when("one", [busy.clone(), busy, Play::Fail(Reason::EngineFailed, "no")]);
+    let batch = lab.batch().on_failure(OnFailure::SkipSession);
+    let ran = lab.run(batch, &jobs(&SESSION)).await;
+    // Two of four jobs were never sent, and one three times.
+    for report in [&ran.outcome().report, &Report::read(lab.out()).unwrap()] {
+        assert_eq!((report.attempts, report.sent_again), (4, 2));
+        let first = lab.results().into_iter().find(|result| result.id == "1").unwrap();
+        assert!(first.began.unwrap() < first.started);
+        assert!(report.began <= first.began, "{report:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -111,6 +111,10 @@ async fn a_file_is_checked_before_anything_runs() {
         check(bad).unwrap_err().to_string(),
         "line 1: `nobody` is no session of demo\nline 2: the prompt is empty"
     );
+    let others = "{\"prompt\":\"a\",\"resume\":{\"engine\":\"codex\",\"value\":\"demo-1\"}}\n";
+    let refused = check(others).unwrap_err().to_string();
+    assert_eq!(refused, "line 1: `demo-1` is a session of codex, and this is demo");
+    assert!(check(&others.replace("codex", "demo")).is_ok());
     let many = check(&"{\"prompt\":\"\"}\n".repeat(50)).unwrap_err().to_string();
     assert!(many.ends_with("line 20: the prompt is empty\nand 30 more"), "{many}");
 }
@@ -149,6 +153,18 @@ async fn what_is_read_ahead_of_an_endless_input_is_bounded() {
     assert_eq!(ran.outcome().halt, Some(Halt::Interrupted));
     let taken = taken.load(Ordering::SeqCst);
     assert!((4096..16_000).contains(&taken), "{taken} lines were read");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_result_is_told_under_the_name_that_jobs_have_in_events() {
+    let lab = Lab::new();
+    let ran = lab.run(lab.batch(), "one\n").await;
+    let mut told = ran.told("job_completed").remove(0);
+    let mut written = serde_json::to_value(&lab.results()[0]).unwrap();
+    let job = told.as_object_mut().unwrap().remove("job");
+    told.as_object_mut().unwrap().remove("type");
+    assert_eq!(job, written.as_object_mut().unwrap().remove("id"));
+    assert_eq!(told, written);
 }
 
 #[tokio::test]

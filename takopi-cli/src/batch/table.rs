@@ -23,9 +23,9 @@ pub(super) fn lines(report: &Report) -> Vec<Line> {
     for (reason, count) in &report.failed {
         rows.push((Style::Plain, format!("  {reason}"), count.to_string(), String::new()));
     }
-    let sent_again = report.attempts.saturating_sub(report.ok + failures);
-    if sent_again > 0 {
-        rows.push((Style::Plain, "sent again".to_owned(), sent_again.to_string(), String::new()));
+    if report.sent_again > 0 {
+        let figure = report.sent_again.to_string();
+        rows.push((Style::Plain, "sent again".to_owned(), figure, String::new()));
     }
     let usage = &report.usage;
     let cached = match usage.cached_input_tokens {

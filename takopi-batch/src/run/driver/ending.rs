@@ -21,6 +21,7 @@ use crate::run::{OnFailure, OnLimit};
 impl Driver {
     pub(super) async fn tried(&mut self, tried: Tried) {
         let Tried { mut queued, completed, seen, asked, began, started } = tried;
+        queued.began.get_or_insert(started);
         let told = |limits: Option<Limits>| limits.map(|limits| limits.told);
         if told(seen.limits) >= told(self.limits) {
             self.limits = seen.limits;
@@ -190,11 +191,11 @@ impl Driver {
     }
 
     fn put_out(&mut self, queued: Queued, completed: Completed, started: Timestamp, sent: bool) {
-        let Queued { job, lane, attempts, .. } = queued;
         if !completed.ok && self.batch.on_failure == OnFailure::Stop {
-            self.failed.get_or_insert_with(|| job.id.clone());
+            self.failed.get_or_insert_with(|| queued.job.id.clone());
         }
-        let result = JobResult::new(job.id, completed, started, attempts);
+        let lane = queued.lane;
+        let result = JobResult::new(queued, completed, started);
         self.outbox.push(Closing { result, lane, sent });
     }
 

@@ -213,7 +213,8 @@ impl Driver {
         let same = known.prompt == Some(job.digest());
         let left_off = self.ledger.tokens.remove(&id).filter(|_| same);
         let token = token.or(left_off);
-        let mut queued = Queued { job, lane, token, attempts: known.attempts, retries: 0 };
+        let attempts = known.attempts;
+        let mut queued = Queued { job, lane, token, attempts, retries: 0, began: None };
         if todo == Todo::Crashed {
             self.breaks_behind(lane);
             // It never had the lane.
