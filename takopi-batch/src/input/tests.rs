@@ -108,7 +108,9 @@ proptest::proptest! {
 }
 
 #[test]
-fn a_format_that_was_given_is_not_said_to_be_that_of_another_line() {
+fn a_line_of_another_format_is_told_which_line_decided_it() {
+    let told = error(b"\n\n{\"prompt\":\"a\"}\nplain\n");
+    assert_eq!(told, "line 4: not a JSON object (line 3 is one, so all must be)");
     let first = Input::new(&b"plain\n"[..]).format(Some(Format::JsonLines)).next();
     assert_eq!(first.unwrap().unwrap_err().to_string(), "line 1: not a JSON object");
 }
