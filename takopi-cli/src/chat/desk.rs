@@ -109,7 +109,8 @@ impl View {
                 return None;
             }
             Kind::Question if content.buttons.is_empty() => {
-                self.say(content.text.lines().last().unwrap_or_default());
+                let outcome = content.text.lines().last().unwrap_or_default();
+                self.say(&format!("[{}] {outcome}", message.chat));
                 return None;
             }
             Kind::Question if before.is_none() => {
@@ -129,10 +130,10 @@ impl View {
         None
     }
 
-    /// The question that waits for an answer longest.
-    pub(super) fn question(&self) -> Option<MessageRef> {
-        let question = self.live.values().find(|(_, content)| content.kind == Kind::Question);
-        question.map(|(message, _)| message.clone())
+    /// The questions that wait for an answer, the oldest first.
+    pub(super) fn questions(&self) -> impl Iterator<Item = &MessageRef> {
+        let asked = self.live.values().filter(|(_, content)| content.kind == Kind::Question);
+        asked.map(|(message, _)| message)
     }
 
     /// Writes Markdown that stays, to standard error.

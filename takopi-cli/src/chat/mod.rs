@@ -184,19 +184,25 @@ impl Chat {
         true
     }
 
-    /// Answers the question that is asked, if this is an answer to one.
+    /// Answers the question that is asked in this conversation, if this is an answer to one. Leave
+    /// that another one asks for is not given from here.
     fn answers(&mut self, word: &str) -> bool {
         let mut letters = word.chars();
         let decision =
             letters.next().and_then(approve::decision).filter(|_| letters.next().is_none());
-        match (self.view.question(), decision) {
-            (Some(question), Some(decision)) => {
-                // It may have been withdrawn in this moment.
-                let _ = self.bridge.choose(&question, decision, "you");
-                true
-            }
-            _ => false,
+        let Some(decision) = decision else { return false };
+        let here = self.place();
+        let question = self.view.questions().find(|question| question.chat == here.chat);
+        if let Some(question) = question {
+            // It may have been withdrawn in this moment.
+            let _ = self.bridge.choose(question, decision, "you");
+            return true;
         }
+        let elsewhere = self.view.questions().next().map(|question| question.chat.clone());
+        if let Some(chat) = &elsewhere {
+            self.note(&format!("nothing is asked here; asked in [{chat}]: /switch {chat}"));
+        }
+        elsewhere.is_some()
     }
 
     fn message(&mut self, text: &str, ended: &mpsc::Sender<(usize, Report)>) {

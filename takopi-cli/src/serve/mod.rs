@@ -2,8 +2,8 @@
 //!
 //! One static page; what goes on comes to it as server-sent events, what the user does comes back as
 //! requests. The [`Room`] is the chat, takopi-bridge does the rest. Loopback by default; who may talk
-//! to the server is decided by the [`Guard`]. When it ends it cancels what runs, and waits until
-//! nothing is left of it. The conversations of a server end with it; the sessions do not, and can be
+//! to the server is decided by the [`Guard`]. When it ends it cancels what runs, whatever the clients
+//! do, and waits until nothing is left of it. The conversations of a server end with it; the sessions do not, and can be
 //! opened again.
 
 mod guard;
@@ -53,6 +53,8 @@ const BODY: usize = 1 << 20;
 const EARLIER: usize = 30;
 /// The browsers that watch at once.
 const WATCHERS: usize = 64;
+/// How long requests may take to finish when the server ends.
+const DRAINING: Duration = Duration::from_secs(1);
 
 /// What the handlers of requests share.
 struct Served {
@@ -86,14 +88,33 @@ pub(crate) fn main(args: ServeArgs, terminal: Terminal) -> anyhow::Result<u8> {
         let service = service(served.clone(), Guard::new(address, token));
         let service = service.into_make_service_with_connect_info::<SocketAddr>();
         let serving = axum::serve(listener, service);
-        serving.with_graceful_shutdown(closing.cancelled_owned()).await?;
+        let serving = serving.with_graceful_shutdown(closing.clone().cancelled_owned());
+        // A client that says half a sentence or does not listen must not keep what runs running.
+        let drained = async {
+            closing.cancelled().await;
+            tokio::time::sleep(DRAINING).await;
+        };
+        let serving = async {
+            let ended = tokio::select! {
+                ended = serving.into_future() => ended,
+                () = drained => Ok(()),
+            };
+            closing.cancel();
+            ended
+        };
         // One more signal leaves at once.
-        for cancelled in served.bridge.shutdown().await {
+        let cancelling = async {
+            closing.cancelled().await;
+            served.bridge.shutdown().await
+        };
+        let (ended, cancelled) = tokio::join!(serving, cancelling);
+        for cancelled in cancelled {
             terminal.note(&cancelled.to_string());
         }
         if let Ok(host) = Host::global() {
             host.settle().await;
         }
+        ended?;
         Ok(exit::OK)
     })
 }

@@ -62,6 +62,28 @@ fn a_question_is_answered_by_a_line_and_the_answer_stays() {
 }
 
 #[test]
+fn an_answer_is_for_the_question_of_its_own_conversation() {
+    let lab = Lab::new();
+    let screen = start(&lab, &[]);
+    screen.press("first\r");
+    screen.wait_for("then Enter");
+    screen.press("/new\ry\r");
+    let shown = screen.wait_for("note: nothing is asked here; asked in [1]: /switch 1");
+    assert!(!shown.contains("accepted"), "{shown}");
+    // The second conversation's own question is answered, though the first one's is older.
+    screen.press("second\r");
+    screen.wait_for("[2] demo wants to change files");
+    screen.press("n\r");
+    screen.wait_for("[2] declined by you");
+    screen.wait_for("[2] done · Demo");
+    screen.press("/switch 1\ry\r");
+    screen.wait_for("[1] accepted by you");
+    screen.wait_for("[1] done · Demo");
+    screen.press("/quit\r");
+    assert_eq!(screen.end().0, Some(0));
+}
+
+#[test]
 fn an_answer_is_laid_out_and_set_off() {
     let lab = Lab::new();
     let screen = start(&lab, &["--approve", "deny"]);

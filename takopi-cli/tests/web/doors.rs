@@ -146,6 +146,36 @@ async fn what_is_asked_for_in_the_wrong_way_is_2() {
 }
 
 #[tokio::test]
+async fn clients_that_stall_do_not_keep_a_server_from_ending() {
+    let Some(lab) = Lab::new("clients_that_stall") else { return };
+    let slow = ["--engine", "demo", "--approve", "accept", "-c", "pace=1h"];
+    let server = Server::start(&lab, &slow).await;
+    let host = format!("Host: {}", server.host());
+    let begun = |text: &str| {
+        let mut stream = TcpStream::connect(server.host()).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        stream
+    };
+    let half_a_head = begun("GET / HTTP/1.1\r\nHos");
+    let head = format!("POST /say HTTP/1.1\r\n{host}\r\n{JSON}\r\nContent-Length: 99\r\n");
+    let mut half_a_body = begun(&format!("{head}Expect: 100-continue\r\n\r\n{{"));
+    // It is asked for the rest, so it is being listened to.
+    half_a_body.read_exact(&mut [0; 12]).unwrap();
+    let long = serde_json::json!({ "text": "x".repeat(900_000) }).to_string();
+    for _ in 0..12 {
+        assert_eq!(http(&server, "POST", "/say", &[&host, JSON], &long).0, 200);
+    }
+    // More than fits on the way to somebody who does not read.
+    let mut deaf = begun(&format!("GET /events HTTP/1.1\r\n{host}\r\n\r\n"));
+    deaf.read_exact(&mut [0; 12]).unwrap();
+
+    let ran = server.stop().await;
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.stderr.matches("cancelled job ").count(), 12, "{}", ran.stderr);
+    drop((half_a_head, half_a_body, deaf));
+}
+
+#[tokio::test]
 async fn a_server_that_is_stopped_cancels_what_runs_and_leaves_nothing() {
     let Some(lab) = Lab::new("a_server_that_is_stopped") else { return };
     lab.model.otherwise(takopi_tests::model::Answer::new().exec("sleep 600"));
