@@ -4,6 +4,7 @@
 //! the foreground. What was typed before the question is thrown away: nobody can answer what they
 //! have not seen. Ctrl-C stays a signal.
 
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read as _};
 use std::os::fd::AsFd as _;
@@ -20,6 +21,8 @@ use tokio::sync::mpsc;
 /// How long a read waits for a key, in tenths of a second, before it looks whether it is still
 /// wanted.
 const PATIENCE: u8 = 1;
+/// The most that is read at once: of a pasted text there is much.
+const AT_ONCE: usize = 1024;
 
 /// The settings of the terminal before they were changed, if they are.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
@@ -27,7 +30,9 @@ static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 /// Keys, one by one. Dropping it gives the terminal back.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    keys: mpsc::Receiver<char>,
+    chunks: mpsc::Receiver<Vec<u8>>,
+    /// Those that were read and not yet taken.
+    ready: VecDeque<u8>,
     wanted: Arc<AtomicBool>,
 }
 
@@ -37,18 +42,42 @@ impl Keys {
         let terminal = open()?;
         let wanted = Arc::new(AtomicBool::new(true));
         let prepared = in_foreground(&terminal) && prepare(&terminal, &wanted).is_some();
-        let (sender, keys) = mpsc::channel(8);
+        let (sender, chunks) = mpsc::channel(8);
         let flag = wanted.clone();
         std::thread::Builder::new()
             .name("takopi-keys".to_owned())
             .spawn(move || listen(terminal, prepared, &sender, &flag))
             .ok()?;
-        Some(Self { keys, wanted })
+        Some(Self { chunks, ready: VecDeque::new(), wanted })
     }
 
     /// The next key; `None` once the terminal is gone.
     pub(crate) async fn next(&mut self) -> Option<char> {
-        self.keys.recv().await
+        if self.ready.is_empty() {
+            self.ready.extend(self.chunks.recv().await?);
+        }
+        self.ready.pop_front().map(char::from)
+    }
+
+    /// The next key, if it was pressed already.
+    pub(crate) fn ready(&mut self) -> Option<char> {
+        if self.ready.is_empty() {
+            self.ready.extend(self.chunks.try_recv().ok()?);
+        }
+        self.ready.pop_front().map(char::from)
+    }
+
+    /// Takes the terminal again after takopi was stopped: who had it meanwhile changed its settings.
+    pub(crate) fn prepare_again(&self) {
+        if let Some(terminal) = open().filter(in_foreground) {
+            prepare(&terminal, &self.wanted);
+        }
+    }
+
+    /// The keys that a test presses.
+    #[cfg(test)]
+    pub(crate) fn pressed(chunks: mpsc::Receiver<Vec<u8>>) -> Self {
+        Self { chunks, ready: VecDeque::new(), wanted: Arc::default() }
     }
 }
 
@@ -76,8 +105,13 @@ fn open() -> Option<File> {
     OpenOptions::new().read(true).write(true).open("/dev/tty").ok()
 }
 
-fn listen(mut terminal: File, mut prepared: bool, keys: &mpsc::Sender<char>, wanted: &AtomicBool) {
-    let mut byte = [0];
+fn listen(
+    mut terminal: File,
+    mut prepared: bool,
+    keys: &mpsc::Sender<Vec<u8>>,
+    wanted: &AtomicBool,
+) {
+    let mut bytes = [0; AT_ONCE];
     while wanted.load(Ordering::Relaxed) {
         // A background process that reads from its terminal is stopped by the kernel.
         if !in_foreground(&terminal) {
@@ -88,10 +122,10 @@ fn listen(mut terminal: File, mut prepared: bool, keys: &mpsc::Sender<char>, wan
             return;
         }
         prepared = true;
-        match terminal.read(&mut byte) {
+        match terminal.read(&mut bytes) {
             Ok(0) => {}
-            Ok(_) => {
-                if keys.blocking_send(char::from(byte[0])).is_err() {
+            Ok(count) => {
+                if keys.blocking_send(bytes[..count].to_vec()).is_err() {
                     return;
                 }
             }

@@ -33,6 +33,12 @@ impl Screen {
         (self.block, self.width) = (block, width);
     }
 
+    /// Others have written since: the block is not where it was, and is drawn anew.
+    pub(crate) fn forget(&mut self) {
+        write_error("\r\x1b[J");
+        self.block.clear();
+    }
+
     /// Takes the block away; what stayed, stays.
     pub(crate) fn clear(&mut self) {
         self.draw(&[], Vec::new(), self.width);

@@ -64,6 +64,11 @@ pub(crate) fn forward() -> io::Result<mpsc::Receiver<Signal>> {
     Ok(receiver)
 }
 
+/// Tells when takopi goes on after it was stopped, as by Ctrl-Z.
+pub(crate) fn continued() -> io::Result<unix::Signal> {
+    signal(SignalKind::from_raw(libc::SIGCONT))
+}
+
 /// Does something at each signal from now on.
 fn each(mut act: impl FnMut(Signal) + Send + 'static) -> io::Result<()> {
     let mut interrupt = signal(SignalKind::interrupt())?;

@@ -87,6 +87,14 @@ impl View {
         Self { terminal, draws, screen, live: BTreeMap::new(), typed: Line::new() }
     }
 
+    /// Takes the screen again after others had it.
+    pub(super) fn take_again(&mut self) {
+        if self.draws {
+            write_error(MARK_PASTE);
+            self.screen.forget();
+        }
+    }
+
     /// Whether the screen is drawn on.
     pub(super) fn is_drawn(&self) -> bool {
         self.draws

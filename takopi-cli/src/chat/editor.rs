@@ -1,9 +1,10 @@
 //! The line that is being typed.
 //!
 //! Bytes of the terminal in, lines out. A pasted text is one message, however many lines it has; keys
-//! that mean nothing here do nothing.
+//! that mean nothing here do nothing. To show a line takes no longer however long it is.
 
 use takopi_bridge::present::{clean, width};
+use unicode_segmentation::UnicodeSegmentation as _;
 
 /// Has the terminal mark what is pasted, and not any more.
 pub(super) const MARK_PASTE: &str = "\x1b[?2004h";
@@ -34,25 +35,36 @@ impl Editor {
     /// Takes in a byte.
     pub(super) fn press(&mut self, byte: u8) -> Typed {
         if let Some(mut sequence) = self.escape.take() {
-            sequence.push(byte);
-            let open = sequence == b"[" || sequence == b"O" || !(0x40..=0x7e).contains(&byte);
-            match sequence.as_slice() {
-                b"[200~" => self.pasting = true,
-                b"[201~" => self.pasting = false,
-                // No sequence is that long: better lose it than all that follows.
-                sequence if open && sequence.len() < 16 => self.escape = Some(sequence.to_vec()),
-                _ => {}
+            let first = sequence.is_empty();
+            // Else it was Esc alone, or a sequence that was cut short: this key counts.
+            if if first { matches!(byte, b'[' | b'O') } else { (0x20..0x7f).contains(&byte) } {
+                sequence.push(byte);
+                match sequence.as_slice() {
+                    b"[200~" => self.pasting = true,
+                    b"[201~" => self.pasting = false,
+                    // No sequence is that long: better lose it than all that follows.
+                    open if (first || byte < 0x40) && open.len() < 16 => {
+                        self.escape = Some(sequence);
+                    }
+                    _ => {}
+                }
+                return Typed::Some;
             }
-            return Typed::Some;
         }
         match byte {
             b'\r' | b'\n' if self.pasting => self.text.push('\n'),
             b'\r' | b'\n' => return Typed::Line(std::mem::take(&mut self.text)),
             // Ctrl-D.
             0x04 if self.text.is_empty() => return Typed::End,
-            0x08 | 0x7f => drop(self.text.pop()),
+            0x08 | 0x7f => {
+                let last = self.text.grapheme_indices(true).next_back();
+                self.text.truncate(last.map_or(0, |(at, _)| at));
+            }
             // Ctrl-U and Ctrl-W.
-            0x15 => self.text.clear(),
+            0x15 => {
+                self.interrupt();
+                self.text.clear();
+            }
             0x17 => {
                 let rest = self.text.trim_end();
                 let word = rest.rfind(char::is_whitespace).map_or(0, |at| at + 1);
@@ -64,6 +76,12 @@ impl Editor {
             byte => self.letter(byte),
         }
         Typed::Some
+    }
+
+    /// What has begun and not ended, a letter or a key or a paste, will not.
+    pub(super) fn interrupt(&mut self) {
+        (self.escape, self.pasting) = (None, false);
+        self.letter.clear();
     }
 
     fn letter(&mut self, byte: u8) {
@@ -78,15 +96,15 @@ impl Editor {
 
     /// The end of the line, as much as there is room for.
     pub(super) fn shown(&self, room: usize) -> String {
-        let line = self.text.replace('\n', "⏎");
-        let line = clean(&line);
-        let mut shown = &*line;
-        while width(shown) > room {
-            let mut letters = shown.chars();
-            letters.next();
-            shown = letters.as_str();
+        let mut shown = Vec::new();
+        let mut left = room;
+        for letter in self.text.graphemes(true).rev() {
+            let letter = clean(if letter == "\n" { "⏎" } else { letter });
+            let Some(rest) = left.checked_sub(width(&letter)) else { break };
+            left = rest;
+            shown.push(letter);
         }
-        shown.to_owned()
+        shown.into_iter().rev().collect()
     }
 }
 
@@ -117,6 +135,7 @@ mod tests {
         assert_eq!(typed(b"one two  \x17three\r").0, ["one three"]);
         assert_eq!(typed(b"nonsense\x15sense\r").0, ["sense"]);
         assert_eq!(typed(b"\x7f\x17\r").0, [""]);
+        assert_eq!(typed("a👩‍🚀\x7fe\u{301}\x7fb\r".as_bytes()).0, ["ab"], "as people see them");
     }
 
     #[test]
@@ -130,6 +149,17 @@ mod tests {
     }
 
     #[test]
+    fn escape_alone_takes_no_other_key_with_it() {
+        assert_eq!(typed(b"\x1ba\x1b\x1b[Ab\x1b\r").0, ["ab"]);
+        assert_eq!(typed(b"a\x1b[1\rb\r").0, ["a", "b"], "nor does a key that was cut short");
+    }
+
+    #[test]
+    fn a_paste_that_does_not_end_is_over_with_the_line() {
+        assert_eq!(typed(b"\x1b[200~a\rb\x15c\r").0, ["c"]);
+    }
+
+    #[test]
     fn only_an_empty_line_ends_it() {
         assert_eq!(Editor::default().press(4), Typed::End);
         assert_eq!(typed(b"a").1.press(4), Typed::Some);
@@ -139,5 +169,13 @@ mod tests {
     fn the_end_of_a_long_line_is_shown() {
         assert_eq!(typed("abc\u{4e2d}def".as_bytes()).1.shown(4), "def");
         assert_eq!(typed(b"\x1b[200~a\nb").1.shown(10), "a⏎b");
+        assert_eq!(typed("\u{4e2d}".as_bytes()).1.shown(1), "");
+    }
+
+    #[test]
+    fn no_more_of_a_line_is_measured_than_is_shown() {
+        // Measured from the front, again for each letter, this would not end in hours.
+        let editor = Editor { text: "x".repeat(10_000_000), ..Editor::default() };
+        assert_eq!(editor.shown(70), "x".repeat(70));
     }
 }

@@ -87,7 +87,7 @@ impl Chat {
         mut changes: mpsc::Receiver<desk::Change>,
         mut input: Input,
     ) -> anyhow::Result<u8> {
-        let mut signals = signals::forward()?;
+        let (mut signals, mut continued) = (signals::forward()?, signals::continued()?);
         let (ended, mut reports) = mpsc::channel(16);
         let (mut listens, mut leaving, mut left, mut code) = (true, None, false, None);
         // Every job that was taken is reported, and every report is shown.
@@ -99,6 +99,7 @@ impl Chat {
             tokio::select! {
                 biased;
                 Some(signal) = signals.recv() => {
+                    input.interrupt();
                     if leaving.is_some() {
                         signals::leave(signal);
                     }
@@ -106,6 +107,10 @@ impl Chat {
                         (listens, code) = (false, Some(signal.code()));
                         leaving = Some(self.leave());
                     }
+                }
+                Some(()) = continued.recv() => {
+                    input.prepare_again();
+                    self.view.take_again();
                 }
                 Some(change) = changes.recv() => {
                     if let Some(last_word) = self.view.change(change) && let Some(job) = last_word.job {

@@ -4,8 +4,12 @@
 
 use std::io::Write as _;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 use pty_process::blocking::Command;
 
 use crate::lab::{Lab, Running, neutral};
@@ -164,6 +168,63 @@ fn a_pasted_text_is_one_message() {
     screen.wait_for("You said: one");
     screen.press("/quit\r");
     assert_eq!(screen.end().0, Some(0));
+}
+
+#[test]
+fn a_long_paste_is_taken_in_and_not_drawn_letter_by_letter() {
+    const LETTERS: usize = 100_000;
+    let lab = Lab::new();
+    let screen = start(&lab, &["--approve", "accept"]);
+    screen.press(&format!("\x1b[200~{}", "x".repeat(LETTERS)));
+    screen.press("the end\x1b[201~");
+    screen.wait_for("xthe end");
+    screen.press("\x15/quit\r");
+    let (code, over, raw) = screen.end();
+    assert_eq!(code, Some(0), "{over}");
+    let drawn = raw.matches("\x1b[J").count();
+    assert!(drawn < LETTERS / 10, "drawn {drawn} times");
+}
+
+#[test]
+fn control_c_in_a_paste_leaves_enter_what_it_is() {
+    let lab = Lab::new();
+    let screen = start(&lab, &["--approve", "accept"]);
+    screen.press("\x1b[200~hello\n");
+    screen.wait_for("hello⏎");
+    // The terminal throws away what it has at Ctrl-C, the end of the paste with it.
+    screen.press("\x03");
+    screen.wait_for("nothing runs in this conversation");
+    screen.press("\r");
+    screen.wait_for("[1] done · Demo");
+    screen.press("/quit\r");
+    assert_eq!(screen.end().0, Some(0));
+}
+
+#[test]
+fn whoever_comes_back_from_control_z_finds_the_chat_as_it_was() {
+    let lab = Lab::new();
+    let screen = start(&lab, &[]);
+    screen.press("hel");
+    screen.wait_for("[1] › hel");
+    let pid = Pid::from_raw(screen.pid());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
+    // What a shell does.
+    let mut settings = tcgetattr(screen.terminal()).unwrap();
+    settings.local_flags.insert(LocalFlags::ICANON | LocalFlags::ECHO);
+    tcsetattr(screen.terminal(), SetArg::TCSANOW, &settings).unwrap();
+    kill(pid, Signal::SIGCONT).unwrap();
+    let begun = Instant::now();
+    while tcgetattr(screen.terminal()).unwrap().local_flags.contains(LocalFlags::ICANON) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the terminal was not taken again");
+        std::thread::yield_now();
+    }
+    screen.press("lo\r");
+    screen.wait_for("[1] › hello\n[1] demo wants");
+    screen.press("/quit\r");
+    let (code, _, raw) = screen.end();
+    assert_eq!(code, Some(0));
+    assert_eq!(raw.matches("\x1b[?2004h").count(), 2, "{raw:?}");
 }
 
 #[test]

@@ -64,6 +64,18 @@ impl Screen {
         (&*self.pty).write_all(keys.as_bytes()).unwrap();
     }
 
+    /// The process on the terminal.
+    #[allow(dead_code, reason = "not every suite stops what runs")]
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id().try_into().unwrap()
+    }
+
+    /// The terminal itself.
+    #[allow(dead_code, reason = "not every suite changes its settings")]
+    pub(crate) fn terminal(&self) -> &Pty {
+        &self.pty
+    }
+
     /// Waits for the end; returns the exit code, the screen, and all that was written.
     pub(crate) fn end(mut self) -> (Option<i32>, String, String) {
         let code = self.child.wait().unwrap().code();
