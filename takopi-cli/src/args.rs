@@ -193,7 +193,7 @@ pub(crate) const TOKEN: &str = "TAKOPI_TOKEN";
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Where to listen. Where others can reach it a token is needed
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8730")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen, default_value = "127.0.0.1:8730")]
     pub(crate) listen: SocketAddr,
     /// Let in only who knows this, 16 letters or more; without it, where one is needed, takopi makes
     /// one up
@@ -295,6 +295,13 @@ pub(crate) enum Approve {
     Deny,
     /// Everything is accepted
     Accept,
+}
+
+/// An address, or this machine by its usual name.
+fn listen(text: &str) -> Result<SocketAddr, String> {
+    let local = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+    let address = local.as_deref().unwrap_or(text).parse();
+    address.map_err(|_| "expected ADDRESS:PORT, such as 127.0.0.1:8730 or localhost:0".to_owned())
 }
 
 /// A token goes into addresses and cookies as it is.

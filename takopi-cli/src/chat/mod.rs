@@ -1,9 +1,10 @@
 //! `takopi chat`: as many conversations with the agent as you like, on one terminal.
 //!
 //! What is typed while a turn runs waits for its turn, visibly. Ctrl-C cancels the turn that runs, a
-//! second one leaves. Without a terminal each line of standard input is a message, answers go to
-//! standard output in the order they come, and it ends when everything is answered. Leaving cancels
-//! what runs, and waits until nothing is left of it.
+//! second one leaves. Without a terminal each line of standard input is taken as if it were typed,
+//! answers go to standard output in the order they come, and it ends when everything is answered. A
+//! line that looks like a command and is none is refused. Leaving cancels what runs, and waits until
+//! nothing is left of it.
 
 mod desk;
 mod editor;
@@ -18,7 +19,7 @@ use takopi_bridge::present::{Line, Style, one_line};
 use takopi_bridge::scheduler::Standing;
 use takopi_bridge::transport::Content;
 use takopi_bridge::{Bridge, End, Incoming, JobId, Listed, Place, Report, Target};
-use takopi_core::{Completed, Host, Reason};
+use takopi_core::{Completed, EngineId, Host, Reason};
 use tokio::sync::mpsc;
 
 use crate::args::{Approve, ChatArgs};
@@ -40,7 +41,10 @@ const HELP: &str = "\
 /sessions  list the conversations; /switch N  go on with one
 /queue  list what waits and runs; /cancel  cancel all of this conversation
 /quit  leave
-A message with a resume line goes on with that session; /demo in front of one asks the demo engine.";
+A message with a resume line goes on with that session; /demo in front of one asks the demo engine.
+A space in front sends what looks like a command.";
+/// The commands.
+const COMMANDS: [&str; 7] = ["/quit", "/help", "/new", "/sessions", "/queue", "/cancel", "/switch"];
 
 pub(crate) fn main(mut args: ChatArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let router = conversation::router(&args.options, args.keep_warm)?;
@@ -48,10 +52,12 @@ pub(crate) fn main(mut args: ChatArgs, terminal: Terminal) -> anyhow::Result<u8>
     let approve = if typing { Approve::Ask } else { Approve::Deny };
     args.options.approve.get_or_insert(approve);
     let settings = conversation::settings(args.options, INTERVAL);
+    let engines = router.runners().map(|runner| runner.engine()).collect();
     run::runtime()?.block_on(async {
         let (desk, changes) = Desk::new();
         let chat = Chat {
             bridge: Arc::new(Bridge::new(desk, router, settings)),
+            engines,
             view: View::new(terminal, typing),
             titles: Vec::new(),
             current: 1,
@@ -67,6 +73,8 @@ pub(crate) fn main(mut args: ChatArgs, terminal: Terminal) -> anyhow::Result<u8>
 
 struct Chat {
     bridge: Arc<Bridge<Desk>>,
+    /// Those that a message can name.
+    engines: Vec<EngineId>,
     view: View,
     /// The conversations, by their first words. They count from one.
     titles: Vec<String>,
@@ -173,6 +181,7 @@ impl Chat {
         let mut words = line.split_whitespace();
         match (words.next(), words.next()) {
             (None, _) => {}
+            _ if line.starts_with(' ') => self.message(line, ended),
             (Some("/quit"), None) => return false,
             (Some("/help"), None) => self.view.say(HELP),
             (Some("/new"), None) => self.current = self.titles.len() + 1,
@@ -184,9 +193,27 @@ impl Chat {
                 _ => self.error("/switch takes the number of a conversation; /sessions lists them"),
             },
             (Some(word), None) if self.answers(word) => {}
+            (Some(word), _) if self.is_mistyped(word) && !line.trim_end().contains('\n') => {
+                self.failed = true;
+                let what = if COMMANDS.contains(&word) {
+                    format!("{word} takes nothing behind it")
+                } else {
+                    format!("there is no {word}; /help lists what there is")
+                };
+                self.error(&format!("{what}; a space in front sends it as a message"));
+            }
             _ => self.message(line, ended),
         }
         true
+    }
+
+    /// Whether the first word of a line looks like a command and is no engine. Paths do not.
+    fn is_mistyped(&self, word: &str) -> bool {
+        let Some(name) = word.strip_prefix('/').filter(|name| !name.is_empty()) else {
+            return false;
+        };
+        let plain = name.chars().all(|letter| letter.is_alphanumeric() || "-_".contains(letter));
+        plain && !self.engines.iter().any(|engine| engine.as_str().eq_ignore_ascii_case(name))
     }
 
     /// Answers the question that is asked in this conversation, if this is an answer to one. Leave

@@ -2,7 +2,8 @@
 //!
 //! - Whoever calls it by a name that is not its own is refused: a page elsewhere whose name was made to
 //!   lead here (DNS rebinding) calls it by that page's name.
-//! - What a page of another origin sends is refused, whatever else it knows.
+//! - What a page of another origin sends is refused, whatever else it knows; it may lead here, and
+//!   show nothing of it: every answer says so.
 //! - Where there is a token it must be in the `Authorization` header, in a cookie, or once in the
 //!   address, which then becomes the cookie. It is compared in the same time whatever is wrong.
 
@@ -10,9 +11,13 @@ use std::net::SocketAddr;
 
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+
+/// What every answer says: that it is what it says it is, and for its own page only.
+const ALWAYS: [(&str, &str); 2] =
+    [("x-content-type-options", "nosniff"), ("cross-origin-resource-policy", "same-origin")];
 
 /// What is asked of those who call.
 #[derive(Debug, Clone)]
@@ -40,8 +45,15 @@ impl Guard {
         if headers.contains_key(ORIGIN) && text(ORIGIN).is_none_or(foreign) {
             return Some((StatusCode::FORBIDDEN, "pages of other origins may not talk to takopi"));
         }
+        // What has no origin may still come from elsewhere. To be led here is no harm.
+        let is = |name: &str, value| headers.get(name).is_some_and(|given| given == value);
+        if is("sec-fetch-site", "cross-site") && !is("sec-fetch-mode", "navigate") {
+            return Some((StatusCode::FORBIDDEN, "pages of other sites may not talk to takopi"));
+        }
         let token = self.token.as_deref()?;
-        let bearer = text(AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
+        let bearer = text(AUTHORIZATION).and_then(|value| value.split_once(' '));
+        let bearer = bearer.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+        let bearer = bearer.map(|(_, given)| given);
         let mut cookies = text(COOKIE).into_iter().flat_map(|cookies| cookies.split(';'));
         let cookie = cookies.find_map(|it| it.trim().strip_prefix(&self.cookie()));
         if [bearer, cookie].into_iter().flatten().any(|given| same(given, token)) {
@@ -82,14 +94,19 @@ impl Guard {
 /// Lets a request pass, or answers it.
 pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let refused = guard.refuses(request.headers());
-    match refused {
+    let mut answer = match refused {
         None => next.run(request).await,
         Some((StatusCode::UNAUTHORIZED, why)) => {
             let admitted = guard.admits(request.uri());
             admitted.unwrap_or_else(|| (StatusCode::UNAUTHORIZED, why).into_response())
         }
         Some(refused) => refused.into_response(),
+    };
+    for (name, value) in ALWAYS {
+        let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
+        answer.headers_mut().insert(name, value);
     }
+    answer
 }
 
 /// Whether two texts are the same, in a time that does not tell where they differ.
@@ -138,10 +155,21 @@ mod tests {
     }
 
     #[test]
+    fn pages_of_other_sites_may_lead_here_and_no_more() {
+        let host = ("host", "localhost:8000");
+        let (site, mode) = ("sec-fetch-site", "sec-fetch-mode");
+        assert_eq!(refused(None, &[host, (site, "same-origin"), (mode, "cors")]), None);
+        assert_eq!(refused(None, &[host, (site, "cross-site"), (mode, "navigate")]), None);
+        assert_eq!(refused(None, &[host, (site, "cross-site"), (mode, "no-cors")]), Some(403));
+        assert_eq!(refused(None, &[host, (site, "cross-site")]), Some(403));
+    }
+
+    #[test]
     fn the_token_is_needed_where_there_is_one() {
         let host = ("host", "takopi.example:8000");
         for good in [
             ("authorization", "Bearer 0123456789abcdef"),
+            ("authorization", "bearer 0123456789abcdef"),
             ("cookie", "takopi-8000=0123456789abcdef"),
             ("cookie", "other=1; takopi-8000=0123456789abcdef; more=2"),
         ] {

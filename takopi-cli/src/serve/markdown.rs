@@ -35,8 +35,10 @@ pub(super) fn html(text: &str) -> String {
 
 /// Whether an address is one of the web or of mail.
 fn leads_out(address: &str) -> bool {
-    let scheme = address.split_once(':').map(|(scheme, _)| scheme.to_ascii_lowercase());
-    scheme.is_some_and(|scheme| ["http", "https", "mailto"].contains(&scheme.as_str()))
+    // Without the slashes `http:press` would lead to this server.
+    ["http://", "https://", "mailto:"].iter().any(|begin| {
+        address.get(..begin.len()).is_some_and(|given| given.eq_ignore_ascii_case(begin))
+    })
 }
 
 #[cfg(test)]
@@ -88,6 +90,8 @@ mod tests {
             "[a](file:///etc/passwd)",
             "[a](/press)",
             "[a](//x.y)",
+            "[a](http:press)",
+            "[a](https:/press)",
             "<javascript:alert(1)>",
             "[a]: javascript:alert(1)\n\n[a]",
             "![a](https://x.y/z.png)",

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::anyhow;
 use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderName};
@@ -74,8 +74,9 @@ pub(crate) fn main(args: ServeArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let settings = conversation::settings(args.options, INTERVAL).chat(Chat::new(LIMIT));
     run::runtime()?.block_on(async {
         let listener = TcpListener::bind(args.listen).await;
-        let listener = listener.with_context(|| {
-            format!("cannot listen on {}; choose another with --listen", args.listen)
+        let listener = listener.map_err(|error| {
+            let address = args.listen;
+            anyhow!("cannot listen on {address}: {error}; choose another with --listen")
         })?;
         let address = listener.local_addr()?;
         let token = args.token.or_else(|| needed_token(address));
@@ -127,8 +128,14 @@ fn needed_token(address: SocketAddr) -> Option<String> {
 
 fn say_where(terminal: Terminal, address: SocketAddr, token: Option<&str>) {
     let query = token.map(|token| format!("?token={token}")).unwrap_or_default();
-    let page = format!("http://{address}/{query}");
+    let everywhere = address.ip().is_unspecified();
+    let host =
+        if everywhere { format!("localhost:{}", address.port()) } else { address.to_string() };
+    let page = format!("http://{host}/{query}");
     terminal.say(&Line::new().with(Style::Plain, "takopi is at ").with(Style::Strong, page));
+    if everywhere {
+        terminal.note("others put the name or address of this machine in place of localhost");
+    }
 }
 
 fn service(served: Arc<Served>, guard: Guard) -> axum::Router {
@@ -155,8 +162,6 @@ async fn page() -> Response {
         (CONTENT_SECURITY_POLICY, policy),
         (CACHE_CONTROL, "no-store".to_owned()),
         (HeaderName::from_static("referrer-policy"), "no-referrer".to_owned()),
-        (HeaderName::from_static("x-content-type-options"), "nosniff".to_owned()),
-        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin".to_owned()),
     ];
     (headers, Html(PAGE.replace("NONCE", &nonce))).into_response()
 }

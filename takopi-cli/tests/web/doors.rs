@@ -124,8 +124,48 @@ async fn a_port_that_is_taken_is_1_and_says_what_to_do() {
     let address = taken.local_addr().unwrap().to_string();
     let ran = lab.run(&["serve", "--engine", "demo", "--listen", &address]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
-    let said = format!("error: cannot listen on {address}; choose another with --listen\n");
-    assert_eq!(ran.stderr, said);
+    let said = format!("error: cannot listen on {address}: Address already in use");
+    assert!(ran.stderr.starts_with(&said), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("; choose another with --listen\n"), "{}", ran.stderr);
+}
+
+#[tokio::test]
+async fn the_address_that_is_printed_leads_to_the_server() {
+    let Some(lab) = Lab::new("the_address_that_is_printed") else { return };
+    let demo = ["--engine", "demo", "--token", "correct-horse-battery"];
+    for (listen, begins, others) in [
+        ("localhost:0", "http://127.0.0.1:", 0),
+        // It listens everywhere, and is called nowhere by this name.
+        ("0.0.0.0:0", "http://localhost:", 1),
+    ] {
+        let server = Server::start_at(&lab, listen, &demo).await;
+        assert!(server.address.starts_with(begins), "{}", server.address);
+        let host = format!("Host: {}", server.host());
+        assert_eq!(http(&server, "GET", "/?token=correct-horse-battery", &[&host], "").0, 303);
+        let said = server.stop().await.stderr;
+        assert_eq!(said.matches("in place of localhost").count(), others, "{said}");
+    }
+}
+
+#[tokio::test]
+async fn every_answer_is_for_its_own_page_only() {
+    let Some(lab) = Lab::new("every_answer_is_for_its_own_page_only") else { return };
+    let server = Server::start(&lab, &["--engine", "demo"]).await;
+    let host = format!("Host: {}", server.host());
+    for (path, header, expected) in [
+        ("/", "", 200),
+        ("/sessions", "", 200),
+        ("/nowhere", "", 404),
+        ("/sessions", "Sec-Fetch-Site: cross-site\r\n", 403),
+    ] {
+        let (status, answer) = http(&server, "GET", path, &[&format!("{header}{host}")], "");
+        assert_eq!(status, expected, "{path}");
+        for said in ["x-content-type-options: nosniff", "cross-origin-resource-policy: same-origin"]
+        {
+            assert_eq!(answer.matches(said).count(), 1, "{path}: {answer}");
+        }
+    }
+    server.stop().await;
 }
 
 #[tokio::test]
