@@ -131,6 +131,6 @@ mod tests {
         // And what was on its way is lost, as what the terminal still had.
         let mut input = pressed(&[b"\x1b[200~", b"more"]);
         input.interrupt();
-        assert_eq!(input.editor.press(b'\r'), Typed::Line(String::new()));
+        assert_eq!(input.next().await, Typed::End);
     }
 }
