@@ -1,8 +1,9 @@
 //! Saying something to a run that is under way.
 //!
 //! A follow-up is either taken into the running turn or handed back, never lost in between: whoever
-//! says it learns which. One that is said before the turn has begun waits for it. Few wait at once;
-//! who says more waits in line.
+//! says it learns which. One that is said before the turn has begun waits for it; while it waits it
+//! can be taken back, by dropping the future that says it. Few wait at once; who says more waits in
+//! line.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,7 +54,7 @@ pub fn steering() -> (Steer, Steering) {
 
 impl Steer {
     /// Says something to the run. Resolves when the engine has taken it, or when it is certain that
-    /// it will not.
+    /// it will not. Dropped before the engine asked for it, it is not said.
     pub async fn say(&self, text: impl Into<String>) -> Result<(), NotSteered> {
         let text = text.into();
         let (taken, answer) = oneshot::channel();
@@ -117,14 +118,38 @@ impl FollowUps {
         Self { line: steering.and_then(Steering::take) }
     }
 
-    /// The next one; never resolves when there will be none.
+    /// The next one that was not taken back; never resolves when there will be none.
     pub async fn next(&mut self) -> FollowUp {
-        if let Some(line) = &mut self.line
+        while let Some(line) = &mut self.line
             && let Some(follow_up) = line.recv().await
         {
-            return follow_up;
+            if !follow_up.taken.is_closed() {
+                return follow_up;
+            }
         }
         self.line = None;
         std::future::pending().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_follow_up_that_was_taken_back_is_not_heard() {
+        let (steer, steering) = steering();
+        let mut heard = FollowUps::of(Some(&steering));
+        let mut taken_back = Box::pin(steer.say("drop the table"));
+        assert_eq!(taken_back.as_mut().now_or_never(), None);
+        let mut meant = Box::pin(steer.say("run the tests"));
+        assert_eq!(meant.as_mut().now_or_never(), None);
+        drop(taken_back);
+        let follow_up = heard.next().await;
+        assert_eq!(follow_up.text(), "run the tests");
+        follow_up.taken();
+        assert_eq!(meant.await, Ok(()));
     }
 }
