@@ -1,7 +1,8 @@
 //! The router: which engine and which session a message is for.
 //!
 //! A message names a session by a resume line, alone on its line, and an engine by a directive such
-//! as `/codex` in front of the prompt or on a line of its own above it. What decides, in this order:
+//! as `/codex` in front of the prompt or on a line of its own above it; `/codex@my_bot`, as chats
+//! write it where there are many bots, is the same. What decides, in this order:
 //! a resume line in the message, one in the message it replies to, a directive, the default. Of many
 //! resume lines the last one counts. A directive that names another engine than the session's is
 //! refused rather than guessed about.
@@ -154,6 +155,7 @@ impl Router {
     fn directive(&self, text: &str) -> Option<(&Arc<dyn Runner>, usize)> {
         let end = text.find(char::is_whitespace).unwrap_or(text.len());
         let name = text[..end].strip_prefix('/')?;
+        let name = name.split_once('@').map_or(name, |(name, _bot)| name);
         let named = self.runners().find(|it| it.engine().as_str().eq_ignore_ascii_case(name))?;
         Some((named, end))
     }

@@ -84,6 +84,8 @@ fn a_message_goes_where_it_says() {
         ("/octopus\nfix this", None, "octopus", None, "fix this"),
         (" \n/Octopus   fix\n  this", None, "octopus", None, "fix\n  this"),
         ("/octopus", None, "octopus", None, CONTINUE),
+        ("/octopus@my_bot fix this", None, "octopus", None, "fix this"),
+        ("/squids@my_bot swim", None, "squid", None, "/squids@my_bot swim"),
         ("/octopus /octopus go", None, "octopus", None, "go"),
         ("/octopus go", Some("nothing"), "octopus", None, "go"),
         // One that agrees with the session.
