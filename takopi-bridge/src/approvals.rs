@@ -6,7 +6,8 @@
 //! - a question that nobody answers in time is declined; one that the agent takes back, or whose run
 //!   ends first, is withdrawn; both are said in its message;
 //! - a question of the agent that wants words is answered by replying to its message;
-//! - a question that cannot be shown is declined;
+//! - a question that cannot be shown is declined; one that cannot be shown whole can be declined
+//!   only;
 //! - dropping the future of [`Approvals::serve`] declines what is open.
 //!
 //! The questions come from [`takopi_core::approvals::channel`], so its handlers go in front: rules
@@ -64,14 +65,21 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::{Handler, Spot};
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Rank, Turn};
 use crate::present::{Chat, elapsed};
 use crate::transport::{Content, Kind, MessageRef, Outgoing, Press, Transport, TransportError};
 
-/// The message asks nothing, or nothing any more.
+/// Why a question was not decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("there is nothing to decide here any more")]
-pub struct NoQuestion;
+pub enum NoQuestion {
+    /// The message asks nothing, or nothing any more.
+    #[error("there is nothing to decide here any more")]
+    Over,
+    /// The question does not offer this: it wants words, or it is too long to be shown whole and
+    /// can only be declined.
+    #[error("this cannot be chosen here")]
+    NotOffered,
+}
 
 /// The choices of a question.
 const CHOICES: [Press; 4] = [
@@ -81,13 +89,15 @@ const CHOICES: [Press; 4] = [
     Press::Choose(Decision::Cancel),
 ];
 
-/// The choices of a question that is answered in words.
-const NO_WORDS: [Press; 2] = [Press::Choose(Decision::Decline), Press::Choose(Decision::Cancel)];
+/// The choices of a question that no press can agree to.
+const ONLY_NO: [Press; 2] = [Press::Choose(Decision::Decline), Press::Choose(Decision::Cancel)];
 
 /// A question that waits for its answer.
 #[derive(Debug)]
 struct Waiting {
     reply: oneshot::Sender<Reply>,
+    /// Whether it can be agreed to without a word.
+    may_accept: bool,
     /// The id of what is to be answered in words, if it is that kind of question.
     words_for: Option<String>,
 }
@@ -121,18 +131,22 @@ impl<T: Transport> Approvals<T> {
 
     /// Answers the question that this message asks. The first answer counts.
     pub fn choose(&self, message: &MessageRef, reply: impl Into<Reply>) -> Result<(), NoQuestion> {
-        let waiting = self.open().remove(message).ok_or(NoQuestion)?;
-        waiting.reply.send(reply.into()).map_err(|_| NoQuestion)
+        let reply = reply.into();
+        let mut open = self.open();
+        let waiting = open.get(message).ok_or(NoQuestion::Over)?;
+        let in_words = waiting.words_for.is_some() && !reply.content.is_empty();
+        if reply.decision.is_yes() && !waiting.may_accept && !in_words {
+            return Err(NoQuestion::NotOffered);
+        }
+        let waiting = open.remove(message).ok_or(NoQuestion::Over)?;
+        waiting.reply.send(reply).map_err(|_| NoQuestion::Over)
     }
 
     /// Answers the question that this message asks with words. `Err` if it wants none.
     pub fn answer(&self, message: &MessageRef, words: &str, by: &str) -> Result<(), NoQuestion> {
-        let mut open = self.open();
-        let wanted = open.get(message).and_then(|waiting| waiting.words_for.clone());
-        let wanted = wanted.ok_or(NoQuestion)?;
-        let waiting = open.remove(message).ok_or(NoQuestion)?;
-        let reply = Reply::from(Decision::Accept).with(wanted, words).by(by);
-        waiting.reply.send(reply).map_err(|_| NoQuestion)
+        let wanted = self.open().get(message).map(|waiting| waiting.words_for.clone());
+        let wanted = wanted.ok_or(NoQuestion::Over)?.ok_or(NoQuestion::NotOffered)?;
+        self.choose(message, Reply::from(Decision::Accept).with(wanted, words).by(by))
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<MessageRef, Waiting>> {
@@ -174,17 +188,17 @@ impl<T: Transport> Approvals<T> {
         let request = pending.request.clone();
         let words = wants_words(&request);
         let hint = words.as_ref().map(|(_, hint)| hint.as_str());
-        let choices = if words.is_some() { NO_WORDS.to_vec() } else { CHOICES.to_vec() };
-        let mut content = Content::new(Kind::Question, self.chat.question(&request, hint))
-            .buttons(choices)
-            .job(spot.job);
+        let (text, is_whole) = self.chat.ask(&request, hint);
+        // Nobody agrees to what they cannot read.
+        let may_accept = is_whole && words.is_none();
+        let choices = if may_accept { CHOICES.to_vec() } else { ONLY_NO.to_vec() };
+        let mut content = Content::new(Kind::Question, text).buttons(choices).job(spot.job);
         let message =
             Outgoing::new(spot.place.clone(), content.clone()).reply_to(spot.reply_to.clone());
         let chat = &spot.place.chat;
-        let send = |outbox: &Outbox<T>| outbox.send(message.clone());
         let message = tokio::select! {
             biased;
-            sent = self.outbox.insist(chat, send) => match sent {
+            sent = self.outbox.say(message) => match sent {
                 Ok(message) => message.at(chat),
                 Err(error) => {
                     let why = format!("the question could not be shown: {error}");
@@ -196,8 +210,9 @@ impl<T: Transport> Approvals<T> {
             () = withdrawn(&mut pending, over) => return,
         };
         let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { reply, words_for: words.map(|(id, _)| id) };
+        let waiting = Waiting { reply, may_accept, words_for: words.map(|(id, _)| id) };
         self.open().insert(message.clone(), waiting);
+        let listed = Listed { approvals: self, message: &message };
         asked(message.clone());
         let outcome = tokio::select! {
             biased;
@@ -208,14 +223,26 @@ impl<T: Transport> Approvals<T> {
                 answered(pending, Reply::from(Decision::Decline).because(why))
             }
         };
-        self.open().remove(&message);
+        drop(listed);
         content.text = self.chat.question(&request, Some(&outcome));
         content.buttons.clear();
-        let edit = |outbox: &Outbox<T>| outbox.edit(message.clone(), content.clone());
-        match self.outbox.insist(chat, edit).await {
+        let edit = |turn: &Turn| self.outbox.edit(turn, message.clone(), content.clone());
+        match self.outbox.insist(chat, Rank::First, edit).await {
             Ok(()) | Err(TransportError::Gone) => {}
             Err(error) => tracing::warn!(%error, "what became of a question was not shown"),
         }
+    }
+}
+
+/// A question can be answered for as long as this lives.
+struct Listed<'a, T: Transport> {
+    approvals: &'a Approvals<T>,
+    message: &'a MessageRef,
+}
+
+impl<T: Transport> Drop for Listed<'_, T> {
+    fn drop(&mut self) {
+        self.approvals.open().remove(self.message);
     }
 }
 

@@ -69,7 +69,7 @@ pub struct Bridge<T: Transport> {
     core: Arc<Core<T>>,
 }
 
-/// Why a message was not taken. The chat has been told.
+/// Why a message was not taken. The chat is told, but for [`NotTaken::Twice`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum NotTaken {
@@ -82,6 +82,13 @@ pub enum NotTaken {
     /// There is no room for it.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// Too many jobs of this chat are over but not answered yet: the chat is slow or hangs.
+    #[error("this chat is behind: the last words of {0} jobs are still on their way; try later")]
+    Unsaid(usize),
+    /// It was received before, and belongs to this job. Chats deliver a message twice now and then;
+    /// nobody is told.
+    #[error("this message was received before, for {0}")]
+    Twice(JobId),
 }
 
 /// What to cancel.
@@ -124,6 +131,11 @@ pub enum Pressed {
     Decided,
     /// Nothing: what it was for is over.
     Nothing,
+    /// Nothing: it is not among what the message offers.
+    NotOffered,
+    /// Nothing: the message is not known. It may be so new that the chat has not said yet what it is
+    /// called, or older than what is [kept](REMEMBERED).
+    Unknown,
 }
 
 impl fmt::Display for Pressed {
@@ -132,6 +144,8 @@ impl fmt::Display for Pressed {
             Self::Cancelled(cancelled) => cancelled.fmt(f),
             Self::Decided => f.write_str("decided"),
             Self::Nothing => f.write_str("this is over already"),
+            Self::NotOffered => f.write_str("this cannot be chosen here"),
+            Self::Unknown => f.write_str("this message is not known; try again in a moment"),
         }
     }
 }
@@ -162,11 +176,14 @@ impl<T: Transport> Bridge<T> {
     /// [report](Job::report); whoever does not care lets the job go.
     ///
     /// A reply to a question that wants words is its answer. Of any other message, the session it
-    /// goes on with is, first of these: [`Incoming::resume`]; a resume line in it, or
-    /// in the text it replies to; the session of the job that the replied-to message belongs to; with
-    /// [`Continuity::Place`] the last session of the place, unless another engine is named; none.
+    /// goes on with is, first of these: [`Incoming::resume`]; a resume line in it; the session of the
+    /// job that the replied-to message belongs to; if that is not known, a resume line in its text;
+    /// with [`Continuity::Place`] the last session of the place, unless another engine is named; none.
     pub fn receive(&self, incoming: Incoming) -> Result<Job, NotTaken> {
         self.core.take(&incoming).inspect_err(|why| {
+            if matches!(why, NotTaken::Twice(_)) {
+                return;
+            }
             let spot = Spot::new(incoming.place).reply_to(incoming.message);
             self.core.tell(&spot, why.to_string());
         })
@@ -197,17 +214,27 @@ impl<T: Transport> Bridge<T> {
         self.core.approvals.choose(question, reply.into().by(by))
     }
 
+    /// Answers the question that this message asks in words, as a reply to it does: for chats where
+    /// people do not reply to a message.
+    pub fn answer(&self, question: &MessageRef, words: &str, by: &str) -> Result<(), NoQuestion> {
+        self.core.approvals.answer(question, words, by)
+    }
+
     /// Does what a press on a message is for. Who may press what is for the author to say, before.
     pub fn press(&self, message: &MessageRef, press: Press, by: &str) -> Pressed {
+        if self.job_of(message).is_none() {
+            return Pressed::Unknown;
+        }
         match press {
             Press::Cancel => {
                 let cancelled = self.cancel(message.clone(), Some(by));
                 cancelled.first().map_or(Pressed::Nothing, |first| Pressed::Cancelled(*first))
             }
-            Press::Choose(decision) => {
-                let chosen = self.choose(message, decision, by);
-                chosen.map_or(Pressed::Nothing, |()| Pressed::Decided)
-            }
+            Press::Choose(decision) => match self.choose(message, decision, by) {
+                Ok(()) => Pressed::Decided,
+                Err(NoQuestion::NotOffered) => Pressed::NotOffered,
+                Err(NoQuestion::Over) => Pressed::Nothing,
+            },
         }
     }
 

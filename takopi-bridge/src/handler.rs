@@ -39,10 +39,10 @@ pub use crate::outbox::Pace;
 pub use crate::post::Unsaid;
 
 use crate::outbox::Outbox;
-use crate::post::{Draft, Post};
+use crate::post::{Draft, LastWord, Post};
 use crate::present::{Chat, Moment};
 use crate::progress::Progress;
-use crate::scheduler::JobId;
+use crate::scheduler::{JobId, Standing};
 use crate::transport::{Content, Kind, MessageId, Place, Press, Transport};
 
 /// How the last word comes.
@@ -120,7 +120,9 @@ impl Spot {
 pub enum Notice<'a> {
     /// The run has a new message, which is edited from now on.
     Posted(&'a MessageId),
-    /// The run said this. `Completed` comes last, before the last word is said in the chat.
+    /// The last word, or one part of it, is in this message.
+    Said(&'a MessageId),
+    /// The run said this. `Completed` comes before the last word is said in the chat.
     Event(&'a TakopiEvent),
 }
 
@@ -215,8 +217,9 @@ impl<T: Transport> Handler<T> {
             }
         };
         let resume = progress.resume().or(asked.as_ref()).map(|token| runner.format_resume(token));
-        let parts = self.finished(&progress, begun.elapsed(), resume.as_deref(), spot);
-        let (messages, unsaid) = post.finish(parts, self.look.final_by).await;
+        let last = self.finished(&progress, begun.elapsed(), resume.as_deref(), spot);
+        let said = |message: &MessageId| notice(Notice::Said(message));
+        let (messages, unsaid) = post.finish(last, self.look.final_by, said).await;
         Shown { completed, messages, unsaid }
     }
 
@@ -225,11 +228,22 @@ impl<T: Transport> Handler<T> {
         &self,
         runner: &dyn Runner,
         session: Option<&ResumeToken>,
-        (waited, standing): (Duration, &str),
+        (waited, standing): (Duration, Standing),
         spot: &Spot,
     ) -> Draft {
-        let nothing = Progress::default();
-        self.draft(Kind::Queued, &nothing, (runner, session), waited, Some(standing), spot)
+        let draft = |note: &str| {
+            let nothing = Progress::default();
+            self.draft(Kind::Queued, &nothing, (runner, session), waited, Some(note), spot)
+        };
+        // Said anew when it has halved: a line of n would make n edits at every step.
+        let rough = format!("{:?}", standing.roughly());
+        Draft { mark: draft(&rough).mark, ..draft(&standing.to_string()) }
+    }
+
+    /// The message of a job that has waited so long for the running turn to take it in.
+    pub(crate) fn steering(&self, runner: &dyn Runner, waited: Duration, spot: &Spot) -> Draft {
+        let (nothing, note) = (Progress::default(), "waits to go into the running turn");
+        self.draft(Kind::Queued, &nothing, (runner, None), waited, Some(note), spot)
     }
 
     fn draft(
@@ -261,15 +275,27 @@ impl<T: Transport> Handler<T> {
         elapsed: Duration,
         resume_line: Option<&str>,
         spot: &Spot,
-    ) -> Vec<Content> {
+    ) -> LastWord {
         // A run that ended well before the cancellation reached it was not cancelled.
         let well = progress.outcome().is_some_and(|outcome| outcome.ok);
         let note = spot.remark.get().filter(|_| !well).map(String::as_str);
-        let parts = self
-            .look
-            .chat
-            .finished(progress, &Moment::at(elapsed).resume_line(resume_line).note(note));
-        parts.into_iter().map(|text| last_word(text, resume_line, spot)).collect()
+        self.last_word(progress, Moment::at(elapsed).resume_line(resume_line).note(note), spot)
+    }
+
+    fn last_word(&self, progress: &Progress, moment: Moment<'_>, spot: &Spot) -> LastWord {
+        let part = |text: String| {
+            Content::new(Kind::Final, text).job(spot.job).resume_line(moment.resume_line)
+        };
+        let instead = |note: &str| {
+            let moment = Moment { note: Some(note), ..moment };
+            part(self.look.chat.ended(progress, &moment))
+        };
+        let parts = self.look.chat.finished(progress, &moment).into_iter().map(part).collect();
+        LastWord {
+            parts,
+            if_said_elsewhere: instead("said in a message of its own"),
+            if_unsaid: instead("the last word could not be said here"),
+        }
     }
 
     /// Says the last word on a job that waited so long and never ran.
@@ -279,17 +305,29 @@ impl<T: Transport> Handler<T> {
         (waited, why): (Duration, &str),
         resume_line: Option<&str>,
         spot: &Spot,
-    ) -> LastWord {
+        posted: impl FnMut(&MessageId),
+    ) -> Said {
         let moment = Moment::at(waited).resume_line(resume_line).note(why);
-        let parts = self.look.chat.finished(&Progress::default(), &moment);
-        let parts = parts.into_iter().map(|text| last_word(text, resume_line, spot)).collect();
-        post.finish(parts, FinalBy::Edit).await
+        let last = self.last_word(&Progress::default(), moment, spot);
+        post.finish(last, FinalBy::Edit, posted).await
+    }
+
+    /// Says that the running turn has taken a job in.
+    pub(crate) async fn end_steered(
+        &self,
+        post: Post<T>,
+        spot: &Spot,
+        posted: impl FnMut(&MessageId),
+    ) -> Said {
+        let word = Content::new(Kind::Notice, "taken into the running turn").job(spot.job);
+        let last = LastWord {
+            parts: vec![word.clone()],
+            if_said_elsewhere: word.clone(),
+            if_unsaid: word,
+        };
+        post.finish(last, FinalBy::Edit, posted).await
     }
 }
 
 /// The messages with the last word, and what could not be said of it.
-type LastWord = (Vec<MessageId>, Option<Unsaid>);
-
-fn last_word(text: String, resume_line: Option<&str>, spot: &Spot) -> Content {
-    Content::new(Kind::Final, text).job(spot.job).resume_line(resume_line)
-}
+type Said = (Vec<MessageId>, Option<Unsaid>);

@@ -1,16 +1,30 @@
-//! The one place where the chat is called: bounded time per call, rate limits per chat.
+//! The one place where the chat is called: one call at a time in each chat, in bounded time.
 //!
-//! Promises: a call ends within [`Pace::call_limit`]; once a chat asked to be left alone, no call to
-//! it begins before that time is over, whichever message it is for; what is [insisted](Outbox::insist)
-//! on is tried a bounded number of times. A future that is dropped drops its call.
+//! Promises:
+//! - the calls of a chat stand in a line, last words, questions and notices ahead of edits and
+//!   deletions; chats do not wait for each other;
+//! - a call ends within [`Pace::call_limit`]. One that panics is one that failed;
+//! - once a chat asked to be left alone, no call to it begins before that time is over, whichever
+//!   message it is for. That costs time, not attempts;
+//! - what is [insisted](Outbox::insist) on is tried a bounded number of times, and for a bounded time
+//!   in all.
+//!
+//! A future that is dropped drops its call and leaves the line. One that is kept must be polled: it
+//! may be its turn.
+
+mod lane;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use self::lane::Lane;
+pub(crate) use self::lane::{Rank, Turn};
 use crate::transport::{Content, MessageId, MessageRef, Outgoing, Transport, TransportError};
 
 /// The first pause behind a failure; each further one is twice as long.
@@ -31,8 +45,8 @@ pub struct Pace {
     pub call_limit: Duration,
     /// How often a final message, a question or a notice is tried.
     pub attempts: u32,
-    /// The longest that a final message waits because the chat wants to be left alone; who asks for
-    /// more does not get it.
+    /// How long it is tried, with everything it waits for: the calls before it, pauses behind
+    /// failures, and a chat that wants to be left alone. A chat that asks for more does not get it.
     pub longest_wait: Duration,
 }
 
@@ -73,7 +87,7 @@ impl Pace {
         self
     }
 
-    /// Waits no longer than this for a chat that wants to be left alone.
+    /// Tries what must be said no longer than this.
     pub fn longest_wait(mut self, wait: Duration) -> Self {
         self.longest_wait = wait;
         self
@@ -85,113 +99,143 @@ impl Pace {
 pub(crate) struct Outbox<T> {
     transport: Arc<T>,
     pub(crate) pace: Pace,
-    /// When a chat may be called again; those that may be are not in it.
-    closed: Arc<Mutex<HashMap<String, Instant>>>,
+    /// The lines of the chats that are being called, or want to be left alone.
+    lanes: Arc<Mutex<HashMap<String, Arc<Lane>>>>,
 }
 
 impl<T> Clone for Outbox<T> {
     fn clone(&self) -> Self {
-        Self { transport: self.transport.clone(), pace: self.pace, closed: self.closed.clone() }
+        Self { transport: self.transport.clone(), pace: self.pace, lanes: self.lanes.clone() }
     }
 }
 
 impl<T: Transport> Outbox<T> {
     pub(crate) fn new(transport: T, pace: Pace) -> Self {
-        Self { transport: Arc::new(transport), pace, closed: Arc::default() }
+        Self { transport: Arc::new(transport), pace, lanes: Arc::default() }
+    }
+
+    /// Waits for a turn to call this chat.
+    pub(crate) fn turn(&self, chat: &str, rank: Rank) -> BoxFuture<'static, Turn> {
+        let lane = self.lane(chat);
+        Box::pin(async move { lane.turn(rank).await })
+    }
+
+    fn lane(&self, chat: &str) -> Arc<Lane> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.retain(|_, lane| Arc::strong_count(lane) > 1 || lane.closed_until().is_some());
+        lanes.entry(chat.to_owned()).or_default().clone()
     }
 
     /// One call, as it is.
     pub(crate) fn send(
         &self,
+        turn: &Turn,
         message: Outgoing,
     ) -> BoxFuture<'static, Result<MessageId, TransportError>> {
-        let (outbox, chat) = (self.clone(), message.place.chat.clone());
-        Box::pin(async move { outbox.call(&chat, outbox.transport.send(message)).await })
+        let transport = self.transport.clone();
+        self.call(turn, async move { transport.send(message).await })
     }
 
     /// One call, as it is.
     pub(crate) fn edit(
         &self,
+        turn: &Turn,
         message: MessageRef,
         content: Content,
     ) -> BoxFuture<'static, Result<(), TransportError>> {
-        let (outbox, chat) = (self.clone(), message.chat.clone());
-        Box::pin(async move { outbox.call(&chat, outbox.transport.edit(message, content)).await })
+        let transport = self.transport.clone();
+        self.call(turn, async move { transport.edit(message, content).await })
     }
 
     /// One call, as it is.
     pub(crate) fn delete(
         &self,
+        turn: &Turn,
         message: MessageRef,
     ) -> BoxFuture<'static, Result<(), TransportError>> {
-        let (outbox, chat) = (self.clone(), message.chat.clone());
-        Box::pin(async move { outbox.call(&chat, outbox.transport.delete(message)).await })
+        let transport = self.transport.clone();
+        self.call(turn, async move { transport.delete(message).await })
     }
 
-    async fn call<R>(
+    fn call<R: Send + 'static>(
         &self,
-        chat: &str,
-        call: impl Future<Output = Result<R, TransportError>>,
-    ) -> Result<R, TransportError> {
-        let limit = self.pace.call_limit;
-        let result =
-            timeout(limit, call).await.unwrap_or_else(|_| Err(TransportError::TimedOut(limit)));
-        if let Err(TransportError::RateLimited { retry_after }) = &result {
-            let until = after(Instant::now(), *retry_after);
-            let mut closed = self.closed();
-            let entry = closed.entry(chat.to_owned()).or_insert(until);
-            *entry = until.max(*entry);
-        }
-        result
+        turn: &Turn,
+        call: impl Future<Output = Result<R, TransportError>> + Send + 'static,
+    ) -> BoxFuture<'static, Result<R, TransportError>> {
+        let (limit, lane) = (self.pace.call_limit, turn.lane().clone());
+        Box::pin(async move {
+            // Whatever state the author's code is left in is the author's.
+            let call = AssertUnwindSafe(call).catch_unwind();
+            let result = match timeout(limit, call).await {
+                Ok(Ok(result)) => result,
+                Ok(Err(_)) => Err(TransportError::failed("the transport panicked")),
+                Err(_) => Err(TransportError::TimedOut(limit)),
+            };
+            if let Err(TransportError::RateLimited { retry_after }) = &result {
+                lane.close(*retry_after);
+            }
+            result
+        })
     }
 
-    fn closed(&self) -> MutexGuard<'_, HashMap<String, Instant>> {
-        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// When the chat may be called again, if it may not be now.
-    fn closed_until(&self, chat: &str) -> Option<Instant> {
-        let mut closed = self.closed();
-        let now = Instant::now();
-        closed.retain(|_, until| *until > now);
-        closed.get(chat).copied()
-    }
-
-    /// Resolves when the chat may be called.
-    pub(crate) async fn open(&self, chat: &str) {
-        while let Some(until) = self.closed_until(chat) {
-            sleep_until(until).await;
+    /// Insists on sending a message. If what it answers is gone, it answers nothing.
+    pub(crate) async fn say(&self, mut message: Outgoing) -> Result<MessageId, TransportError> {
+        let chat = message.place.chat.clone();
+        let said = self.insist(&chat, Rank::First, |turn| self.send(turn, message.clone())).await;
+        match said {
+            Err(TransportError::Gone) if message.reply_to.take().is_some() => {
+                self.insist(&chat, Rank::First, |turn| self.send(turn, message.clone())).await
+            }
+            said => said,
         }
     }
 
-    /// Tries a call until it works, the message is gone, it was tried often enough, or the chat wants
-    /// to be left alone for too long.
+    /// Tries a call until it works, the message is gone, it was tried often enough or for too long, or
+    /// the chat wants to be left alone for too long.
     pub(crate) async fn insist<R>(
         &self,
         chat: &str,
-        call: impl Fn(&Self) -> BoxFuture<'static, Result<R, TransportError>>,
+        rank: Rank,
+        call: impl Fn(&Turn) -> BoxFuture<'static, Result<R, TransportError>>,
     ) -> Result<R, TransportError> {
+        let lane = self.lane(chat);
+        let deadline = after(Instant::now(), self.pace.longest_wait);
+        let mut last = TransportError::TimedOut(self.pace.longest_wait);
         let mut failures = 0;
+        let mut kept = None;
         loop {
-            if let Some(until) = self.closed_until(chat) {
-                let retry_after = until - Instant::now();
-                if retry_after > self.pace.longest_wait {
-                    return Err(TransportError::RateLimited { retry_after });
-                }
-                self.open(chat).await;
+            if let Some(until) = lane.closed_until()
+                && until > deadline
+            {
+                return Err(TransportError::RateLimited { retry_after: until - Instant::now() });
             }
-            let error = match call(self).await {
+            let turn = match kept.take() {
+                Some(turn) => {
+                    lane.open().await;
+                    turn
+                }
+                None => match timeout_at(deadline, lane.turn(rank)).await {
+                    Ok(turn) => turn,
+                    Err(_) => return Err(last),
+                },
+            };
+            last = match call(&turn).await {
+                Err(TransportError::RateLimited { .. }) => {
+                    // What goes first stays at the head of the line.
+                    kept = Some(turn).filter(|_| rank == Rank::First);
+                    continue;
+                }
                 Err(error) => error,
                 result => return result,
             };
+            drop(turn);
             failures += 1;
-            match error {
-                TransportError::Gone => return Err(error),
-                error if failures >= self.pace.attempts => return Err(error),
-                // The chat said for how long.
-                TransportError::RateLimited { .. } => {}
-                _ => sleep(pause_behind(failures)).await,
+            let pause = pause_behind(failures);
+            let is_late = after(Instant::now(), pause) > deadline;
+            if matches!(last, TransportError::Gone) || failures >= self.pace.attempts || is_late {
+                return Err(last);
             }
+            sleep(pause).await;
         }
     }
 }

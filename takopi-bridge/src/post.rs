@@ -7,16 +7,17 @@
 //! - what is shown already is not shown again; time alone is no change, unless
 //!   [`Pace::refresh`](crate::Pace) says so;
 //! - a call that failed is repeated later, though nothing changed: the last state is always shown;
-//! - a message that is gone is written anew;
-//! - dropping the future of `keep` loses nothing: a call under way goes on at the next one. Dropping
-//!   the post drops the call.
+//! - a message that is gone is written anew; if what it answers is gone, it answers nothing;
+//! - a message that is over can be pressed no more: what is not deleted is edited;
+//! - dropping the future of `keep` loses nothing: a call under way goes on at the next one, and so
+//!   does the wait for a turn to call. Dropping the post drops both.
 
 use futures::future::BoxFuture;
 use thiserror::Error;
 use tokio::time::{Instant, sleep_until};
 
 use crate::handler::FinalBy;
-use crate::outbox::{Outbox, after, pause_behind};
+use crate::outbox::{Outbox, Rank, Turn, after, pause_behind};
 use crate::transport::{
     Content, MessageId, MessageRef, Outgoing, Place, Transport, TransportError,
 };
@@ -26,6 +27,15 @@ pub(crate) struct Draft {
     pub(crate) content: Content,
     /// What counts as a change. Time that passed alone does not.
     pub(crate) mark: String,
+}
+
+/// The last word on a job.
+pub(crate) struct LastWord {
+    pub(crate) parts: Vec<Content>,
+    /// What the progress message says if it cannot be deleted.
+    pub(crate) if_said_elsewhere: Content,
+    /// What it says if the last word could not be said.
+    pub(crate) if_unsaid: Content,
 }
 
 /// What could not be said, and why.
@@ -55,6 +65,8 @@ pub(crate) struct Post<T> {
     message: Option<MessageId>,
     /// What the message says.
     shown: Option<Draft>,
+    /// The turn to call that is waited for.
+    turn: Option<BoxFuture<'static, Turn>>,
     /// The call under way, and what it will have the message say.
     call: Option<(Call, Draft)>,
     changed: bool,
@@ -72,6 +84,7 @@ impl<T: Transport> Post<T> {
             reply_to,
             message: None,
             shown: None,
+            turn: None,
             call: None,
             changed: false,
             looked: Instant::now(),
@@ -99,31 +112,54 @@ impl<T: Transport> Post<T> {
                 None => std::future::pending().await,
             }
             sleep_until(self.not_before).await;
-            self.outbox.open(&self.place.chat).await;
-            self.changed = false;
-            let now = Instant::now();
-            let stale = refresh.is_some_and(|refresh| refresh <= now);
-            if stale {
-                self.looked = now;
+            if !self.is_new(&draft(), refresh) {
+                self.rest(refresh);
+                continue;
             }
+            let waits = || self.outbox.turn(&self.place.chat, Rank::Later);
+            let turn = self.turn.get_or_insert_with(waits).await;
+            self.turn = None;
+            // Only now, so that the latest state is shown.
             let draft = draft();
-            let is_new = self.shown.as_ref().is_none_or(|shown| {
-                shown.mark != draft.mark || (stale && shown.content != draft.content)
-            });
+            let is_new = self.is_new(&draft, refresh);
+            self.rest(refresh);
             if is_new {
-                self.looked = now;
-                self.call = Some((self.begin(draft.content.clone()), draft));
+                self.looked = Instant::now();
+                self.call = Some((self.begin(turn, draft.content.clone()), draft));
             }
         }
     }
 
-    fn begin(&self, content: Content) -> Call {
-        if let Some(message) = self.at() {
-            let edit = self.outbox.edit(message, content);
-            return Box::pin(async move { edit.await.map(|()| None) });
+    /// Whether this is to be shown, given the moment when time alone counts.
+    fn is_new(&self, draft: &Draft, refresh: Option<Instant>) -> bool {
+        let stale = refresh.is_some_and(|refresh| refresh <= Instant::now());
+        self.shown.as_ref().is_none_or(|shown| {
+            shown.mark != draft.mark || (stale && shown.content != draft.content)
+        })
+    }
+
+    /// It was looked at what there is to show.
+    fn rest(&mut self, refresh: Option<Instant>) {
+        self.changed = false;
+        let now = Instant::now();
+        if refresh.is_some_and(|refresh| refresh <= now) {
+            self.looked = now;
         }
-        let send = self.outbox.send(self.outgoing(content, true));
-        Box::pin(async move { send.await.map(Some) })
+    }
+
+    fn begin(&self, turn: Turn, content: Content) -> Call {
+        if let Some(message) = self.at() {
+            let edit = self.outbox.edit(&turn, message, content);
+            return Box::pin(async move {
+                let _turn = turn;
+                edit.await.map(|()| None)
+            });
+        }
+        let send = self.outbox.send(&turn, self.outgoing(content, true));
+        Box::pin(async move {
+            let _turn = turn;
+            send.await.map(Some)
+        })
     }
 
     fn at(&self) -> Option<MessageRef> {
@@ -150,10 +186,11 @@ impl<T: Transport> Post<T> {
                 }
                 return new;
             }
-            Err(TransportError::Gone) => {
+            Err(TransportError::Gone) if self.message.is_some() => {
                 self.message = None;
                 self.shown = None;
             }
+            Err(TransportError::Gone) if self.reply_to.is_some() => self.reply_to = None,
             // The chat said for how long, and the outbox waits.
             Err(TransportError::RateLimited { .. }) => {}
             Err(error) => {
@@ -167,37 +204,64 @@ impl<T: Transport> Post<T> {
         None
     }
 
-    /// Says the last word, in as many messages as it takes, and gives the messages it is in. Waits
-    /// for no interval, but for a chat that wants to be left alone.
+    /// Says the last word, in as many messages as it takes, and gives the messages it is in; `posted`
+    /// is told of each as soon as it is there. Waits for no interval, but for a chat that wants to be
+    /// left alone.
     pub(crate) async fn finish(
         mut self,
-        parts: Vec<Content>,
+        last: LastWord,
         by: FinalBy,
+        mut posted: impl FnMut(&MessageId),
     ) -> (Vec<MessageId>, Option<Unsaid>) {
-        self.land().await;
+        self.turn = None;
+        if let Some(new) = self.land().await {
+            posted(&new);
+        }
         let mut said = Vec::new();
-        let mut parts = parts.into_iter();
+        let mut parts = last.parts.into_iter();
         while let Some(part) = parts.next() {
             let first = said.is_empty();
-            let result = match self.message.take_if(|_| first && by == FinalBy::Edit) {
-                Some(message) => self.replace(message, part.clone()).await,
-                None => self.say(part.clone(), !(first && by == FinalBy::NewMessage)).await,
+            let result = match self.message.clone() {
+                Some(message) if first && by == FinalBy::Edit => {
+                    self.replace(message, part.clone()).await
+                }
+                _ => self.say(part.clone(), !(first && by == FinalBy::NewMessage)).await,
             };
             match result {
-                Ok(message) => said.push(message),
+                Ok(message) => {
+                    posted(&message);
+                    said.push(message);
+                }
                 Err(why) => {
                     let parts = std::iter::once(part).chain(parts).map(|part| part.text).collect();
+                    // What was said in the place of the old message ends that one already.
+                    if let Some(old) = self.at().filter(|old| !said.contains(&old.message)) {
+                        self.end(&old, last.if_unsaid).await;
+                    }
                     return (said, Some(Unsaid { parts, why }));
                 }
             }
         }
-        if let Some(old) = self.at() {
-            let delete = |outbox: &Outbox<T>| outbox.delete(old.clone());
-            if let Err(error) = self.outbox.insist(&old.chat, delete).await {
-                tracing::warn!(%error, "a progress message was not deleted");
+        if let Some(old) = self.at().filter(|old| !said.contains(&old.message)) {
+            let delete = |turn: &Turn| self.outbox.delete(turn, old.clone());
+            match self.outbox.insist(&old.chat, Rank::Later, delete).await {
+                Ok(()) | Err(TransportError::Gone) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "a progress message was not deleted");
+                    self.end(&old, last.if_said_elsewhere).await;
+                }
             }
         }
         (said, None)
+    }
+
+    /// Has a message say that it is over, without anything to press.
+    async fn end(&mut self, message: &MessageRef, content: Content) {
+        let edit = |turn: &Turn| self.outbox.edit(turn, message.clone(), content.clone());
+        match self.outbox.insist(&message.chat, Rank::Later, edit).await {
+            Ok(()) | Err(TransportError::Gone) => {}
+            Err(error) => tracing::warn!(%error, "a progress message was not ended"),
+        }
     }
 
     async fn replace(
@@ -206,16 +270,18 @@ impl<T: Transport> Post<T> {
         content: Content,
     ) -> Result<MessageId, TransportError> {
         let at = message.clone().at(&self.place.chat);
-        let edit = |outbox: &Outbox<T>| outbox.edit(at.clone(), content.clone());
-        match self.outbox.insist(&self.place.chat, edit).await {
+        let edit = |turn: &Turn| self.outbox.edit(turn, at.clone(), content.clone());
+        match self.outbox.insist(&self.place.chat, Rank::First, edit).await {
             Ok(()) => Ok(message),
-            Err(TransportError::Gone) => self.say(content, true).await,
+            Err(TransportError::Gone) => {
+                self.message = None;
+                self.say(content, true).await
+            }
             Err(error) => Err(error),
         }
     }
 
     async fn say(&mut self, content: Content, silent: bool) -> Result<MessageId, TransportError> {
-        let message = self.outgoing(content, silent);
-        self.outbox.insist(&self.place.chat, |outbox| outbox.send(message.clone())).await
+        self.outbox.say(self.outgoing(content, silent)).await
     }
 }

@@ -112,6 +112,17 @@ pub enum Standing {
     Over,
 }
 
+impl Standing {
+    /// The place in line to within a factor of two, for those who say it seldom.
+    pub(crate) fn roughly(self) -> impl fmt::Debug + PartialEq {
+        match self {
+            Self::Behind(ahead) => Some((true, ahead.checked_ilog2())),
+            Self::NoWorker(ahead) => Some((false, ahead.checked_ilog2())),
+            Self::Running | Self::Over => None,
+        }
+    }
+}
+
 /// As it is shown: `queued behind 2`.
 impl fmt::Display for Standing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -238,6 +249,11 @@ impl Scheduler {
     /// Takes nothing new. What is in line goes on.
     pub fn close(&self) {
         self.shared.change(Queue::close);
+    }
+
+    /// Whether nothing new is taken.
+    pub fn is_closed(&self) -> bool {
+        self.shared.queue().is_closed()
     }
 
     /// Resolves when no job waits or runs.

@@ -8,15 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use support::{LAB, Run, Runs, lab, message, settle, token};
+use takopi_bridge::approvals::{Approvals, NoQuestion};
+use takopi_bridge::handler::{Handler, Look, Spot};
+use takopi_bridge::present::{Chat, Limit};
 use takopi_bridge::testing::{Fault, Room};
-use takopi_bridge::transport::Kind;
+use takopi_bridge::transport::{Kind, Place};
 use takopi_bridge::{Bridge, End, FinalBy, FollowUp, MessageId, Press, Pressed, Router, Settings};
-use takopi_core::approvals::{Rules, accept_all};
+use takopi_core::approvals::{Rules, accept_all, channel};
 use takopi_core::demo::{Demo, Step};
 use takopi_core::runner::{ApprovalKind, Reply};
-use takopi_core::{ApprovalRequest, Decision};
+use takopi_core::{ApprovalHandler, ApprovalRequest, Decision};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -152,6 +156,64 @@ async fn a_question_that_wants_words_is_answered_by_a_reply() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_command_that_is_too_long_to_be_shown_whole_can_only_be_declined() {
+    let chat = Chat::new(Limit::Chars(1000));
+    let stage = stage(settings().chat(chat)).await;
+    let asked = ask(&stage.run, asks(&format!("echo {} ; rm -rf /", "a ".repeat(600))));
+    let question = stage.room.question().await;
+    let shown = stage.room.says(Kind::Question, "it is too long to be shown here").await;
+    let words: Vec<_> = shown.sent.content.buttons.iter().map(ToString::to_string).collect();
+    assert_eq!(words, ["decline", "cancel"]);
+    let accept = Press::Choose(Decision::Accept);
+    assert_eq!(stage.bridge.press(&question, accept, "bob"), Pressed::NotOffered);
+    let decline = Press::Choose(Decision::Decline);
+    assert_eq!(stage.bridge.press(&question, decline, "bob"), Pressed::Decided);
+    assert_eq!(asked.await.unwrap().to_string(), "declined by bob");
+}
+
+fn asks_for_words() -> ApprovalRequest {
+    let mut request = asks("Which branch?");
+    request.kind = ApprovalKind::UserInput;
+    let question = serde_json::json!([{ "id": "q1", "question": "Which branch?" }]);
+    request.detail.insert("questions".to_owned(), question);
+    request
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_that_wants_words_is_not_answered_without_any() {
+    let stage = stage(settings()).await;
+    let asked = ask(&stage.run, asks_for_words());
+    let question = stage.room.question().await;
+    let accept = Press::Choose(Decision::Accept);
+    assert_eq!(stage.bridge.press(&question, accept, "bob"), Pressed::NotOffered);
+    // Where nobody replies to a message, the author knows which question is meant.
+    stage.bridge.answer(&question, "main", "bob").unwrap();
+    let reply = asked.await.unwrap();
+    assert_eq!((reply.content["q1"].as_str(), reply.decision), (Some("main"), Decision::Accept));
+    assert_eq!(stage.bridge.answer(&question, "next", "eve"), Err(NoQuestion::Over));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_serving_is_nothing_to_decide() {
+    let room = Room::new();
+    let handler = Handler::new(room.clone(), Look::default());
+    let approvals = Approvals::new(&handler, PATIENCE);
+    let (people, questions) = channel(4);
+    let asked = tokio::spawn(async move { people.reply(asks("ls")).await });
+    let served = approvals.clone();
+    let serve = tokio::spawn(async move {
+        let (spot, over) = (Spot::new(Place::new("general")), CancellationToken::new());
+        served.serve(questions, &spot, &over, |_| {}).await;
+    });
+    let question = room.question().await;
+    serve.abort();
+    assert!(!asked.await.unwrap().decision.is_yes());
+    let chosen = approvals.choose(&question, Reply::from(Decision::Accept));
+    assert_eq!(chosen, Err(NoQuestion::Over));
+    assert!(!format!("{approvals:?}").contains("Waiting"), "no entry is left");
+}
+
+#[tokio::test(start_paused = true)]
 async fn rules_answer_before_people_are_asked() {
     let settings =
         settings().approvals(|people| Arc::new(Rules::new().command("ls").otherwise(people)));
@@ -185,6 +247,33 @@ async fn a_follow_up_goes_into_the_running_turn_or_waits_for_its_own() {
     run.done("two");
     assert!(matches!(first.report().await.end, End::Ran(_)));
     assert!(matches!(second.report().await.end, End::Ran(_)));
+}
+
+#[tokio::test]
+async fn a_follow_up_that_waits_for_the_turn_is_visible_and_does_not_reach_it_once_cancelled() {
+    let script = [
+        Step::Ask { id: "ask".to_owned(), kind: ApprovalKind::Command, title: "wait".to_owned() },
+        Step::Pause(Duration::from_millis(1)),
+        Step::Say("done".to_owned()),
+    ];
+    let demo = Arc::new(Demo::scripted(script).runner());
+    let room = Room::new();
+    let settings = settings().follow_up(FollowUp::Steer);
+    let bridge = Bridge::new(room.clone(), Router::new(demo), settings);
+    let first = bridge.receive(message("u1", "begin")).unwrap();
+    let question = room.question().await;
+    let second = bridge.receive(message("u2", "drop the database").replying_to("u1")).unwrap();
+    let waits = room.says(Kind::Queued, "waits to go into the running turn").await;
+    assert_eq!(waits.sent.content.buttons, [Press::Cancel]);
+    // The message is there before the kit has heard what it is called.
+    settle().await;
+    let pressed = bridge.press(&waits.at(), Press::Cancel, "alice");
+    assert_eq!(pressed.to_string(), format!("cancelled {}, which was still queued", second.id));
+    assert_eq!(second.report().await.end, End::CancelledInLine);
+    room.says(Kind::Final, "cancelled by alice").await;
+    bridge.choose(&question, Decision::Accept, "alice").unwrap();
+    let End::Ran(completed) = first.report().await.end else { panic!("it did not run") };
+    assert_eq!(completed.answer, "done");
 }
 
 #[tokio::test]

@@ -195,7 +195,7 @@ async fn cancel_finds_the_job_of_a_message_and_says_what_it_was_doing() {
     ");
     assert_eq!(bridge.press(&progress.at(), Press::Cancel, "alice"), Pressed::Nothing);
     let nowhere = MessageId::from("m99").at("general");
-    assert_eq!(bridge.press(&nowhere, Press::Cancel, "alice"), Pressed::Nothing);
+    assert_eq!(bridge.press(&nowhere, Press::Cancel, "alice"), Pressed::Unknown);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,10 @@
 //! What the bridge and its jobs share: where a message goes, and what is under way.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use takopi_core::{RunRequest, Runner};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::job::{Conversation, Job, Record, Work};
@@ -11,13 +12,12 @@ use super::memory::Memory;
 use super::{Continuity, Incoming, NotTaken, Settings};
 use crate::approvals::Approvals;
 use crate::handler::{Handler, Spot};
-use crate::outbox::Outbox;
 use crate::router::{Route, RouteError, Router};
-use crate::scheduler::{Cancelled, JobId, Line, Refused, Scheduler, Ticket};
+use crate::scheduler::{Cancelled, JobId, Line, Refused, Scheduler, Standing, Ticket};
 use crate::transport::{Content, Kind, Outgoing, Transport};
 
-/// How many words on messages that were not taken are on their way at once. Further ones are not
-/// said: the chat is flooded already.
+/// How many words on messages that were not taken are on their way to a chat at once. Further ones
+/// are not said: the chat is flooded already.
 const NOTICES: usize = 16;
 
 #[derive(Debug)]
@@ -29,7 +29,8 @@ pub(super) struct Core<T> {
     pub(super) scheduler: Scheduler,
     memory: Mutex<Memory>,
     pub(super) tasks: TaskTracker,
-    notices: Arc<Semaphore>,
+    /// The leave to say such a word, of the chats where some are on their way.
+    notices: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
 impl<T: Transport> Core<T> {
@@ -43,7 +44,7 @@ impl<T: Transport> Core<T> {
             settings,
             memory: Mutex::default(),
             tasks: TaskTracker::new(),
-            notices: Arc::new(Semaphore::new(NOTICES)),
+            notices: Mutex::default(),
         }
     }
 
@@ -60,12 +61,10 @@ impl<T: Transport> Core<T> {
         let mut request = (self.settings.requests)(incoming, request).build();
         // Held until the job is in line, so that the next message finds it there.
         let mut memory = self.memory();
-        let limits = self.settings.limits;
-        let live = memory.live_count();
-        // Those whose last word is still on its way wait for nothing, but take room.
-        if live >= limits.workers.saturating_add(limits.waiting) {
-            return Err(Refused::Full(live).into());
+        if let Some(known) = memory.of_message(&incoming.at()) {
+            return Err(NotTaken::Twice(known.job));
         }
+        self.has_room_for_last_words(&memory, &incoming.place.chat)?;
         let course = self.course(&memory, incoming)?;
         request.prompt = course.prompt;
         let ticket = self.stand_in_line(&memory, &course.conversation)?;
@@ -87,9 +86,23 @@ impl<T: Transport> Core<T> {
     /// The job whose question the message answers, if it replies to one that wants words.
     fn answered(&self, incoming: &Incoming) -> Option<JobId> {
         let question = incoming.reply_to.as_ref()?.message.clone().at(&incoming.place.chat);
-        let asked = self.memory().of_message(&question)?.job;
+        let asked = self.memory().of_message(&question)?;
         let by = incoming.user.as_deref().unwrap_or("somebody");
-        self.approvals.answer(&question, incoming.text.trim(), by).ok().map(|()| asked)
+        self.approvals.answer(&question, incoming.text.trim(), by).ok()?;
+        self.memory().put_message(incoming.at(), &asked);
+        Some(asked.job)
+    }
+
+    /// Jobs whose last word is still on its way wait for nothing and hold up nobody, but they take
+    /// room: a chat that hangs may have so many of them, and no other chat pays for it.
+    fn has_room_for_last_words(&self, memory: &Memory, chat: &str) -> Result<(), NotTaken> {
+        let limits = self.settings.limits;
+        let over = |job: &JobId| self.scheduler.standing(*job) == Standing::Over;
+        let unsaid = memory.live_in_chat(chat).filter(over).count();
+        if unsaid >= limits.workers.saturating_add(limits.waiting) {
+            return Err(NotTaken::Unsaid(unsaid));
+        }
+        Ok(())
     }
 
     fn stand_in_line(
@@ -97,13 +110,13 @@ impl<T: Transport> Core<T> {
         memory: &Memory,
         conversation: &Arc<Conversation>,
     ) -> Result<Ticket, Refused> {
-        if conversation.session.get().is_none()
-            && let Some(earlier) = memory.last_of(conversation)
-        {
-            match self.scheduler.submit(Line::Behind(earlier.job)) {
-                // It ended just now. If it learnt its session, then before.
-                Err(Refused::Over(_)) => {}
-                submitted => return submitted,
+        if conversation.session.get().is_none() {
+            for earlier in memory.jobs_of(conversation) {
+                match self.scheduler.submit(Line::Behind(earlier)) {
+                    // It was cancelled, or ended just now. If it learnt its session, then before.
+                    Err(Refused::Over(_)) => {}
+                    submitted => return submitted,
+                }
             }
         }
         let session = conversation.session.get().cloned();
@@ -113,34 +126,41 @@ impl<T: Transport> Core<T> {
     /// Finds out who runs a message, and on which session.
     fn course(&self, memory: &Memory, incoming: &Incoming) -> Result<Course, NotTaken> {
         let replied_to = incoming.reply_to.as_ref();
-        let text = replied_to.and_then(|replied_to| replied_to.text.as_deref());
+        let earlier = replied_to.and_then(|replied_to| {
+            memory.of_message(&replied_to.message.clone().at(&incoming.place.chat))
+        });
+        // What is known of a message comes before what it quotes.
+        let text = replied_to.filter(|_| earlier.is_none());
+        let text = text.and_then(|replied_to| replied_to.text.as_deref());
         let Route { runner, resume, prompt, directive, .. } =
             self.router.route(&incoming.text, text)?;
         let course = |runner, conversation| Course { runner, conversation, prompt };
+        let other_engine = |runner: &dyn Runner| {
+            directive.as_ref().filter(|engine| **engine != runner.engine()).cloned()
+        };
+        let agree = |runner: &dyn Runner| match other_engine(runner) {
+            Some(directive) => Err(RouteError::OtherEngine { directive, session: runner.engine() }),
+            None => Ok(()),
+        };
         if let Some(token) = &incoming.resume {
             let owner = self.router.runner(&token.engine);
             let owner = owner.ok_or_else(|| NotTaken::NoEngine(token.engine.clone()))?;
-            return Ok(course(owner.clone(), Conversation::of(token.clone())));
+            agree(&**owner)?;
+            // As the engine itself writes it: two spellings are one session, and one line.
+            let canonical = owner.extract_resume(&owner.format_resume(token));
+            let token = canonical.unwrap_or_else(|| token.clone());
+            return Ok(course(owner.clone(), Conversation::of(token)));
         }
         if let Some(token) = resume {
             return Ok(course(runner, Conversation::of(token)));
         }
-        let other_engine = |record: &Record| {
-            directive.as_ref().filter(|engine| **engine != record.runner.engine()).cloned()
-        };
-        if let Some(replied_to) = replied_to
-            && let message = replied_to.message.clone().at(&incoming.place.chat)
-            && let Some(earlier) = memory.of_message(&message)
-        {
-            if let Some(directive) = other_engine(&earlier) {
-                let session = earlier.runner.engine();
-                return Err(RouteError::OtherEngine { directive, session }.into());
-            }
+        if let Some(earlier) = earlier {
+            agree(&*earlier.runner)?;
             return Ok(course(earlier.runner.clone(), earlier.conversation.clone()));
         }
         if self.settings.continuity == Continuity::Place
             && let Some(earlier) = memory.of_place(&incoming.place)
-            && other_engine(&earlier).is_none()
+            && other_engine(&*earlier.runner).is_none()
         {
             return Ok(course(earlier.runner.clone(), earlier.conversation.clone()));
         }
@@ -164,20 +184,33 @@ impl<T: Transport> Core<T> {
         self.cancel(&live, Some("cancelled: shutting down"))
     }
 
-    /// Says something beside the jobs, as long as there is not too much to say already.
+    /// Says why a message was not taken, as long as there is not too much to say already.
     pub(super) fn tell(self: &Arc<Self>, spot: &Spot, text: String) {
-        let Ok(permit) = self.notices.clone().try_acquire_owned() else { return };
+        let Some(permit) = self.may_tell(&spot.place.chat) else { return };
         let content = Content::new(Kind::Notice, text).job(spot.job);
         let message =
             Outgoing::new(spot.place.clone(), content).reply_to(spot.reply_to.clone()).silent(true);
         let core = self.clone();
-        self.tasks.spawn(async move {
-            let send = |outbox: &Outbox<T>| outbox.send(message.clone());
-            if let Err(error) = core.handler.outbox.insist(&message.place.chat, send).await {
+        let tell = async move {
+            if let Err(error) = core.handler.outbox.say(message).await {
                 tracing::warn!(%error, "a notice was not shown");
             }
             drop(permit);
-        });
+        };
+        // Once nothing new is taken nobody waits for these: people may go on writing for ever.
+        if self.scheduler.is_closed() {
+            tokio::spawn(tell);
+        } else {
+            self.tasks.spawn(tell);
+        }
+    }
+
+    fn may_tell(&self, chat: &str) -> Option<OwnedSemaphorePermit> {
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        notices.retain(|_, permits| permits.available_permits() < NOTICES);
+        let permits = notices.entry(chat.to_owned());
+        let permits = permits.or_insert_with(|| Arc::new(Semaphore::new(NOTICES)));
+        permits.clone().try_acquire_owned().ok()
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use takopi_core::ResumeToken;
 
-use crate::transport::{MessageId, Place};
+use crate::transport::{MessageId, MessageRef, Place};
 
 /// A message of a person.
 ///
@@ -67,6 +67,11 @@ impl Incoming {
             resume: None,
             follow_up: None,
         }
+    }
+
+    /// Where the message is.
+    pub(super) fn at(&self) -> MessageRef {
+        self.message.clone().at(&self.place.chat)
     }
 
     /// Said by this person.

@@ -170,20 +170,18 @@ impl<T: Transport> Work<T> {
         spot.job = Some(job);
         spot.remark = self.record.remark.clone();
         let (end, messages, unsaid) = self.work(ticket, &spot).await;
-        let mut memory = self.core.memory();
-        for message in &messages {
-            memory.put_message(message.clone().at(&spot.place.chat), &self.record);
-        }
-        drop(memory);
         Report { job, end, messages, unsaid }
     }
 
     async fn work(&self, mut ticket: Ticket, spot: &Spot) -> (End, Vec<MessageId>, Option<Unsaid>) {
-        if let Some(into) = self.steered(&ticket, spot).await {
-            return (End::Steered(into), Vec::new(), None);
-        }
         let begun = Instant::now();
         let mut post = self.core.handler.post(spot);
+        if let Some(into) = self.steered(&ticket, &mut post, begun, spot).await {
+            drop(ticket);
+            let posted = |message: &MessageId| self.posted_for(message, &into);
+            let (messages, unsaid) = self.core.handler.end_steered(post, spot, posted).await;
+            return (End::Steered(into.job), messages, unsaid);
+        }
         let Some(session) = self.wait(&mut ticket, &mut post, begun, spot).await else {
             drop(ticket);
             let by = self.record.remark.get().map_or("cancelled", String::as_str);
@@ -191,7 +189,8 @@ impl<T: Transport> Work<T> {
             let why = (begun.elapsed(), why.as_str());
             let session = self.record.session();
             let line = session.map(|session| self.record.runner.format_resume(session));
-            let end = self.core.handler.end_unrun(post, why, line.as_deref(), spot);
+            let posted = |message: &MessageId| self.posted(message);
+            let end = self.core.handler.end_unrun(post, why, line.as_deref(), spot, posted);
             let (messages, unsaid) = end.await;
             return (End::CancelledInLine, messages, unsaid);
         };
@@ -199,9 +198,15 @@ impl<T: Transport> Work<T> {
         (End::Ran(Box::new(shown.completed)), shown.messages, shown.unsaid)
     }
 
-    /// Tries to say it into the running turn of its session, if that is wanted. Its place in line is
-    /// kept meanwhile.
-    async fn steered(&self, ticket: &Ticket, spot: &Spot) -> Option<JobId> {
+    /// Tries to say it into the running turn of its session, if that is wanted, and gives the job
+    /// that took it. The wait is as visible as that in line, and the place in line is kept meanwhile.
+    async fn steered(
+        &self,
+        ticket: &Ticket,
+        post: &mut Post<T>,
+        begun: Instant,
+        spot: &Spot,
+    ) -> Option<Arc<Record>> {
         let core = &self.core;
         if self.follow_up != FollowUp::Steer {
             return None;
@@ -209,19 +214,24 @@ impl<T: Transport> Work<T> {
         let into = core.scheduler.running_before(self.record.job)?;
         let running = core.memory().live(into)?;
         let steer = running.steer()?;
-        tokio::select! {
-            biased;
-            () = ticket.cancelled().cancelled() => None,
-            said = steer.say(&self.request.prompt) => {
-                said.ok()?;
-                let mut memory = core.memory();
-                memory.put_message(self.record.message.clone(), &running);
-                memory.put_place(&running);
-                drop(memory);
-                core.tell(spot, "taken into the running turn".to_owned());
-                Some(into)
+        let say = steer.say(&self.request.prompt);
+        tokio::pin!(say);
+        let draft = || core.handler.steering(&*self.record.runner, begun.elapsed(), spot);
+        post.changed();
+        let said = loop {
+            tokio::select! {
+                biased;
+                said = &mut say => break said,
+                () = ticket.cancelled().cancelled() => return None,
+                message = post.keep(draft) => self.posted(&message),
             }
-        }
+        };
+        said.ok()?;
+        let mut memory = core.memory();
+        memory.put_message(self.record.message.clone(), &running);
+        memory.put_place(&running);
+        drop(memory);
+        Some(running)
     }
 
     /// Waits in line, visibly; `None` if it was cancelled there.
@@ -236,8 +246,7 @@ impl<T: Transport> Work<T> {
         loop {
             let draft = || {
                 let session = self.record.session();
-                let words = standing.to_string();
-                let waits = (begun.elapsed(), words.as_str());
+                let waits = (begun.elapsed(), standing);
                 self.core.handler.queued(&*self.record.runner, session, waits, spot)
             };
             tokio::select! {
@@ -257,8 +266,13 @@ impl<T: Transport> Work<T> {
 
     /// A message shows this job.
     fn posted(&self, message: &MessageId) {
+        self.posted_for(message, &self.record);
+    }
+
+    /// A message that is where this job was asked shows that one.
+    fn posted_for(&self, message: &MessageId, record: &Arc<Record>) {
         let message = message.clone().at(&self.record.place.chat);
-        self.core.memory().put_message(message, &self.record);
+        self.core.memory().put_message(message, record);
     }
 
     async fn show(
@@ -280,7 +294,7 @@ impl<T: Transport> Work<T> {
         let over = CancellationToken::new();
         let mut ticket = Some(ticket);
         let notice = |notice: Notice<'_>| match notice {
-            Notice::Posted(message) => self.posted(message),
+            Notice::Posted(message) | Notice::Said(message) => self.posted(message),
             Notice::Event(TakopiEvent::Started(started)) => {
                 self.learn(&started.resume, ticket.as_ref());
             }

@@ -30,6 +30,8 @@ pub use self::split::split;
 
 /// How wide a remark may be.
 const REMARK: usize = 200;
+/// How wide a line of an error may be.
+const ERROR_LINE: usize = 1000;
 /// How wide a name or a plan in the header may be.
 const NAME: usize = 60;
 /// What stands between the parts of the header.
@@ -166,12 +168,23 @@ impl Chat {
             packer.text(&inline::lines(&outcome.answer));
             let told = outcome.ok || outcome.reason == Some(Reason::Interrupted);
             let error = outcome.error.as_deref().filter(|_| !told).unwrap_or_default();
-            packer.text(&inline::paragraph(error));
+            packer.text(&inline::paragraph(error, ERROR_LINE));
         }
         if let Some(line) = moment.footer(self.limit) {
             packer.line(line);
         }
         packer.finish()
+    }
+
+    /// One message for a run that is over, without its answer: where that could not be said, or is
+    /// said elsewhere.
+    pub(crate) fn ended(&self, progress: &Progress, moment: &Moment<'_>) -> String {
+        let header = header(&ending(progress), progress, moment, Count::Steps);
+        let footer = moment.footer(self.limit);
+        let parts = std::iter::once(moment.remark_below(&header));
+        let parts = parts.chain(footer.map(str::to_owned));
+        let message = parts.collect::<Vec<_>>().join(BLANK_LINE);
+        if self.limit.fits(&message) { message } else { self.narrow(&header, footer) }
     }
 }
 

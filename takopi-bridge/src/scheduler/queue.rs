@@ -221,6 +221,10 @@ impl Queue {
         self.closed = true;
     }
 
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }

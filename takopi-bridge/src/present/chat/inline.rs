@@ -4,9 +4,6 @@ use super::super::text::{clean, one_line};
 
 /// A line end that Markdown keeps.
 pub(super) const LINE_END: &str = "  \n";
-/// How wide a line of a text may be.
-const LINE: usize = 1000;
-
 /// Text as code, on one line of at most `max` columns, in as many backticks as it takes.
 pub(super) fn code(text: &str, max: usize) -> String {
     let text = one_line(text, max);
@@ -17,6 +14,11 @@ pub(super) fn code(text: &str, max: usize) -> String {
     // A backtick at an end would be taken for one of the fence; Markdown takes these spaces off.
     let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
     format!("{ticks}{pad}{text}{pad}{ticks}")
+}
+
+/// Whether a line says all of the text: nothing in it is made one blank.
+pub(super) fn is_one_line(text: &str) -> bool {
+    one_line(text, usize::MAX) == text
 }
 
 /// Text as it stands, on one line of at most `max` columns before it is escaped.
@@ -31,9 +33,16 @@ pub(super) fn plain(text: &str, max: usize) -> String {
     plain
 }
 
-/// Text of many lines as it stands, but for blank ones.
-pub(super) fn paragraph(text: &str) -> String {
-    let lines = text.lines().map(|line| plain(line, LINE)).filter(|line| !line.is_empty());
+/// Text of many lines as code, in a fence as long as it takes.
+pub(super) fn fence(text: &str) -> String {
+    let text = lines(text);
+    let ticks = "`".repeat((longest_run(&text, '`') + 1).max(3));
+    format!("{ticks}\n{}\n{ticks}", text.trim_end_matches('\n'))
+}
+
+/// Text of many lines of at most `max` columns as it stands, but for blank ones.
+pub(super) fn paragraph(text: &str, max: usize) -> String {
+    let lines = text.lines().map(|line| plain(line, max)).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(LINE_END)
 }
 
