@@ -39,11 +39,12 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 pub struct Pace {
     /// The time between two edits of a message.
     pub interval: Duration,
-    /// How often a progress message is edited though nothing but time has passed; never if not set.
+    /// How often a progress message is edited though nothing but time has passed; never if not set,
+    /// and at most once a second.
     pub refresh: Option<Duration>,
     /// How long one call may take.
     pub call_limit: Duration,
-    /// How often a final message, a question or a notice is tried.
+    /// How often a final message, a question or a notice is tried. A rate limit is no try.
     pub attempts: u32,
     /// How long it is tried, with everything it waits for: the calls before it, pauses behind
     /// failures, and a chat that wants to be left alone. A chat that asks for more does not get it.

@@ -12,6 +12,8 @@
 //! - dropping the future of `keep` loses nothing: a call under way goes on at the next one, and so
 //!   does the wait for a turn to call. Dropping the post drops both.
 
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 use thiserror::Error;
 use tokio::time::{Instant, sleep_until};
@@ -21,6 +23,9 @@ use crate::outbox::{Outbox, Rank, Turn, after, pause_behind};
 use crate::transport::{
     Content, MessageId, MessageRef, Outgoing, Place, Transport, TransportError,
 };
+
+/// Time is shown in seconds.
+const SHORTEST_REFRESH: Duration = Duration::from_secs(1);
 
 /// What a message should say now.
 pub(crate) struct Draft {
@@ -105,7 +110,8 @@ impl<T: Transport> Post<T> {
             if let Some(new) = self.land().await {
                 return new;
             }
-            let refresh = self.outbox.pace.refresh.map(|refresh| after(self.looked, refresh));
+            let refresh = self.outbox.pace.refresh.map(|refresh| refresh.max(SHORTEST_REFRESH));
+            let refresh = refresh.map(|refresh| after(self.looked, refresh));
             match refresh {
                 _ if self.changed => {}
                 Some(refresh) => sleep_until(refresh).await,
@@ -113,6 +119,8 @@ impl<T: Transport> Post<T> {
             }
             sleep_until(self.not_before).await;
             if !self.is_new(&draft(), refresh) {
+                // Not to stand in line without being polled: nobody would get past.
+                self.turn = None;
                 self.rest(refresh);
                 continue;
             }
@@ -283,5 +291,37 @@ impl<T: Transport> Post<T> {
 
     async fn say(&mut self, content: Content, silent: bool) -> Result<MessageId, TransportError> {
         self.outbox.say(self.outgoing(content, silent)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::outbox::Pace;
+    use crate::testing::Room;
+    use crate::transport::Kind;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_with_nothing_new_to_say_leaves_the_line_of_calls() {
+        let outbox = Outbox::new(Room::new(), Pace::default());
+        let mut post = Post::new(outbox.clone(), Place::new("general"), None);
+        let says = |mark: &str| {
+            let mark = mark.to_owned();
+            move || Draft { content: Content::new(Kind::Progress, &mark), mark: mark.clone() }
+        };
+        post.changed();
+        post.keep(says("working")).await;
+        sleep(outbox.pace.interval * 2).await;
+        let busy = outbox.turn("general", Rank::First).await;
+        post.changed();
+        assert!(post.keep(says("waiting")).now_or_never().is_none());
+        assert!(post.turn.is_some(), "it stands in line");
+        assert!(post.keep(says("working")).now_or_never().is_none());
+        drop(busy);
+        let next = timeout(Duration::from_secs(1), outbox.turn("general", Rank::Later)).await;
+        assert!(next.is_ok(), "and holds up nobody");
     }
 }

@@ -114,7 +114,7 @@ pub enum Standing {
 
 impl Standing {
     /// The place in line to within a factor of two, for those who say it seldom.
-    pub(crate) fn roughly(self) -> impl fmt::Debug + PartialEq {
+    pub(crate) fn roughly(self) -> impl fmt::Debug {
         match self {
             Self::Behind(ahead) => Some((true, ahead.checked_ilog2())),
             Self::NoWorker(ahead) => Some((false, ahead.checked_ilog2())),

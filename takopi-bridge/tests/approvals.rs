@@ -208,9 +208,9 @@ async fn nobody_serving_is_nothing_to_decide() {
     let question = room.question().await;
     serve.abort();
     assert!(!asked.await.unwrap().decision.is_yes());
+    assert!(!format!("{approvals:?}").contains("Waiting"), "no entry is left");
     let chosen = approvals.choose(&question, Reply::from(Decision::Accept));
     assert_eq!(chosen, Err(NoQuestion::Over));
-    assert!(!format!("{approvals:?}").contains("Waiting"), "no entry is left");
 }
 
 #[tokio::test(start_paused = true)]

@@ -220,12 +220,12 @@ async fn notices_that_hang_in_one_chat_are_said_in_another() {
     assert_eq!(told.sent.place, Place::new("fine"));
 }
 
-/// A chat that refuses to answer a message that is gone.
-struct Strict(Room);
+/// A chat that refuses to answer a message that is gone, and was there for so many calls.
+struct Strict(Room, usize);
 
 impl Transport for Strict {
     async fn send(&self, message: Outgoing) -> Result<MessageId, TransportError> {
-        if message.reply_to.is_some() {
+        if message.reply_to.is_some() && self.0.calls().len() >= self.1 {
             return Err(TransportError::Gone);
         }
         self.0.send(message).await
@@ -242,15 +242,19 @@ impl Transport for Strict {
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_to_a_message_that_is_gone_is_said_all_the_same() {
-    let (lab, mut runs) = lab();
-    let room = Room::new();
-    let bridge = Bridge::new(Strict(room.clone()), Router::new(lab), Settings::default());
-    let job = bridge.receive(message("u1", "go")).unwrap();
-    let run = runs.next().await;
-    room.says(Kind::Progress, "starting").await;
-    run.done("42");
-    assert!(job.report().await.unsaid.is_none());
-    assert!(room.last_text().contains("42"));
+    for was_there_for in [0, 1] {
+        let (lab, mut runs) = lab();
+        let room = Room::new();
+        let chat = Strict(room.clone(), was_there_for);
+        let bridge = Bridge::new(chat, Router::new(lab), Settings::default());
+        let job = bridge.receive(message("u1", "go")).unwrap();
+        let run = runs.next().await;
+        let progress = room.says(Kind::Progress, "starting").await;
+        assert_eq!(progress.sent.reply_to.is_some(), was_there_for > 0);
+        run.done("42");
+        assert!(job.report().await.unsaid.is_none());
+        assert!(room.last_text().contains("42"));
+    }
 }
 
 #[tokio::test(start_paused = true)]

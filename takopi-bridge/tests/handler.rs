@@ -118,6 +118,16 @@ async fn time_alone_counts_where_that_is_wanted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn time_that_counts_at_once_holds_up_nothing() {
+    let look = Look::default().pace(Pace::default().refresh(Duration::ZERO));
+    let stage = begin(Room::new(), look).await;
+    stage.run.started("s1");
+    sleep(Duration::from_secs(10)).await;
+    stage.run.done("42");
+    assert!(stage.shown.await.unwrap().unsaid.is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_rate_limit_holds_the_next_call_back_for_as_long_as_asked() {
     const WAIT: Duration = Duration::from_secs(17);
     let room = Room::new();
