@@ -8,11 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use takopi_bridge::scheduler::Limits;
-use takopi_bridge::transport::{Content, Outgoing};
 use takopi_bridge::{
-    Bridge, Incoming, MessageId, MessageRef, Place, Press, Router, Settings, Transport,
-    TransportError,
+    Bridge, Content, Incoming, Limits, MessageId, MessageRef, Outgoing, Place, Press, Router,
+    Settings, Transport, TransportError,
 };
 use takopi_core::approvals::Rules;
 use takopi_core::demo::Demo;
@@ -73,6 +71,11 @@ pub fn hand_on(bridge: &Bridge<LineChat>, number: usize, line: &str) -> Option<S
     None
 }
 
+/// There is one chat, and it has no threads.
+fn place() -> Place {
+    Place::new("terminal")
+}
+
 /// A button was pressed: `m1 stop`.
 fn press(bridge: &Bridge<LineChat>, pressed: &str) -> String {
     let Some((message, word)) = pressed.split_once(' ') else {
@@ -83,11 +86,6 @@ fn press(bridge: &Bridge<LineChat>, pressed: &str) -> String {
         Ok(press) => bridge.press(&message, press, "you").to_string(),
         Err(error) => error.to_string(),
     }
-}
-
-/// There is one chat, and it has no threads.
-fn place() -> Place {
-    Place::new("terminal")
 }
 
 /// Two at once, an hour at most, and tests need no leave.

@@ -58,6 +58,7 @@ pub mod scheduler;
 pub mod testing;
 pub mod transport;
 
+pub use approvals::NoQuestion;
 pub use bridge::{
     Bridge, Continuity, End, FollowUp, Incoming, Job, Listed, NotTaken, Pressed, Report, Settings,
     Target,
@@ -65,4 +66,6 @@ pub use bridge::{
 pub use handler::{FinalBy, Pace, Unsaid};
 pub use router::Router;
 pub use scheduler::{JobId, Limits};
-pub use transport::{MessageId, MessageRef, Place, Press, Transport, TransportError};
+pub use transport::{
+    Content, Kind, MessageId, MessageRef, Outgoing, Place, Press, Transport, TransportError,
+};

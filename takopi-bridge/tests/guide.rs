@@ -1,4 +1,4 @@
-//! The guide `docs/write-a-bridge.md`: its code is the example's, word for word, and works.
+//! The guide `docs/write-a-bridge.md`: its code pasted together is the example, and works.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
@@ -9,32 +9,41 @@ mod line_chat;
 use std::sync::Arc;
 
 use line_chat::{LineChat, hand_on, settings};
-use takopi_bridge::testing::{Fault, Room};
-use takopi_bridge::transport::Kind;
-use takopi_bridge::{Bridge, End, Incoming, Place, Router, Settings};
-use takopi_core::demo::{Demo, Step};
+use takopi_bridge::{Bridge, Router};
+use takopi_core::demo::Demo;
 use tokio::sync::mpsc;
 
 const GUIDE: &str = include_str!("../../docs/write-a-bridge.md");
 
-/// Where the guide's code is from.
-const SOURCES: [&str; 2] = [include_str!("../examples/line_chat.rs"), include_str!("guide.rs")];
+const EXAMPLE: &str = include_str!("../examples/line_chat.rs");
 
-/// Lines without indentation, so that a part of something may stand alone.
-fn flat(text: &str) -> String {
-    text.lines().map(str::trim).collect::<Vec<_>>().join("\n")
+/// What stands in the fences of this language.
+fn blocks<'a>(language: &str, text: &'a str) -> Vec<&'a str> {
+    let fence = format!("```{language}\n");
+    text.split(fence.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap()).collect()
 }
 
 #[test]
-fn the_code_of_the_guide_is_the_code_that_is_compiled() {
-    let blocks = GUIDE.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap());
-    let mut count = 0;
-    for block in blocks {
-        let found = SOURCES.iter().any(|source| flat(source).contains(flat(block).trim()));
-        assert!(found, "this is not in the example:\n{block}");
-        count += 1;
+fn the_code_of_the_guide_pasted_together_is_the_example() {
+    let (steps, test) = GUIDE.split_once("## 6.").unwrap();
+    let code = EXAMPLE.split_once("\n\n").unwrap().1;
+    assert_eq!(blocks("rust", steps).join("\n"), code);
+    let flat = |text: &str| text.lines().map(str::trim).collect::<Vec<_>>().join("\n");
+    let this = flat(include_str!("guide.rs"));
+    let [test] = blocks("rust", test).try_into().unwrap();
+    assert!(this.contains(flat(test).trim()), "this is not in this file:\n{test}");
+}
+
+#[test]
+fn the_features_that_the_guide_asks_for_are_those_of_the_example() {
+    let [manifest] = blocks("toml", GUIDE).try_into().unwrap();
+    for feature in ["macros", "rt", "sync", "time"] {
+        assert!(manifest.contains(&format!("\"{feature}\"")), "{feature} is missing");
     }
-    assert!(count >= 7, "the guide has {count} blocks of code");
+    for dependency in ["takopi-bridge", "takopi-core", "tokio"] {
+        let name = dependency.replace('-', "_");
+        assert!(EXAMPLE.contains(&format!("{name}::")) && manifest.contains(dependency));
+    }
 }
 
 /// Waits for lines that say this, and gives the name of the message they are.
@@ -74,17 +83,25 @@ async fn the_bridge_of_the_guide_asks_answers_goes_on_and_cancels() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_answer_reaches_the_chat_though_every_second_call_fails() {
-    let room = Room::new();
-    room.misbehave(|call| (call.number % 2 == 0).then_some(Fault::Fail));
-    let demo = Demo::scripted([Step::Say("42".to_owned())]).runner();
-    let bridge = Bridge::new(room.clone(), Router::new(Arc::new(demo)), Settings::default());
+mod what_to_test {
+    use std::sync::Arc;
 
-    let job = bridge.receive(Incoming::new(Place::new("general"), "1", "?")).unwrap();
-    let report = job.report().await;
-    assert!(matches!(report.end, End::Ran(completed) if completed.ok));
-    assert!(report.unsaid.is_none());
-    room.says(Kind::Final, "42").await;
-    bridge.shutdown().await;
+    use takopi_bridge::testing::{Fault, Room};
+    use takopi_bridge::{Bridge, End, Incoming, Kind, Place, Router, Settings};
+    use takopi_core::demo::{Demo, Step};
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_reaches_the_chat_though_every_second_call_fails() {
+        let room = Room::new();
+        room.misbehave(|call| (call.number % 2 == 0).then_some(Fault::Fail));
+        let demo = Demo::scripted([Step::Say("42".to_owned())]).runner();
+        let bridge = Bridge::new(room.clone(), Router::new(Arc::new(demo)), Settings::default());
+
+        let job = bridge.receive(Incoming::new(Place::new("general"), "1", "?")).unwrap();
+        let report = job.report().await;
+        assert!(matches!(report.end, End::Ran(completed) if completed.ok));
+        assert!(report.unsaid.is_none());
+        room.says(Kind::Final, "42").await;
+        bridge.shutdown().await;
+    }
 }
