@@ -304,14 +304,32 @@ mod tests {
     use crate::testing::Room;
     use crate::transport::Kind;
 
+    fn says(mark: &str) -> impl Fn() -> Draft {
+        let mark = mark.to_owned();
+        move || Draft { content: Content::new(Kind::Progress, &mark), mark: mark.clone() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_whose_state_changes_meanwhile_keeps_its_place_in_the_line_of_calls() {
+        let room = Room::new();
+        let outbox = Outbox::new(room.clone(), Pace::default());
+        let post = || Post::new(outbox.clone(), Place::new("general"), None);
+        let (mut first, mut second) = (post(), post());
+        let busy = outbox.turn("general", Rank::First).await;
+        first.changed();
+        second.changed();
+        assert!(first.keep(says("first")).now_or_never().is_none());
+        assert!(second.keep(says("second")).now_or_never().is_none());
+        assert!(first.keep(says("first, later")).now_or_never().is_none());
+        drop(busy);
+        tokio::join!(second.keep(says("second")), first.keep(says("first, later")));
+        assert_eq!(room.texts(), ["first, later", "second"]);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_message_with_nothing_new_to_say_leaves_the_line_of_calls() {
         let outbox = Outbox::new(Room::new(), Pace::default());
         let mut post = Post::new(outbox.clone(), Place::new("general"), None);
-        let says = |mark: &str| {
-            let mark = mark.to_owned();
-            move || Draft { content: Content::new(Kind::Progress, &mark), mark: mark.clone() }
-        };
         post.changed();
         post.keep(says("working")).await;
         sleep(outbox.pace.interval * 2).await;

@@ -158,8 +158,8 @@ async fn a_chat_that_is_never_open_is_given_up_in_the_time_that_the_pace_says() 
     let job = bridge.receive(message("u1", "go")).unwrap();
     runs.next().await.done("42");
     let begun = Instant::now();
-    let unsaid = job.report().await.unsaid.unwrap();
-    assert!(matches!(unsaid.why, TransportError::RateLimited { .. }));
+    let report = timeout(HOUR, job.report()).await.unwrap();
+    assert!(matches!(report.unsaid.unwrap().why, TransportError::RateLimited { .. }));
     assert!(begun.elapsed() <= Pace::default().longest_wait, "{:?}", begun.elapsed());
 }
 
@@ -216,7 +216,8 @@ async fn notices_that_hang_in_one_chat_are_said_in_another() {
     }
     let message = Incoming::new(Place::new("fine"), "u1", "go").resume(nobody);
     assert!(bridge.receive(message).is_err());
-    let told = room.says(Kind::Notice, "there is no engine nobody here").await;
+    let told = room.says(Kind::Notice, "there is no engine nobody here");
+    let told = timeout(HOUR, told).await.unwrap();
     assert_eq!(told.sent.place, Place::new("fine"));
 }
 
@@ -249,7 +250,7 @@ async fn an_answer_to_a_message_that_is_gone_is_said_all_the_same() {
         let bridge = Bridge::new(chat, Router::new(lab), Settings::default());
         let job = bridge.receive(message("u1", "go")).unwrap();
         let run = runs.next().await;
-        let progress = room.says(Kind::Progress, "starting").await;
+        let progress = timeout(HOUR, room.says(Kind::Progress, "starting")).await.unwrap();
         assert_eq!(progress.sent.reply_to.is_some(), was_there_for > 0);
         run.done("42");
         assert!(job.report().await.unsaid.is_none());
