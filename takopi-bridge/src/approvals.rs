@@ -217,7 +217,7 @@ impl<T: Transport> Approvals<T> {
         let outcome = tokio::select! {
             biased;
             Ok(reply) = answer => answered(pending, reply),
-            () = withdrawn(&mut pending, over) => "withdrawn: the run went on without".to_owned(),
+            () = withdrawn(&mut pending, over) => "withdrawn: an answer is not waited for any more".to_owned(),
             () = sleep(self.patience) => {
                 let why = format!("nobody answered within {}", elapsed(self.patience));
                 answered(pending, Reply::from(Decision::Decline).because(why))

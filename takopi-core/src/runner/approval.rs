@@ -119,6 +119,8 @@ impl Decision {
 /// assert_eq!(reply.to_string(), "accepted by alice");
 /// assert_eq!(Reply::from(Decision::Decline).because("not on a Friday").to_string(),
 ///            "declined: not on a Friday");
+/// assert_eq!(Reply::from(Decision::Cancel).by("alice").to_string(),
+///            "declined by alice, and the turn ends");
 /// ```
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
@@ -166,11 +168,13 @@ impl fmt::Display for Reply {
         f.write_str(match self.decision {
             Decision::Accept => "accepted",
             Decision::AcceptForSession => "accepted for the session",
-            Decision::Decline => "declined",
-            Decision::Cancel => "declined, and the turn ends",
+            Decision::Decline | Decision::Cancel => "declined",
         })?;
         if let Some(by) = &self.by {
             write!(f, " by {by}")?;
+        }
+        if self.decision == Decision::Cancel {
+            f.write_str(", and the turn ends")?;
         }
         if let Some(why) = &self.why {
             write!(f, ": {why}")?;
