@@ -1,10 +1,13 @@
 //! The chat, as the kit sees it: a place where messages are sent, edited and deleted.
 //!
 //! [`Transport`] is all that a bridge's author writes about a chat's API. What the kit promises them:
+//! - the calls to a chat come one at a time, what must be said ahead of edits and deletions;
 //! - a call is given a bounded time and then dropped, so a hanging chat stalls neither a run nor
 //!   another chat; after that the message may or may not be there;
 //! - [`TransportError::RateLimited`] holds back every further call to that chat for as long as asked;
-//! - a message that is [`TransportError::Gone`] is written anew;
+//! - a message that is [`TransportError::Gone`] is written anew, and one whose answered message is
+//!   gone answers nothing;
+//! - a call that panics is one that failed;
 //! - a text is Markdown and within the [`Limit`](crate::present::Limit) of the settings.
 //!
 //! ```
@@ -42,7 +45,8 @@ use crate::scheduler::JobId;
 
 /// A chat's API: the three calls that a bridge needs. Write them as `async fn`.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends a message; says what the chat calls it.
+    /// Sends a message; says what the chat calls it. [`TransportError::Gone`] if the message that it
+    /// answers is not there any more: it is then sent again, answering nothing.
     fn send(
         &self,
         message: Outgoing,
@@ -87,7 +91,7 @@ pub enum TransportError {
         /// How long.
         retry_after: Duration,
     },
-    /// The message is not there any more.
+    /// The message to be edited, or answered, is not there any more.
     #[error("the message is gone")]
     Gone,
     /// Whatever else; it may work another time.
