@@ -146,7 +146,13 @@ impl View {
 
     /// Writes Markdown that stays, to standard error.
     pub(super) fn say(&mut self, text: &str) {
-        let lines: Vec<Line> = text.lines().flat_map(|line| answer(line, self.width())).collect();
+        let width = self.width();
+        // Line by line, as it stands; but a fence belongs together.
+        let lines = if text.contains("```") {
+            answer(text, width)
+        } else {
+            text.lines().flat_map(|line| answer(line, width)).collect()
+        };
         self.stay(&lines);
     }
 

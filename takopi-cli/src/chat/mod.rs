@@ -226,8 +226,10 @@ impl Chat {
         let here = self.place();
         let question = self.view.questions().find(|question| question.chat == here.chat);
         if let Some(question) = question {
-            // It may have been withdrawn in this moment.
-            let _ = self.bridge.choose(question, decision, "you");
+            // It may have been withdrawn in this moment, or be too long to be accepted unseen.
+            if let Err(why) = self.bridge.choose(question, decision, "you") {
+                self.note(&why.to_string());
+            }
             return true;
         }
         let elsewhere = self.view.questions().next().map(|question| question.chat.clone());
