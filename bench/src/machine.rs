@@ -16,7 +16,8 @@ pub(crate) fn describe() -> anyhow::Result<String> {
         "{} cores of {}, {memory} of memory, Linux {}, {}; load {} before the first table.\n",
         std::thread::available_parallelism()?,
         field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(unknown),
-        read("/proc/sys/kernel/osrelease").trim(),
+        // What is behind the number is the distributor's business.
+        read("/proc/sys/kernel/osrelease").trim().split('-').next().unwrap_or_default(),
         String::from_utf8_lossy(&output.stdout).trim(),
         read("/proc/loadavg").split(' ').next().unwrap_or_default(),
     ))
