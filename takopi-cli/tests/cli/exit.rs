@@ -163,8 +163,8 @@ fn the_second_signal_kills() {
     running.wait_for("ending the run");
     running.signal(Signal::SIGINT);
     let ran = running.end();
-    assert_eq!(ran.code, Some(130));
-    assert!(!ran.stderr.contains("✗ Codex"), "{}", ran.stderr);
+    // How the killed run ended may or may not still be said: takopi is leaving meanwhile.
+    assert_eq!(ran.code, Some(130), "{}", ran.stderr);
     let doctor = lab.run(&["doctor", "--codex-bin", &codex("good")]);
     assert!(doctor.stdout.contains("✓ strays   none"), "{}", doctor.stdout);
 }
