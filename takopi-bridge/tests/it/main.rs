@@ -1,0 +1,21 @@
+//! The bridge kit, one module a part of it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "tests: what fails here fails the test"
+)]
+
+mod approvals;
+mod bridge;
+mod bridge_properties;
+mod busy_chat;
+mod chat;
+mod guide;
+mod handler;
+mod router;
+mod scheduler;
+mod sessions;
+mod split;
+mod support;
+mod terminal;

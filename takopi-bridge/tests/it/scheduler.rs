@@ -1,0 +1,346 @@
+//! The promises of the scheduler.
+
+use futures::FutureExt;
+use proptest::prelude::*;
+use takopi_bridge::scheduler::{JobId, Limits, Line, Refused, Scheduler, Standing, Step, Ticket};
+use takopi_core::ResumeToken;
+
+fn session(id: &str) -> ResumeToken {
+    ResumeToken::new("lab", id.to_owned())
+}
+
+fn scheduler(workers: usize, waiting: usize) -> Scheduler {
+    Scheduler::new(Limits::new(workers, waiting))
+}
+
+fn step(ticket: &mut Ticket) -> Option<Step> {
+    ticket.next().now_or_never()
+}
+
+/// What comes next for a job, looking beyond its moves.
+fn turn(ticket: &mut Ticket) -> Option<Step> {
+    std::iter::from_fn(|| step(ticket)).find(|step| !matches!(step, Step::Moved(_)))
+}
+
+#[test]
+fn a_second_message_waits_for_the_first() {
+    let scheduler = scheduler(4, 4);
+    let mut first = scheduler.submit(Line::Session(session("a"))).unwrap();
+    let mut second = scheduler.submit(Line::Session(session("a"))).unwrap();
+    let mut other = scheduler.submit(Line::Session(session("b"))).unwrap();
+    assert_eq!(step(&mut first), Some(Step::Begin(Some(session("a")))));
+    assert_eq!(step(&mut second), Some(Step::Moved(Standing::Behind(1))));
+    assert_eq!(step(&mut second), None, "what was said is not said again");
+    assert_eq!(step(&mut other), Some(Step::Begin(Some(session("b")))), "lines do not wait");
+    drop(first);
+    assert_eq!(step(&mut second), Some(Step::Begin(Some(session("a")))));
+}
+
+#[test]
+fn a_new_session_is_busy_as_soon_as_its_token_is_known() {
+    let scheduler = scheduler(4, 4);
+    let mut first = scheduler.submit(Line::New).unwrap();
+    assert_eq!(step(&mut first), Some(Step::Begin(None)));
+    first.learn(&session("a"));
+    let mut second = scheduler.submit(Line::Session(session("a"))).unwrap();
+    assert_eq!(turn(&mut second), None);
+    drop(first);
+    assert_eq!(turn(&mut second), Some(Step::Begin(Some(session("a")))));
+}
+
+#[test]
+fn a_message_may_wait_for_a_session_that_is_not_known_yet() {
+    let scheduler = scheduler(4, 4);
+    let first = scheduler.submit(Line::New).unwrap();
+    let mut second = scheduler.submit(Line::Behind(first.job())).unwrap();
+    assert_eq!(turn(&mut second), None);
+    first.learn(&session("a"));
+    let mut third = scheduler.submit(Line::Session(session("a"))).unwrap();
+    assert_eq!(third.standing(), Standing::Behind(2));
+    drop(first);
+    assert_eq!(turn(&mut second), Some(Step::Begin(Some(session("a")))));
+    assert_eq!(turn(&mut third), None);
+}
+
+#[test]
+fn a_message_behind_a_job_that_found_no_session_begins_one() {
+    let scheduler = scheduler(4, 4);
+    let first = scheduler.submit(Line::New).unwrap();
+    let mut second = scheduler.submit(Line::Behind(first.job())).unwrap();
+    let over = first.job();
+    drop(first);
+    assert_eq!(turn(&mut second), Some(Step::Begin(None)));
+    assert_eq!(scheduler.submit(Line::Behind(over)).unwrap_err(), Refused::Over(over));
+}
+
+#[test]
+fn two_lines_that_turn_out_to_be_one_session_are_joined_in_order() {
+    let scheduler = scheduler(4, 8);
+    let stranger = scheduler.submit(Line::New).unwrap();
+    let mut behind = scheduler.submit(Line::Behind(stranger.job())).unwrap();
+    let first = scheduler.submit(Line::Session(session("a"))).unwrap();
+    let mut second = scheduler.submit(Line::Session(session("a"))).unwrap();
+    stranger.learn(&session("a"));
+    assert_eq!((behind.standing(), second.standing()), (Standing::Behind(2), Standing::Behind(3)));
+    drop(first);
+    assert_eq!(turn(&mut behind), None, "the stranger still runs");
+    drop(stranger);
+    assert_eq!(turn(&mut behind), Some(Step::Begin(Some(session("a")))));
+    assert_eq!(turn(&mut second), None);
+    drop(behind);
+    assert_eq!(turn(&mut second), Some(Step::Begin(Some(session("a")))));
+}
+
+#[test]
+fn workers_and_waiting_are_bounded_and_a_full_queue_says_so() {
+    let scheduler = scheduler(1, 2);
+    let running = scheduler.submit(Line::New).unwrap();
+    let first = scheduler.submit(Line::New).unwrap();
+    let second = scheduler.submit(Line::New).unwrap();
+    assert_eq!(first.standing(), Standing::NoWorker(0));
+    assert_eq!(second.standing().to_string(), "queued: all workers are busy, 1 ahead");
+    let refused = scheduler.submit(Line::New).unwrap_err();
+    assert_eq!(refused.to_string(), "the queue is full: 2 jobs wait already");
+    drop(running);
+    assert_eq!(first.standing(), Standing::Running);
+    assert!(scheduler.submit(Line::New).is_ok());
+}
+
+#[test]
+fn cancel_names_what_it_cancelled() {
+    let scheduler = scheduler(1, 4);
+    let mut running = scheduler.submit(Line::New).unwrap();
+    let mut waiting = scheduler.submit(Line::Behind(running.job())).unwrap();
+    let mut last = scheduler.submit(Line::Behind(running.job())).unwrap();
+    assert_eq!(turn(&mut running), Some(Step::Begin(None)));
+
+    let cancelled = scheduler.cancel(waiting.job()).unwrap();
+    assert_eq!(cancelled.to_string(), "cancelled job 2, which was still queued");
+    assert_eq!(turn(&mut waiting), Some(Step::Cancelled));
+    assert_eq!(last.standing(), Standing::Behind(1));
+
+    let cancelled = scheduler.cancel(running.job()).unwrap();
+    assert_eq!(cancelled.to_string(), "cancelled job 1, which was running");
+    assert!(running.cancelled().is_cancelled());
+    assert_eq!(turn(&mut last), None, "a job that was told to stop runs until it has");
+    let over = running.job();
+    drop(running);
+    assert_eq!(turn(&mut last), Some(Step::Begin(None)));
+    assert_eq!(scheduler.cancel(over), None);
+}
+
+#[test]
+fn what_is_cancelled_together_does_not_begin_in_each_others_place() {
+    let scheduler = scheduler(1, 4);
+    let running = scheduler.submit(Line::New).unwrap();
+    let other = scheduler.submit(Line::New).unwrap();
+    let behind = scheduler.submit(Line::Behind(running.job())).unwrap();
+    let jobs = [running.job(), other.job(), behind.job()];
+    // The running one ends the moment it is told to.
+    let stop = running.cancelled().clone();
+    let ends = std::thread::spawn(move || {
+        while !stop.is_cancelled() {
+            std::thread::yield_now();
+        }
+        drop(running);
+    });
+    let cancelled = scheduler.cancel_all(jobs);
+    assert!(cancelled[1..].iter().all(|cancelled| !cancelled.was_running), "{cancelled:?}");
+    ends.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_closed_scheduler_takes_nothing_new_and_lets_the_rest_end() {
+    let scheduler = scheduler(1, 4);
+    let running = scheduler.submit(Line::New).unwrap();
+    let mut waiting = scheduler.submit(Line::New).unwrap();
+    scheduler.close();
+    assert_eq!(scheduler.submit(Line::New).unwrap_err(), Refused::Closed);
+    drop(running);
+    assert_eq!(turn(&mut waiting), Some(Step::Begin(None)));
+    let idle = scheduler.idle();
+    tokio::pin!(idle);
+    assert!(idle.as_mut().now_or_never().is_none());
+    drop(waiting);
+    idle.await;
+}
+
+/// Something that is done to a scheduler; numbers choose among what there is.
+#[derive(Debug, Clone)]
+enum Act {
+    New,
+    Resume(usize),
+    Behind(usize),
+    Learn(usize),
+    Cancel(usize),
+    Leave(usize),
+    End(usize),
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let act = prop_oneof![
+        Just(Act::New),
+        any::<usize>().prop_map(Act::Resume),
+        any::<usize>().prop_map(Act::Behind),
+        any::<usize>().prop_map(Act::Learn),
+        any::<usize>().prop_map(Act::Cancel),
+        any::<usize>().prop_map(Act::Leave),
+        any::<usize>().prop_map(Act::End),
+    ];
+    proptest::collection::vec(act, 0..120)
+}
+
+/// A job, as the test sees it.
+struct Seen {
+    id: JobId,
+    conversation: usize,
+    ticket: Option<Ticket>,
+    begun: bool,
+    cancelled: bool,
+}
+
+/// What should be so, kept in the simplest way.
+struct Model {
+    scheduler: Scheduler,
+    limits: Limits,
+    jobs: Vec<Seen>,
+    /// The token of each conversation, once it is known.
+    tokens: Vec<Option<ResumeToken>>,
+}
+
+impl Model {
+    fn new(limits: Limits) -> Self {
+        Self { scheduler: Scheduler::new(limits), limits, jobs: Vec::new(), tokens: Vec::new() }
+    }
+
+    fn live(&self) -> Vec<usize> {
+        (0..self.jobs.len()).filter(|at| self.jobs[*at].ticket.is_some()).collect()
+    }
+
+    fn running(&self) -> Vec<usize> {
+        self.live().into_iter().filter(|at| self.jobs[*at].begun).collect()
+    }
+
+    fn submit(&mut self, line: Line, conversation: usize) {
+        let waiting = self.live().len() - self.running().len();
+        match self.scheduler.submit(line) {
+            Ok(ticket) => self.jobs.push(Seen {
+                id: ticket.job(),
+                conversation,
+                ticket: Some(ticket),
+                begun: false,
+                cancelled: false,
+            }),
+            Err(refused) => assert_eq!(refused, Refused::Full(self.limits.waiting.min(waiting))),
+        }
+    }
+
+    fn act(&mut self, act: &Act) {
+        let pick = |list: Vec<usize>, n: usize| (!list.is_empty()).then(|| list[n % list.len()]);
+        match *act {
+            Act::New => {
+                self.tokens.push(None);
+                self.submit(Line::New, self.tokens.len() - 1);
+            }
+            Act::Resume(n) => {
+                let known = (0..self.tokens.len()).filter(|at| self.tokens[*at].is_some());
+                if let Some(conversation) = pick(known.collect(), n) {
+                    let token = self.tokens[conversation].clone().unwrap();
+                    self.submit(Line::Session(token), conversation);
+                }
+            }
+            Act::Behind(n) => {
+                if let Some(at) = pick(self.live(), n) {
+                    let (id, conversation) = (self.jobs[at].id, self.jobs[at].conversation);
+                    self.submit(Line::Behind(id), conversation);
+                }
+            }
+            Act::Learn(n) => {
+                if let Some(at) = pick(self.running(), n) {
+                    let conversation = self.jobs[at].conversation;
+                    let fresh = session(&format!("s{conversation}"));
+                    let token = self.tokens[conversation].get_or_insert(fresh).clone();
+                    self.jobs[at].ticket.as_ref().unwrap().learn(&token);
+                }
+            }
+            Act::Cancel(n) => {
+                if let Some(at) = pick(self.live(), n) {
+                    let cancelled = self.scheduler.cancel(self.jobs[at].id).unwrap();
+                    assert_eq!(cancelled.was_running, self.jobs[at].begun);
+                    self.jobs[at].cancelled = true;
+                    if !self.jobs[at].begun {
+                        let mut ticket = self.jobs[at].ticket.take().unwrap();
+                        assert_eq!(turn(&mut ticket), Some(Step::Cancelled));
+                    }
+                }
+            }
+            Act::Leave(n) => {
+                if let Some(at) = pick(self.live(), n) {
+                    self.jobs[at].cancelled = true;
+                    self.jobs[at].ticket = None;
+                }
+            }
+            Act::End(n) => {
+                if let Some(at) = pick(self.running(), n) {
+                    self.jobs[at].ticket = None;
+                }
+            }
+        }
+        self.look();
+    }
+
+    /// Sees who began, and that they may.
+    fn look(&mut self) {
+        for at in self.live() {
+            let running = self.scheduler.standing(self.jobs[at].id) == Standing::Running;
+            if running && !self.jobs[at].begun {
+                let token = self.tokens[self.jobs[at].conversation].clone();
+                let ticket = self.jobs[at].ticket.as_mut().unwrap();
+                assert_eq!(turn(ticket), Some(Step::Begin(token)));
+                self.jobs[at].begun = true;
+                let earlier = &self.jobs[..at];
+                let ahead = earlier.iter().find(|it| {
+                    it.conversation == self.jobs[at].conversation && it.ticket.is_some()
+                });
+                assert!(ahead.is_none(), "{} overtook {}", self.jobs[at].id, ahead.unwrap().id);
+            }
+            assert_eq!(running, self.jobs[at].begun, "what runs does not stop by itself");
+        }
+        let (running, live) = (self.running(), self.live());
+        assert!(running.len() <= self.limits.workers);
+        assert!(live.len() - running.len() <= self.limits.waiting);
+        let busy = |at: &usize| {
+            running.iter().any(|it| self.jobs[*it].conversation == self.jobs[*at].conversation)
+        };
+        for at in live.iter().filter(|at| !self.jobs[**at].begun && !busy(at)) {
+            let full = running.len() == self.limits.workers;
+            assert!(full, "{} waits for nothing", self.jobs[*at].id);
+        }
+    }
+
+    /// Ends what runs until nothing is left.
+    fn drain(&mut self) {
+        while let Some(at) = self.running().first().copied() {
+            self.jobs[at].ticket = None;
+            self.look();
+        }
+        assert!(self.live().is_empty(), "a job was lost");
+        assert!(self.scheduler.jobs().is_empty());
+        assert!(self.jobs.iter().all(|job| job.begun || job.cancelled));
+    }
+}
+
+proptest! {
+    #[test]
+    fn one_at_a_time_in_order_and_nothing_lost(
+        acts in acts(),
+        workers in 1..4_usize,
+        waiting in 0..8_usize,
+    ) {
+        let mut model = Model::new(Limits::new(workers, waiting));
+        for act in &acts {
+            model.act(act);
+        }
+        model.drain();
+    }
+}

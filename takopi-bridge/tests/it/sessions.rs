@@ -1,0 +1,128 @@
+//! Which session a message goes on with, when things are on their way or come twice.
+
+use std::time::Duration;
+
+use crate::support::{Runs, engine, lab, message, settle, token};
+use takopi_bridge::present::{Chat, Limit};
+use takopi_bridge::scheduler::Standing;
+use takopi_bridge::testing::{Fault, Room, Verb};
+use takopi_bridge::transport::Kind;
+use takopi_bridge::{
+    Bridge, Continuity, FinalBy, Incoming, NotTaken, Place, Press, Pressed, Router, Settings,
+};
+use takopi_core::EngineId;
+
+fn bridge(settings: Settings) -> (Bridge<Room>, Room, Runs) {
+    let (lab, runs) = lab();
+    let room = Room::new();
+    (Bridge::new(room.clone(), Router::new(lab), settings), room, runs)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_stays_one_while_the_last_word_of_a_cancelled_job_is_on_its_way() {
+    for continuity in [Continuity::Reply, Continuity::Place] {
+        let (bridge, room, mut runs) = bridge(Settings::default().continuity(continuity));
+        let wait = Fault::RateLimit(Duration::from_secs(30));
+        room.misbehave(move |call| (call.kind == Some(Kind::Final)).then_some(wait));
+        bridge.receive(message("u1", "first")).unwrap();
+        let first = runs.next().await;
+        let second = bridge.receive(message("u2", "second").replying_to("u1")).unwrap();
+        room.says(Kind::Queued, "behind 1").await;
+        bridge.cancel(second.id, Some("alice"));
+        settle().await;
+        assert_eq!(bridge.jobs()[1].standing, Standing::Over, "its last word is on its way");
+        bridge.receive(message("u3", "third").replying_to("u1")).unwrap();
+        settle().await;
+        assert!(runs.is_empty(), "the third waits for the first");
+        first.started("s1");
+        first.done("one");
+        assert_eq!(runs.next().await.request.resume, Some(token("s1")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reply_to_an_answer_goes_on_with_its_session_while_more_is_on_its_way() {
+    let chat = Chat::new(Limit::Chars(100));
+    let (bridge, room, mut runs) = bridge(Settings::default().chat(chat));
+    let job = bridge.receive(message("u1", "first")).unwrap();
+    let first = runs.next().await;
+    first.started("s1");
+    room.says(Kind::Progress, "s1").await;
+    room.misbehave(|call| {
+        let later = call.verb == Verb::Delete || call.text.contains("the end");
+        later.then_some(Fault::Hang)
+    });
+    first.done(&format!("{}the end", "word ".repeat(30)));
+    let answer = room.says(Kind::Final, "word").await;
+    settle().await;
+    assert_eq!(bridge.job_of(&answer.at()), Some(job.id));
+    bridge.receive(message("u2", "go on").replying_to(answer.id)).unwrap();
+    assert_eq!(runs.next().await.request.resume, Some(token("s1")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_a_message_comes_before_what_it_quotes() {
+    let (bridge, room, mut runs) = bridge(Settings::default().final_by(FinalBy::Edit));
+    let job = bridge.receive(message("u1", "go")).unwrap();
+    let run = runs.next().await;
+    run.started("s1");
+    run.done("The old session:\n\nlab resume s9\n\nis over.");
+    job.report().await;
+    let answer = room.says(Kind::Final, "s9").await;
+    let quoted = "The old session:\n\nlab resume s9\n\nis over.";
+    let reply = message("u2", "go on").replying_to_text(answer.id.clone(), quoted);
+    bridge.receive(reply).unwrap();
+    assert_eq!(runs.next().await.request.resume, Some(token("s1")));
+    let unknown = message("u3", "go on").replying_to_text("somewhere", quoted);
+    bridge.receive(unknown).unwrap();
+    assert_eq!(runs.next().await.request.resume, Some(token("s9")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directive_against_the_session_that_the_author_names_is_refused() {
+    let (lab, runs) = lab();
+    let (other, others) = engine(EngineId::from_static("other"));
+    let bridge = Bridge::new(Room::new(), Router::new(lab).with(other), Settings::default());
+    let refused = bridge.receive(message("u1", "/other go").resume(token("s1"))).unwrap_err();
+    assert!(matches!(refused, NotTaken::Route(_)), "{refused}");
+    settle().await;
+    assert!(runs.is_empty() && others.is_empty());
+    bridge.receive(message("u2", "/lab go").resume(token("s1"))).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_spellings_of_a_session_are_one_line() {
+    let (bridge, _room, mut runs) = bridge(Settings::default());
+    bridge.receive(message("u1", "go").resume(token("s1"))).unwrap();
+    bridge.receive(message("u2", "go").resume(token("S1"))).unwrap();
+    let first = runs.next().await;
+    settle().await;
+    assert!(runs.is_empty());
+    first.done("one");
+    assert_eq!(runs.next().await.request.resume, Some(token("s1")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_comes_twice_is_one_job_and_nobody_is_told() {
+    let (bridge, room, mut runs) = bridge(Settings::default());
+    let job = bridge.receive(message("u1", "go")).unwrap();
+    let again = bridge.receive(message("u1", "go")).unwrap_err();
+    assert_eq!(again, NotTaken::Twice(job.id));
+    let _run = runs.next().await;
+    settle().await;
+    assert!(runs.is_empty());
+    assert!(room.messages().iter().all(|message| message.kind() != Kind::Notice));
+    bridge.receive(Incoming::new(Place::new("elsewhere"), "u1", "go")).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_press_on_a_message_that_is_not_known_is_not_called_late() {
+    let (bridge, room, mut runs) = bridge(Settings::default());
+    room.misbehave(|call| (call.verb == Verb::Send).then_some(Fault::Hang));
+    bridge.receive(message("u1", "go")).unwrap();
+    let _run = runs.next().await;
+    let shown = takopi_bridge::MessageId::from("m1").at("general");
+    let pressed = bridge.press(&shown, Press::Cancel, "alice");
+    assert_eq!(pressed, Pressed::Unknown);
+    assert_eq!(pressed.to_string(), "this message is not known; try again in a moment");
+}

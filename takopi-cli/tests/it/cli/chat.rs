@@ -1,0 +1,298 @@
+//! `takopi chat` on a terminal of its own, and in a pipe.
+//!
+//! The demo stops at its question until it is answered, which is where pictures hold still.
+
+use std::io::Write as _;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
+use pty_process::blocking::Command;
+
+use super::lab::{Lab, Running, neutral};
+use super::terminal::still;
+use crate::screen::Screen;
+
+/// What a demo that takes its time over every step looks like.
+const SLOW: [&str; 4] = ["--approve", "accept", "-c", "pace=1h"];
+
+fn start(lab: &Lab, args: &[&str]) -> Screen {
+    let command = Command::new(env!("CARGO_BIN_EXE_takopi"))
+        .args(["chat", "--engine", "demo"])
+        .args(args)
+        .current_dir(lab.path("work"))
+        .env_clear()
+        .envs(lab.env());
+    let screen = Screen::start(command, (30, 80));
+    screen.wait_for("[1] ›");
+    screen
+}
+
+#[test]
+fn a_question_is_answered_by_a_line_and_the_answer_stays() {
+    let lab = Lab::new();
+    let screen = start(&lab, &[]);
+    screen.press("hello **there**\r");
+    screen.wait_for("▸ asked: 1 update: src/lib.rs");
+    let asked = screen.wait_for("then Enter");
+    insta::assert_snapshot!(still(&asked), @r"
+    [1] › hello **there**
+    [1] demo wants to change files
+    1 update: src/lib.rs
+    in .
+    y yes, a yes for this session, n no, c no and stop; then Enter
+    [1] waiting · Demo · Ns · step 7 · todo 1/2: make the change
+    ✓ ls
+    ✓ searched: why do octopuses have three hearts
+    ✓ tool: aquarium.feed
+    ✓ subagent: review: the change below
+    ▸ asked: 1 update: src/lib.rs
+    [1] ›
+    ");
+    // What is no answer is a message, and waits.
+    screen.press("yes, and more\r");
+    screen.wait_for("queued behind 1");
+    screen.press("y\r");
+    screen.wait_for("done · Demo");
+    screen.press("n\r");
+    screen.wait_for("declined by you");
+    screen.wait_for("Welcome back");
+    screen.press("/quit\r");
+    let (code, over, _) = screen.end();
+    assert_eq!(code, Some(0), "{over}");
+}
+
+#[test]
+fn an_answer_is_for_the_question_of_its_own_conversation() {
+    let lab = Lab::new();
+    let screen = start(&lab, &[]);
+    screen.press("first\r");
+    screen.wait_for("then Enter");
+    screen.press("/new\ry\r");
+    let shown = screen.wait_for("note: nothing is asked here; asked in [1]: /switch 1");
+    assert!(!shown.contains("accepted"), "{shown}");
+    // The second conversation's own question is answered, though the first one's is older.
+    screen.press("second\r");
+    screen.wait_for("[2] demo wants to change files");
+    screen.press("n\r");
+    screen.wait_for("[2] declined by you");
+    screen.wait_for("[2] done · Demo");
+    screen.press("/switch 1\ry\r");
+    screen.wait_for("[1] accepted by you");
+    screen.wait_for("[1] done · Demo");
+    screen.press("/quit\r");
+    assert_eq!(screen.end().0, Some(0));
+}
+
+#[test]
+fn an_answer_is_laid_out_and_set_off() {
+    let lab = Lab::new();
+    let screen = start(&lab, &["--approve", "deny"]);
+    screen.press("hello **there**\r");
+    let shown = screen.wait_for("takopi run --engine demo --resume");
+    insta::assert_snapshot!(still(&shown), @r"
+    [1] › hello **there**
+
+    This is the demo engine: no account, no model, nothing installed. You said:
+    hello there
+
+    [1] done · Demo · Ns · 10 steps
+    takopi run --engine demo --resume demo-ID
+    [1] ›
+    ");
+    screen.press("\x04");
+    let (code, over, raw) = screen.end();
+    assert_eq!(code, Some(0), "{over}");
+    assert!(raw.contains("\x1b[1mthere\x1b[0m"), "{raw:?}");
+    assert!(raw.ends_with("\x1b[?2004l"), "the terminal is given back: {raw:?}");
+}
+
+#[test]
+fn conversations_run_side_by_side_and_what_waits_is_listed() {
+    let lab = Lab::new();
+    let screen = start(&lab, &SLOW);
+    screen.press("first\r");
+    screen.wait_for("[1] working");
+    screen.press("second\r");
+    screen.wait_for("queued behind 1");
+    screen.press("/new\rother\r");
+    screen.wait_for("[2] working");
+    screen.press("/queue\r");
+    screen.wait_for("[1] running  first\n[1] queued behind 1  second\n[2] running  other\n");
+    screen.press("/switch 1\r/sessions\r");
+    screen.wait_for("▸ 1  first  running\n  2  other  running\n");
+    screen.press("/switch 3\r");
+    screen.wait_for("error: /switch takes the number of a conversation");
+    screen.press("/cancel\r");
+    screen.wait_for("note: cancelled job 1, which was running: first");
+    screen.wait_for("note: cancelled job 2, which was still queued: second");
+    screen.wait_for("note: it never began: second");
+    screen.wait_for("[1] cancelled · Demo");
+    let shown = screen.wait_for("[2] working");
+    assert!(!shown.contains("[1] working"), "{shown}");
+    screen.press("/quit\r");
+    let (code, over, _) = screen.end();
+    assert_eq!(code, Some(0), "{over}");
+    assert!(over.contains("[2] cancelled · Demo"), "{over}");
+}
+
+#[test]
+fn control_c_cancels_the_turn_and_once_more_leaves() {
+    let lab = Lab::new();
+    let screen = start(&lab, &SLOW);
+    screen.press("first\r");
+    screen.wait_for("[1] working");
+    screen.press("\x03");
+    screen.wait_for("note: cancelled job 1, which was running: first");
+    screen.wait_for("[1] cancelled · Demo");
+    // Somebody who goes on does not want to leave.
+    screen.press("second\r");
+    screen.wait_for("[1] working");
+    screen.press("\x03");
+    screen.wait_for("cancelled job 2, which was running: second");
+    screen.press("\x03");
+    let (code, over, _) = screen.end();
+    assert_eq!(code, Some(130), "{over}");
+}
+
+#[test]
+fn a_pasted_text_is_one_message() {
+    let lab = Lab::new();
+    let screen = start(&lab, &["--approve", "accept"]);
+    screen.press("\x1b[200~one\ntwo\n\x1b[201~");
+    screen.wait_for("[1] › one⏎two⏎");
+    screen.press("\r");
+    screen.wait_for("You said: one");
+    screen.press("/quit\r");
+    assert_eq!(screen.end().0, Some(0));
+}
+
+#[test]
+fn a_long_paste_is_taken_in_and_not_drawn_letter_by_letter() {
+    const LETTERS: usize = 100_000;
+    let lab = Lab::new();
+    let screen = start(&lab, &["--approve", "accept"]);
+    // Each letter gives another picture.
+    let letters: String = ('a'..='z').cycle().take(LETTERS).collect();
+    screen.press(&format!("\x1b[200~{letters}the end\x1b[201~"));
+    screen.wait_for("the end");
+    screen.press("\x15/quit\r");
+    let (code, over, raw) = screen.end();
+    assert_eq!(code, Some(0), "{over}");
+    let drawn = raw.matches("\x1b[J").count();
+    assert!(drawn < LETTERS / 10, "drawn {drawn} times");
+}
+
+#[test]
+fn control_c_in_a_paste_leaves_enter_what_it_is() {
+    let lab = Lab::new();
+    let screen = start(&lab, &["--approve", "accept"]);
+    screen.press("\x1b[200~hello\n");
+    screen.wait_for("hello⏎");
+    // The terminal throws away what it has at Ctrl-C, the end of the paste with it.
+    screen.press("\x03");
+    screen.wait_for("nothing runs in this conversation");
+    screen.press("\r");
+    screen.wait_for("[1] done · Demo");
+    screen.press("/quit\r");
+    assert_eq!(screen.end().0, Some(0));
+}
+
+#[test]
+fn whoever_comes_back_from_control_z_finds_the_chat_as_it_was() {
+    let lab = Lab::new();
+    let screen = start(&lab, &[]);
+    screen.press("hel");
+    screen.wait_for("[1] › hel");
+    let pid = Pid::from_raw(screen.pid());
+    kill(pid, Signal::SIGSTOP).unwrap();
+    waitpid(pid, Some(WaitPidFlag::WUNTRACED)).unwrap();
+    // What a shell does.
+    let mut settings = tcgetattr(screen.terminal()).unwrap();
+    settings.local_flags.insert(LocalFlags::ICANON | LocalFlags::ECHO);
+    tcsetattr(screen.terminal(), SetArg::TCSANOW, &settings).unwrap();
+    kill(pid, Signal::SIGCONT).unwrap();
+    let begun = Instant::now();
+    while tcgetattr(screen.terminal()).unwrap().local_flags.contains(LocalFlags::ICANON) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the terminal was not taken again");
+        std::thread::yield_now();
+    }
+    screen.press("lo\r");
+    screen.wait_for("[1] › hello\n[1] demo wants");
+    screen.press("/quit\r");
+    let (code, _, raw) = screen.end();
+    assert_eq!(code, Some(0));
+    assert_eq!(raw.matches("\x1b[?2004h").count(), 2, "{raw:?}");
+}
+
+#[test]
+fn in_a_pipe_every_line_is_answered_in_order_on_standard_output() {
+    let lab = Lab::new();
+    let ran = lab.run_with(&["chat", "--engine", "demo"], b"one\n\ntwo\r\n/new\nthree");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let mut answers: Vec<&str> = ran.stdout.lines().collect();
+    let place = |what: &str| answers.iter().position(|it| it.ends_with(what)).unwrap();
+    assert!(place("You said: one") < place("You said: two"), "{answers:?}");
+    answers.sort_unstable();
+    insta::assert_snapshot!(neutral(&answers.join("\n")), @r"
+    This is the demo engine: no account, no model, nothing installed. You said: one
+    This is the demo engine: no account, no model, nothing installed. You said: three
+    Welcome back to demo-ID. You said: two
+    ");
+    assert!(ran.stderr.contains("[2] done · Demo · "), "{}", ran.stderr);
+    assert!(!ran.stderr.contains('\x1b'), "{}", ran.stderr);
+}
+
+#[test]
+fn what_looks_like_a_command_and_is_none_is_not_sent() {
+    let lab = Lab::new();
+    let ran = lab.run_with(
+        &["chat", "--engine", "demo"],
+        b"/QUIT\n/foo bar\n/new now please\n /foo bar\n/etc/hosts is what?\n/Demo hi\n",
+    );
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let errors: Vec<&str> = ran.stderr.lines().filter(|it| it.starts_with("error: ")).collect();
+    assert_eq!(
+        errors,
+        [
+            "error: there is no /QUIT; /help lists what there is; a space in front sends it as a message",
+            "error: there is no /foo; /help lists what there is; a space in front sends it as a message",
+            "error: /new takes nothing behind it; a space in front sends it as a message",
+        ]
+    );
+    let said: Vec<&str> =
+        ran.stdout.lines().filter_map(|it| it.split("You said: ").nth(1)).collect();
+    assert_eq!(said, ["/foo bar", "/etc/hosts is what?", "hi"]);
+}
+
+#[test]
+fn in_a_pipe_a_run_that_fails_is_1_and_an_engine_can_be_named() {
+    let lab = Lab::new();
+    let args = ["chat", "--codex-bin", "/nowhere/codex"];
+    let ran = lab.run_with(&args, b"hello\n");
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(ran.stderr.contains("error: "), "{}", ran.stderr);
+    let ran = lab.run_with(&args, b"/demo hello\n");
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+}
+
+#[test]
+fn in_a_pipe_a_signal_ends_it_with_its_code() {
+    let lab = Lab::new();
+    let args: Vec<&str> = ["chat", "--engine", "demo"].iter().chain(&SLOW).copied().collect();
+    let mut command = lab.takopi(&args);
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    command.stdin(Stdio::from(reader));
+    let mut running = Running::start(command);
+    writer.write_all(b"one\ntwo\n").unwrap();
+    running.wait_for("queued behind 1");
+    running.signal(Signal::SIGTERM);
+    let ran = running.end();
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(143), ""), "{}", ran.stderr);
+    // Whether it had begun or not.
+    assert!(ran.stderr.contains("[1] cancelled · "), "{}", ran.stderr);
+    drop(writer);
+}

@@ -1,0 +1,170 @@
+//! Every exit code of `takopi run`.
+
+use nix::sys::signal::Signal;
+use takopi_core::locks::{FileLocks, Holder, LocalLocks, NoLeases, SessionKey, SessionLocks as _};
+use takopi_core::{EngineId, ResumeToken};
+
+use super::lab::{Lab, Running, SESSION, codex, neutral};
+
+/// A demo that takes an hour over its first step.
+const SLOW: [&str; 5] = ["run", "--engine", "demo", "-c", "pace=1h"];
+
+fn slow<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    SLOW.iter().chain(args).copied().collect()
+}
+
+#[test]
+fn ok_is_0() {
+    assert_eq!(Lab::new().run(&["run", "--engine", "demo", "hello"]).code, Some(0));
+}
+
+#[test]
+fn a_failed_turn_is_1() {
+    let lab = Lab::new();
+    let ran = lab.run(&["run", "--transport", "exec", "--codex-bin", &codex("failing"), "hello"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert!(ran.stderr.contains("error: the model said no\n"), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with(&format!("codex resume {SESSION}\n")), "{}", ran.stderr);
+}
+
+#[test]
+fn errors_are_said_with_quiet_too() {
+    let lab = Lab::new();
+    let program = codex("failing");
+    let ran = lab.run(&["run", "-q", "--transport", "exec", "--codex-bin", &program, "hello"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
+    assert_eq!(ran.stderr, "error: the model said no\n");
+}
+
+#[test]
+fn usage_is_2_and_nothing_is_on_standard_output() {
+    let lab = Lab::new();
+    for (args, said) in [
+        (&["run", "--engine", "demo", "  "][..], "error: the prompt is empty"),
+        (&["run", "--engine", "demo"], "error: the prompt is empty"),
+        (&["run", "--no-such-flag", "x"], "unexpected argument"),
+        (&["run", "--wait", "soon", "x"], "expected a length of time"),
+        (&["run", "-c", "novalue", "x"], "expected KEY=VALUE"),
+        (&["run", "--engine", "demo", "--cd", "/no/such", "x"], "does not exist"),
+        (&["run", "--engine", "demo", "--resume", "no-token", "x"], "is not a session id of demo"),
+        (&["run", "--resume", "no-token", "x"], "is not a session id of codex"),
+        (&["run", "--resume", "two words", "x"], "no line such as `codex resume ID`"),
+        (&["run", "--resume", "a", "--last", "x"], "cannot be used with"),
+        (&["run", "--engine", "demo", "--last", "x"], "demo keeps no sessions"),
+        (&["run", "--image", "/no/such.png", "x"], "the file /no/such.png does not exist"),
+        (&["run", "--output-schema", "/no/such", "x"], "the file /no/such does not exist"),
+        (&["run", "--transport", "exec", "--approve", "ask", "x"], "over exec codex cannot ask"),
+        (&["run", "--transport", "exec", "--approve", "accept", "x"], "over exec codex cannot ask"),
+        (&["run", "--engine", "demo", "-c", "pace=soon", "x"], "-c pace: expected a length"),
+        (&["run", "--config", "/no/such", "x"], "cannot read /no/such"),
+        (&["dance"], "unrecognized subcommand"),
+        (&[], "Usage:"),
+    ] {
+        let ran = lab.run(args);
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{args:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_bad_configuration_file_is_2_with_its_line() {
+    let lab = Lab::new();
+    let file = lab.write("config.toml", "# mine\nmodle = 'x'\n");
+    let ran = lab.run(&["--config", file.to_str().unwrap(), "run", "--engine", "demo", "x"]);
+    assert_eq!(ran.code, Some(2));
+    let expected = format!("error: {}:2: unknown field `modle`", file.display());
+    assert!(ran.stderr.starts_with(&expected), "{}", ran.stderr);
+}
+
+#[test]
+fn a_malformed_token_still_ends_the_stream_of_events() {
+    let ran = Lab::new().run(&["run", "--json", "--resume", "no-token", "x"]);
+    assert_eq!(ran.code, Some(2));
+    let event: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(event["type"], "completed");
+    assert_eq!(event["reason"], "session_not_found");
+}
+
+#[test]
+fn an_engine_that_is_missing_or_not_executable_is_3() {
+    let lab = Lab::new();
+    let plain = lab.write("codex.txt", "not a program");
+    for program in ["/no/such/codex", plain.to_str().unwrap()] {
+        for transport in ["exec", "app-server"] {
+            let ran = lab.run(&["run", "--transport", transport, "--codex-bin", program, "hello"]);
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(3), ""), "{}", ran.stderr);
+            let hint = "hint: install it with `npm install -g @openai/codex`";
+            assert!(ran.stderr.contains(hint), "{}", ran.stderr);
+        }
+    }
+}
+
+#[test]
+fn an_engine_that_is_too_old_is_3() {
+    let lab = Lab::new();
+    let ran = lab.run(&["run", "--transport", "exec", "--codex-bin", &codex("old"), "hello"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(ran.stderr.contains("0.100.0") && ran.stderr.contains("npm install"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_session_that_others_use_is_4_and_says_who() {
+    let lab = Lab::new();
+    let locks = FileLocks::new(LocalLocks::new(), lab.path("state/locks"));
+    let engine = EngineId::from_static("codex");
+    let key = SessionKey::new(&ResumeToken::new(engine.clone(), SESSION));
+    let guard = locks.try_lock(&key, &Holder::here(engine), &NoLeases).unwrap().unwrap();
+    for wait in ["0", "50ms"] {
+        for transport in ["exec", "app-server"] {
+            let args = ["run", "--transport", transport, "--wait", wait, "--resume", SESSION, "x"];
+            let ran = lab.run(&args);
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(4), ""), "{}", ran.stderr);
+            let who = format!("held by pid {} since ", std::process::id());
+            assert!(ran.stderr.contains(&who), "{}", ran.stderr);
+        }
+    }
+    drop(guard);
+}
+
+#[test]
+fn a_limit_that_is_reached_is_124_and_named() {
+    let lab = Lab::new();
+    let ran = lab.run(&slow(&["--timeout", "100ms", "hello"]));
+    assert_eq!(ran.code, Some(124));
+    assert!(ran.stderr.contains("100ms (wall-clock limit)"), "{}", ran.stderr);
+    let ran = lab.run(&slow(&["--idle-timeout", "0.1", "hello"]));
+    assert_eq!(ran.code, Some(124));
+    assert!(ran.stderr.contains("100ms (idle limit)"), "{}", ran.stderr);
+}
+
+#[test]
+fn signals_end_it_in_good_order_with_their_code() {
+    for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
+        let lab = Lab::new();
+        let args = ["run", "--engine", "demo", "-c", "pace=300ms", "hello"];
+        let mut running = Running::start(lab.takopi(&args));
+        running.wait_for("todo 0/2");
+        running.signal(signal);
+        let ran = running.end();
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(code), ""), "{}", ran.stderr);
+        assert!(ran.stderr.contains("\n✗ Demo · interrupted · "), "{}", ran.stderr);
+        let resume = "takopi run --engine demo --resume demo-ID\n";
+        assert!(neutral(&ran.stderr).ends_with(resume), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn the_second_signal_kills() {
+    let lab = Lab::new();
+    let args = ["run", "--transport", "exec", "--codex-bin", &codex("stubborn"), "hello"];
+    let mut running = Running::start(lab.takopi(&args));
+    running.wait_for("▸ sleep");
+    running.signal(Signal::SIGINT);
+    running.wait_for("ending the run");
+    running.signal(Signal::SIGINT);
+    let ran = running.end();
+    // How the killed run ended may or may not still be said: takopi is leaving meanwhile.
+    assert_eq!(ran.code, Some(130), "{}", ran.stderr);
+    let doctor = lab.run(&["doctor", "--codex-bin", &codex("good")]);
+    assert!(doctor.stdout.contains("✓ strays   none"), "{}", doctor.stdout);
+}

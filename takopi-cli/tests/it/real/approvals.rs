@@ -1,0 +1,57 @@
+//! Who answers what codex asks.
+
+use pty_process::blocking::Command;
+use takopi_tests::model::Answer;
+
+use super::lab::Lab;
+use crate::screen::Screen;
+
+/// A model that wants to add a file, which the sandbox forbids without leave.
+fn script(lab: &Lab) {
+    lab.model.otherwise([Answer::new().add_file("new.txt", "new"), Answer::text("done")]);
+}
+
+#[tokio::test]
+async fn nobody_or_everything() {
+    for (approve, said, written) in [
+        ("deny", "✗ asked: 1 add: new.txt: declined", false),
+        ("accept", "✓ asked: 1 add: new.txt: accepted", true),
+    ] {
+        let Some(lab) = Lab::asking("nobody_or_everything") else { return };
+        script(&lab);
+        let args = ["run", "--transport", "app-server", "--approve", approve, "add a file"];
+        let ran = lab.run(&args).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "done\n"), "{}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+        assert_eq!(lab.home.workspace().join("new.txt").exists(), written, "{approve}");
+        lab.home.assert_no_processes().await;
+    }
+}
+
+#[tokio::test]
+async fn a_person_on_the_terminal() {
+    for (key, said, written) in [("y", "✓ asked: ", true), ("n", "✗ asked: ", false)] {
+        let Some(lab) = Lab::asking("a_person_on_the_terminal") else { return };
+        script(&lab);
+        let command = Command::new(env!("CARGO_BIN_EXE_takopi"))
+            .args(["run", "--transport", "app-server", "add a file"])
+            .current_dir(lab.home.workspace())
+            .env_clear()
+            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+            .envs(lab.home.env())
+            .env("TERM", "xterm")
+            .env("TAKOPI_CODEX_BIN", &lab.codex.path);
+        let over = tokio::task::spawn_blocking(move || {
+            let screen = Screen::start(command, (30, 120));
+            let asked = screen.wait_for("no, and stop");
+            assert!(asked.contains("? codex wants to change files\n    1 add: new.txt"), "{asked}");
+            screen.press(key);
+            screen.end()
+        });
+        let (code, over, _) = over.await.unwrap();
+        assert_eq!(code, Some(0), "{over}");
+        assert!(over.contains(said), "{over}");
+        assert_eq!(lab.home.workspace().join("new.txt").exists(), written, "{key}");
+        lab.home.assert_no_processes().await;
+    }
+}

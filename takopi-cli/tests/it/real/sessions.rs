@@ -1,0 +1,34 @@
+//! The sessions that the real codex leaves behind.
+
+use takopi_tests::model::Answer;
+
+use super::lab::{Lab, TRANSPORTS};
+
+#[tokio::test]
+async fn sessions_are_listed_and_shown() {
+    for transport in TRANSPORTS {
+        let Some(lab) = Lab::new("sessions_are_listed_and_shown") else { return };
+        lab.model
+            .otherwise([Answer::new().exec("echo hi; exit 3"), Answer::text("It says **hi**.")]);
+        let ran = lab.run(&["run", "--transport", transport, "say hi"]).await;
+        let id = ran.resume_line().rsplit(' ').next().unwrap();
+
+        let listed = lab.run(&["sessions", "--cd", "."]).await;
+        let fields: Vec<&str> = listed.stdout.trim_end().split('\t').collect();
+        assert_eq!((listed.code, fields[0], fields[3]), (Some(0), id, "say hi"), "{listed:?}");
+
+        let shown = lab.run(&["sessions", "show", id]).await;
+        assert_eq!(shown.stdout, "> say hi\n\n$ echo hi; exit 3 (exit 3)\n\nIt says **hi**.\n\n");
+    }
+}
+
+#[tokio::test]
+async fn doctor_knows_the_real_codex() {
+    let Some(lab) = Lab::new("doctor_knows_the_real_codex") else { return };
+    let ran = lab.run(&["doctor"]).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.stdout);
+    let version = format!("✓ version  {}\n", lab.codex.version);
+    assert!(ran.stdout.contains(&version), "{}", ran.stdout);
+    let login = "! login    Not logged in; the model provider is \"mock\"\n";
+    assert!(ran.stdout.contains(login), "{}", ran.stdout);
+}

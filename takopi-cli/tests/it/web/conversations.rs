@@ -1,0 +1,261 @@
+//! What a person does on the page, against the real codex.
+
+use takopi_tests::browser::{Page, page_or_skip};
+use takopi_tests::model::{Answer, Gate};
+
+use super::server::{Server, answers, say};
+use crate::real::lab::Lab;
+
+async fn visit(test: &str, server: &Server) -> Option<Page> {
+    let mut page = page_or_skip(test).await?;
+    page.look((1100, 720), "light").await;
+    page.open(&server.address).await;
+    Some(page)
+}
+
+async fn text_of(page: &mut Page, selector: &str) -> String {
+    let found = page.eval(&format!("document.querySelector('{selector}').innerText")).await;
+    found.as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_message_is_answered_and_what_the_agent_does_is_seen() {
+    const TEST: &str = "a_message_is_answered";
+    let Some(lab) = Lab::new(TEST) else { return };
+    let gate = Gate::new();
+    let work = Answer::new().commentary("I will look first.").exec("echo hi; exit 3");
+    let answer =
+        "It says **hi**.\n\n```sh\necho hi\n```\n<script>document.title = 'hacked'</script>";
+    lab.model.when("say hi", [work, Answer::new().wait_for(&gate).message(answer)]);
+    let server = Server::start(&lab, &[]).await;
+    let Some(mut page) = visit(TEST, &server).await else { return };
+
+    page.click("textarea").await;
+    page.type_text("say hi").await;
+    page.press_enter(true).await;
+    page.type_text("<b>please</b>").await;
+    page.press_enter(false).await;
+    page.wait_for("document.querySelector('.progress')?.innerText.includes('✗ echo hi; exit 3')")
+        .await;
+    assert_eq!(text_of(&mut page, ".user").await, "say hi\n<b>please</b>");
+    assert_eq!(text_of(&mut page, "#now .about").await, "working");
+
+    gate.open();
+    answers(&mut page, 1).await;
+    let shown = page.eval("document.querySelector('.final .body').innerHTML").await;
+    let shown = shown.as_str().unwrap();
+    assert!(shown.contains("<strong>hi</strong>"), "{shown}");
+    assert!(shown.contains("<code class=\"language-sh\">echo hi\n</code>"), "{shown}");
+    assert!(shown.contains("&lt;script&gt;") && shown.contains("&lt;/script&gt;"), "{shown}");
+    assert!(page.eval("document.title").await.as_str().unwrap().starts_with("say hi"));
+
+    let line = text_of(&mut page, "#resume code").await;
+    assert!(line.starts_with("codex resume "), "{line}");
+    page.click("#resume button").await;
+    page.wait_for("document.querySelector('#resume button').innerText === 'Copied'").await;
+    assert_eq!(page.eval("navigator.clipboard.readText()").await, line);
+
+    // A page that comes later sees the same.
+    page.open(&server.address).await;
+    page.click("#now button").await;
+    answers(&mut page, 1).await;
+    assert_eq!(text_of(&mut page, "#resume code").await, line);
+    page.assert_content();
+    assert_eq!(server.stop().await.code, Some(0));
+    lab.home.assert_no_processes().await;
+}
+
+#[tokio::test]
+async fn a_second_message_waits_its_turn_and_either_can_be_cancelled() {
+    const TEST: &str = "a_second_message_waits_its_turn";
+    let Some(lab) = Lab::new(TEST) else { return };
+    let gate = Gate::new();
+    lab.model.when("first", Answer::new().wait_for(&gate).message("one"));
+    lab.model.when("second", "two");
+    lab.model.when("fourth", Answer::new().exec("sleep 600"));
+    let server = Server::start(&lab, &[]).await;
+    let Some(mut page) = visit(TEST, &server).await else { return };
+
+    say(&mut page, "first").await;
+    gate.reached().await;
+    say(&mut page, "second").await;
+    page.wait_for("document.querySelector('.queued')?.innerText.includes('queued behind 1')").await;
+    say(&mut page, "third").await;
+    page.wait_for("document.querySelectorAll('.queued').length === 2").await;
+    assert!(lab.model.requests_about("second").is_empty());
+
+    // The one that waits last is cancelled, and never runs.
+    page.eval("document.querySelectorAll('.queued')[1].id = 'last'").await;
+    page.click("#last [data-press=stop]").await;
+    page.wait_for_text("cancelled by browser; it had not begun").await;
+    gate.open();
+    answers(&mut page, 3).await;
+    assert!(lab.model.requests_about("third").is_empty());
+    assert_eq!(lab.model.requests_about("second")[0].assistant_texts(), ["one"]);
+
+    // One that runs is cancelled, with what it started.
+    say(&mut page, "fourth").await;
+    page.wait_for("document.querySelector('.progress')?.innerText.includes('sleep 600')").await;
+    page.click(".progress [data-press=stop]").await;
+    answers(&mut page, 4).await;
+    page.wait_for_text("cancelled by browser").await;
+    page.assert_content();
+    server.stop().await;
+    lab.home.assert_no_processes().await;
+}
+
+#[tokio::test]
+async fn leave_is_asked_for_and_given_on_the_page() {
+    const TEST: &str = "leave_is_asked_for_and_given";
+    for (press, said, written) in
+        [("accept", "accepted by browser", true), ("decline", "declined by browser", false)]
+    {
+        let Some(lab) = Lab::asking(TEST) else { return };
+        lab.model.otherwise([Answer::new().add_file("new.txt", "new"), Answer::text("so be it")]);
+        let server = Server::start(&lab, &[]).await;
+        let Some(mut page) = visit(TEST, &server).await else { return };
+
+        say(&mut page, "add a file").await;
+        page.wait_for("document.querySelector('.question button')").await;
+        let asked = text_of(&mut page, ".question").await;
+        assert!(asked.contains("codex wants to change files\n1 add: new.txt"), "{asked}");
+        page.wait_for("document.querySelector('#now .about').innerText === 'asks for leave'").await;
+        page.click(&format!(".question [data-press={press}]")).await;
+        answers(&mut page, 1).await;
+        page.wait_for(&format!("document.querySelector('.question').innerText.includes('{said}')"))
+            .await;
+        assert_eq!(page.eval("document.querySelectorAll('.question button').length").await, 0);
+        assert_eq!(lab.home.workspace().join("new.txt").exists(), written, "{press}");
+        page.assert_content();
+        server.stop().await;
+        lab.home.assert_no_processes().await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_restart_a_conversation_goes_on_from_the_open_page_the_list_or_its_line() {
+    const TEST: &str = "after_a_restart_a_conversation_goes_on";
+    let Some(lab) = Lab::new(TEST) else { return };
+    lab.model.when("remember", "I will remember **7**.");
+    lab.model.when("which number", "It was 7.");
+    lab.model.when("once more", "Still 7.");
+    lab.model.when("at last", "And 7 in the end.");
+    let server = Server::start(&lab, &[]).await;
+    let host = server.host().to_owned();
+    let Some(mut page) = visit(TEST, &server).await else { return };
+    say(&mut page, "remember a number").await;
+    answers(&mut page, 1).await;
+    let line = text_of(&mut page, "#resume code").await;
+
+    // The page that is open sees the server go, and finds its session again when it is back.
+    server.kill().await;
+    page.wait_for("document.querySelector('#state').className === 'bad'").await;
+    let server = Server::start_at(&lab, &host, &[]).await;
+    page.wait_for("document.querySelector('.said')?.innerText === 'I will remember 7.'").await;
+    assert_eq!(text_of(&mut page, "#resume code").await, line);
+    say(&mut page, "which number was it?").await;
+    answers(&mut page, 1).await;
+    let heard = lab.model.requests_about("which number")[0].assistant_texts();
+    assert_eq!(heard, ["I will remember **7**."]);
+
+    // A page that knows nothing finds it in the list.
+    server.kill().await;
+    let server = Server::start_at(&lab, &host, &[]).await;
+    page.open("about:blank").await;
+    page.open(&server.address).await;
+    page.wait_for("document.querySelector('#earlier .name')?.innerText === 'remember a number'")
+        .await;
+    assert_eq!(page.eval("document.querySelectorAll('#now li').length").await, 0);
+    page.click("#earlier button").await;
+    page.wait_for("document.querySelectorAll('.said').length === 2").await;
+    say(&mut page, "once more").await;
+    answers(&mut page, 1).await;
+
+    // And whoever has the line pastes it.
+    server.kill().await;
+    let server = Server::start_at(&lab, &host, &[]).await;
+    page.open("about:blank").await;
+    page.open(&server.address).await;
+    page.click("#open input").await;
+    page.type_text(&format!("`{line}`")).await;
+    page.press_enter(false).await;
+    page.wait_for("document.querySelectorAll('.said').length === 3").await;
+    say(&mut page, "at last").await;
+    answers(&mut page, 1).await;
+    let heard = lab.model.requests_about("at last")[0].assistant_texts();
+    assert_eq!(heard, ["I will remember **7**.", "It was 7.", "Still 7."]);
+    assert_eq!(text_of(&mut page, "#resume code").await, line);
+    page.assert_content();
+    server.stop().await;
+    lab.home.assert_no_processes().await;
+}
+
+#[tokio::test]
+async fn what_names_no_session_is_not_opened_and_an_engine_can_be_named() {
+    const TEST: &str = "what_names_no_session_is_not_opened";
+    let Some(lab) = Lab::new(TEST) else { return };
+    let server = Server::start(&lab, &["--approve", "accept"]).await;
+    let Some(mut page) = visit(TEST, &server).await else { return };
+    page.click("#open input").await;
+    page.type_text("yesterday's").await;
+    page.press_enter(false).await;
+    page.wait_for("document.querySelector('#state.bad')?.innerText.includes('no session')").await;
+    say(&mut page, "/demo hello").await;
+    page.wait_for_text("You said: hello").await;
+    // The session is the demo's, and codex cannot go on with it.
+    say(&mut page, "/codex go on").await;
+    page.wait_for("document.querySelector('.notice')?.innerText.includes('asks for codex')").await;
+    page.assert_content();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_in_the_address_lets_a_browser_in_and_does_not_stay_there() {
+    const TEST: &str = "a_token_in_the_address_lets_a_browser_in";
+    let Some(lab) = Lab::new(TEST) else { return };
+    let args = ["--engine", "demo", "--approve", "accept", "--token", "correct-horse-battery"];
+    let server = Server::start(&lab, &args).await;
+    let Some(mut page) = page_or_skip(TEST).await else { return };
+    page.open(&format!("http://{}/", server.host())).await;
+    page.wait_for_text("a token is needed").await;
+    page.open(&server.address).await;
+    say(&mut page, "hello").await;
+    answers(&mut page, 1).await;
+    let address = page.eval("location.href").await;
+    assert!(!address.as_str().unwrap().contains("token"), "{address}");
+    page.assert_content();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_page_fits_a_phone_and_everything_on_it_has_a_name() {
+    const TEST: &str = "the_page_fits_a_phone";
+    let Some(lab) = Lab::new(TEST) else { return };
+    let server = Server::start(&lab, &["--engine", "demo"]).await;
+    let Some(mut page) = page_or_skip(TEST).await else { return };
+    page.look((360, 640), "dark").await;
+    page.open(&server.address).await;
+    say(&mut page, &format!("look at {}", "a/very/long/path".repeat(20))).await;
+    page.wait_for("document.querySelector('.question button')").await;
+    page.click(".question [data-press=accept]").await;
+    answers(&mut page, 1).await;
+    assert_eq!(page.eval("document.documentElement.scrollWidth").await, 360);
+    // The list of conversations is a drawer here.
+    let hidden = "getComputedStyle(document.querySelector('nav')).visibility";
+    assert_eq!(page.eval(hidden).await, "hidden");
+    page.click("#menu").await;
+    page.wait_for("document.body.classList.contains('menu')").await;
+    assert_eq!(page.eval(hidden).await, "visible");
+    page.click("#now button").await;
+    page.wait_for("!document.body.classList.contains('menu')").await;
+    let nameless = page
+        .eval(
+            "[...document.querySelectorAll('button, input, textarea, [role=log]')]
+                .filter(it => !(it.ariaLabel || it.innerText || it.textContent).trim())
+                .map(it => it.outerHTML)",
+        )
+        .await;
+    assert_eq!(nameless, serde_json::json!([]));
+    page.assert_content();
+    server.stop().await;
+}

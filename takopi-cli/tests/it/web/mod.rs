@@ -1,0 +1,8 @@
+//! The web chat: the real codex with a scripted model, and a browser that looks at it.
+//!
+//! `TAKOPI_UPDATE_PICTURE=1 cargo test -p takopi-cli --test it picture` takes `docs/serve.png` anew.
+
+mod conversations;
+mod doors;
+mod picture;
+mod server;

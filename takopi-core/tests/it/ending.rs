@@ -1,0 +1,476 @@
+//! How engine processes end: the ladder, the sweep, and what is left behind (nothing).
+
+use std::time::Duration;
+
+use crate::common::apart::{Actor, limit_descriptors, say};
+use crate::common::engines::{lab, lab_with_files, shell, short_ladder, started, success};
+use crate::common::processes::{descriptors, is_alive, number_in, signal, until_gone};
+use crate::common::{Ground, end, eventually, token, until_started};
+use nix::sys::signal::Signal;
+use takopi_core::model::Reason;
+use takopi_core::process::{Before, Ladder, Launch, Marked, Rung, StdinPlan};
+use takopi_core::{RunRequest, Runner};
+
+fn prompt() -> RunRequest {
+    RunRequest::new("go").build()
+}
+
+fn on(value: &str) -> RunRequest {
+    RunRequest::new("go").resume(token(value)).build()
+}
+
+/// Says that it started once all before it is done, and then does nothing.
+fn then_wait(script: &str) -> String {
+    format!("{script}\necho '{{\"started\":\"a\"}}'\nwhile :; do sleep 0.05; done")
+}
+
+#[tokio::test]
+async fn the_ladder_is_int_then_term_then_kill() {
+    let ground = Ground::apart();
+    let script = then_wait(
+        r#"
+        trap 'echo INT >> $DIR/log' INT
+        trap 'echo TERM >> $DIR/log' TERM
+        echo '{"say":"so far"}'
+        "#,
+    );
+    let runner =
+        shell(script).bash().launch_with(|launch| launch.ladder(short_ladder())).on(&ground);
+    let request = prompt();
+    let cancel = request.cancel.clone();
+    let mut events = runner.run(request);
+    until_started(&mut events).await;
+    cancel.cancel();
+    let end = end(events).await;
+    assert_eq!((end.reason, end.answer.as_str()), (Some(Reason::Interrupted), "so far"));
+    assert!(ground.processes().is_empty(), "whoever sees Completed knows that nothing is left");
+    assert_eq!(std::fs::read_to_string(ground.file("log")).unwrap(), "INT\nTERM\n");
+    assert!(ground.is_unlocked());
+}
+
+#[tokio::test]
+async fn an_engine_that_ends_on_int_gets_no_other_signal_and_is_heard_to_the_last() {
+    let ground = Ground::apart();
+    let script = then_wait(
+        r#"
+        trap 'echo INT >> $DIR/log; echo "{\"say\":\"last words\"}"; exit 0' INT
+        trap 'echo TERM >> $DIR/log' TERM
+        "#,
+    );
+    let runner = shell(script).bash().on(&ground);
+    let request = prompt();
+    let cancel = request.cancel.clone();
+    let mut events = runner.run(request);
+    until_started(&mut events).await;
+    cancel.cancel();
+    assert_eq!(end(events).await.answer, "last words");
+    assert_eq!(std::fs::read_to_string(ground.file("log")).unwrap(), "INT\n");
+}
+
+#[tokio::test]
+async fn a_server_is_ended_by_the_end_of_its_input_first() {
+    let ground = Ground::apart();
+    let (name, value) = ground.mark();
+    let script = r"
+        trap 'echo signal >> $DIR/log' INT TERM
+        cat > /dev/null
+        echo input >> $DIR/log
+    ";
+    let grace = Duration::from_secs(20);
+    let launch = Launch::new("/bin/bash")
+        .args(["-c", script])
+        .env("DIR", value)
+        .env(name, value)
+        .stdin(StdinPlan::Open)
+        .ladder(Ladder::new([(Rung::CloseStdin, grace), (Rung::Terminate, grace)]));
+    let (process, _output) = ground.host.start(launch).await.unwrap();
+    let pid = i32::try_from(process.pid()).unwrap();
+    process.stop().await;
+    assert!(!is_alive(pid));
+    assert_eq!(std::fs::read_to_string(ground.file("log")).unwrap(), "input\n");
+}
+
+#[tokio::test]
+async fn dropping_a_handle_ends_the_process() {
+    let ground = Ground::apart();
+    let (name, value) = ground.mark();
+    let launch = Launch::new("sleep").args(["1000"]).env(name, value);
+    let (process, output) = ground.host.start(launch).await.unwrap();
+    let pid = i32::try_from(process.pid()).unwrap();
+    assert!(is_alive(pid));
+    drop((process, output));
+    ground.host.settle().await;
+    assert!(!is_alive(pid));
+}
+
+#[tokio::test]
+async fn dropping_the_stream_ends_the_process_before_the_next_run_on_its_session_starts() {
+    let ground = Ground::apart();
+    // Two at once would find each other's directory. It takes its time to end.
+    let script = then_wait(
+        r"
+        mkdir $DIR/room || exit 9
+        trap 'sleep 0.3; rmdir $DIR/room; exit 0' INT
+        ",
+    );
+    let runner = shell(script).bash().on(&ground);
+    for _ in 0..3 {
+        let mut events = runner.run(on("a"));
+        until_started(&mut events).await;
+        drop(events);
+    }
+    runner.shutdown().await;
+    assert!(!ground.file("room").exists() && ground.processes().is_empty());
+    assert!(ground.is_unlocked());
+}
+
+/// Runs the script, cancels the run, and says which process the script named in `$DIR/pid`.
+async fn cancelled(ground: &Ground, script: &str) -> i32 {
+    let launch = |launch: Launch| launch.ladder(short_ladder());
+    let runner = shell(then_wait(script)).launch_with(launch).on(ground);
+    let request = prompt();
+    let cancel = request.cancel.clone();
+    let mut events = runner.run(request);
+    until_started(&mut events).await;
+    let pid = number_in(&ground.file("pid")).await;
+    assert!(is_alive(pid));
+    cancel.cancel();
+    assert_eq!(end(events).await.reason, Some(Reason::Interrupted));
+    std::fs::remove_file(ground.file("pid")).unwrap();
+    pid
+}
+
+#[tokio::test]
+async fn a_grandchild_in_its_own_session_is_gone_after_cancel() {
+    let ground = Ground::apart();
+    let pid = cancelled(&ground, "setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid").await;
+    assert!(!is_alive(pid), "gone when Completed is seen");
+}
+
+#[tokio::test]
+async fn a_grandchild_that_ignores_signals_is_gone_after_cancel() {
+    let ground = Ground::apart();
+    let script = r#"
+        setsid sh -c 'trap "" INT TERM; echo $$ > $DIR/pid; while :; do sleep 0.05; done' &
+        until [ -s $DIR/pid ]; do sleep 0.01; done
+    "#;
+    assert!(!is_alive(cancelled(&ground, script).await));
+}
+
+#[tokio::test]
+async fn a_process_that_left_the_tree_but_bears_the_marker_is_gone_after_cancel() {
+    let ground = Ground::apart();
+    let script = "(setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid)";
+    assert!(!is_alive(cancelled(&ground, script).await));
+}
+
+#[tokio::test]
+async fn a_process_in_the_tree_that_cleared_its_environment_is_gone_after_cancel() {
+    let ground = Ground::apart();
+    let script = "setsid env -i sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid";
+    assert!(!is_alive(cancelled(&ground, script).await));
+}
+
+#[tokio::test]
+async fn a_process_of_the_group_that_left_the_tree_and_the_marker_is_gone_after_cancel() {
+    let ground = Ground::apart();
+    // In the background of a shell it ignores SIGINT, which is all the group will get.
+    let script = "(env -i sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid)";
+    assert!(!is_alive(cancelled(&ground, script).await));
+}
+
+#[tokio::test]
+async fn a_grandchild_that_detached_itself_stays_after_an_ordinary_completion() {
+    let ground = Ground::apart();
+    let script = r#"
+        setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid
+        echo '{"started":"a"}'
+        echo '{"done":"the server runs"}'
+    "#;
+    let runner = shell(script).on(&ground);
+    assert!(end(runner.run(prompt())).await.ok);
+    runner.shutdown().await;
+    assert!(ground.is_unlocked());
+    assert!(is_alive(number_in(&ground.file("pid")).await));
+}
+
+#[tokio::test]
+async fn what_a_killed_engine_leaves_is_ended() {
+    let ground = Ground::apart();
+    let script =
+        then_wait("setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid\necho $$ > $DIR/engine");
+    let runner = shell(script).on(&ground);
+    let mut events = runner.run(prompt());
+    until_started(&mut events).await;
+    let left = number_in(&ground.file("pid")).await;
+    signal(number_in(&ground.file("engine")).await, Signal::SIGKILL);
+    let end = end(events).await;
+    assert_eq!(end.reason, Some(Reason::ProcessDied));
+    assert!(end.error.unwrap().contains("rc=-9"));
+    until_gone(left).await;
+    runner.shutdown().await;
+    assert!(ground.processes().is_empty() && ground.is_unlocked());
+}
+
+#[tokio::test]
+async fn a_run_that_reached_a_limit_ends_when_nothing_of_it_is_left() {
+    let ground = Ground::apart();
+    let script = then_wait("setsid sleep 1000 > /dev/null 2>&1 &\necho '{\"say\":\"so far\"}'");
+    let runner = shell(script).on(&ground);
+    for (request, reason) in [
+        (RunRequest::new("go").idle_timeout(Duration::from_millis(500)), Reason::TimeoutIdle),
+        (RunRequest::new("go").wall_timeout(Duration::from_millis(500)), Reason::TimeoutWall),
+    ] {
+        let end = end(runner.run(request.build())).await;
+        assert_eq!((end.reason, end.answer.as_str()), (Some(reason), "so far"));
+        assert!(ground.processes().is_empty() && ground.is_unlocked());
+    }
+}
+
+#[tokio::test]
+async fn ending_one_process_of_a_run_does_not_touch_the_other() {
+    let ground = Ground::apart();
+    let mark = (ground.mark().0, ground.directory.path().to_owned());
+    let runner = lab(&ground.host, move |run| {
+        let launch = Launch::new("sleep").args(["1000"]).env(mark.0, &mark.1);
+        async move {
+            let (engine, _output) = run.start(launch.clone()).unwrap();
+            let (beside, _output) = run.start(launch).unwrap();
+            beside.stop().await;
+            // It would be ended within the sweep of the other, if at all.
+            let alive = is_alive(i32::try_from(engine.pid()).unwrap());
+            run.emit(started(if alive { "alive" } else { "dead" })).await.unwrap();
+            run.stop().cancelled().await;
+        }
+    });
+    let mut events = runner.run(prompt());
+    assert_eq!(until_started(&mut events).await, token("alive"));
+    drop(events);
+    ground.host.settle().await;
+    assert!(ground.processes().is_empty());
+}
+
+/// Plays a part in a process of its own, with its own descriptors.
+pub(crate) async fn play(part: &str) {
+    match part {
+        "dropper" => drop_two_hundred_streams().await,
+        "forty" => run_forty_at_once().await,
+        other => panic!("no such part: {other}"),
+    }
+    say("nothing is left");
+}
+
+/// Plays a part with 256 descriptors.
+fn with_256_descriptors(part: &str) {
+    let state = tempfile::TempDir::new().unwrap();
+    let actor = Actor::with(part, state.path(), |command| limit_descriptors(command, 256, 256));
+    actor.expect("nothing is left");
+}
+
+async fn drop_two_hundred_streams() {
+    let ground = Ground::apart();
+    let script = r#"
+        setsid sleep 1000 > /dev/null 2>&1 &
+        echo "{\"started\":\"$(cat)\"}"
+        while :; do sleep 1; done
+    "#;
+    let runner = shell(script).on(&ground);
+    let batch = async |number: usize| {
+        let mut streams: Vec<_> = (0..20)
+            .map(|member| {
+                let name = format!("s{number}-{member}");
+                runner.run(RunRequest::new(&name).build())
+            })
+            .collect();
+        for stream in &mut streams {
+            until_started(stream).await;
+        }
+        drop(streams);
+        runner.shutdown().await;
+    };
+    // The first batch opens what stays open: the runtime's own descriptors.
+    batch(0).await;
+    let before = descriptors();
+    for number in 1..=10 {
+        batch(number).await;
+    }
+    assert!(ground.processes().is_empty());
+    assert!(ground.is_unlocked());
+    eventually("no descriptor is left", || descriptors() <= before).await;
+}
+
+#[test]
+fn two_hundred_dropped_streams_leave_no_process_no_descriptor_no_lock_with_256_descriptors() {
+    with_256_descriptors("dropper");
+}
+
+#[tokio::test]
+async fn a_run_given_up_at_any_moment_leaves_nothing() {
+    let ground = Ground::apart();
+    let script = r#"
+        setsid sleep 1000 > /dev/null 2>&1 &
+        echo '{"started":"a"}'
+        echo '{"note":"n"}'
+        exec sleep 1000
+    "#;
+    let runner = shell(script).on(&ground);
+    for moment in 0..60 {
+        let request = on("a");
+        let cancel = request.cancel.clone();
+        let events = runner.run(request);
+        // Anywhere between the request and the first events.
+        tokio::time::sleep(Duration::from_micros(150 * moment)).await;
+        if moment % 2 == 0 {
+            drop(events);
+            runner.shutdown().await;
+        } else {
+            cancel.cancel();
+            assert_eq!(end(events).await.reason, Some(Reason::Interrupted));
+        }
+        assert!(ground.processes().is_empty() && ground.is_unlocked(), "at {moment}");
+    }
+}
+
+#[tokio::test]
+async fn a_clone_of_the_run_that_lives_on_keeps_no_session() {
+    let ground = Ground::apart();
+    let (keep, kept) = std::sync::mpsc::channel();
+    let runner = lab_with_files(&ground.host, move |run| {
+        keep.send(run.clone()).unwrap();
+        async move {
+            let (process, _output) = run.start(Launch::new("true")).unwrap();
+            run.emit(started("a")).await.unwrap();
+            run.emit(success("")).await.unwrap();
+            process.finish();
+        }
+    });
+    assert!(end(runner.run(prompt())).await.ok);
+    runner.shutdown().await;
+    assert!(ground.is_unlocked());
+    let kept = kept.recv().unwrap();
+    assert!(kept.stop().is_cancelled(), "and it is told");
+}
+
+#[tokio::test]
+async fn what_lived_before_is_spared_by_a_stop_and_by_a_sweep_of_marked_ones() {
+    let ground = Ground::apart();
+    let (name, value) = ground.mark();
+    let script = r"
+        setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/early
+        read line
+        setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/late
+        wait
+    ";
+    let start = async || {
+        let launch = Launch::new("/bin/bash")
+            .args(["-c", script])
+            .env(name, value)
+            .env("DIR", value)
+            .stdin(StdinPlan::Open)
+            .ladder(short_ladder());
+        let (mut process, output) = ground.host.start(launch).await.unwrap();
+        let early = number_in(&ground.file("early")).await;
+        // The tick in which it was started is over.
+        let tick = Before::now();
+        while Before::now() == tick {
+            tokio::task::yield_now().await;
+        }
+        let before = Before::now();
+        let input = process.stdin().unwrap();
+        assert!(input.write(b"go\n".to_vec()).await);
+        let late = number_in(&ground.file("late")).await;
+        for file in ["early", "late"] {
+            std::fs::remove_file(ground.file(file)).unwrap();
+        }
+        (process, output, [early, late], before)
+    };
+    let (process, _output, [early, late], before) = start().await;
+    process.stop_sparing(before).await;
+    assert!(is_alive(early) && !is_alive(late));
+    signal(early, Signal::SIGKILL);
+
+    let (process, _output, [early, late], before) = start().await;
+    Marked::new(name, value.to_str().unwrap()).end(before).await;
+    assert!(is_alive(early) && !is_alive(late));
+    process.stop().await;
+    assert!(!is_alive(early), "a stop that spares nobody");
+}
+
+async fn run_forty_at_once() {
+    let ground = Ground::apart();
+    let runner = shell(then_wait("")).on(&ground);
+    let mut streams: Vec<_> = (0..40)
+        .map(|number| {
+            runner.run(RunRequest::new("go").resume(token(&format!("s{number}"))).build())
+        })
+        .collect();
+    // The script names another session than asked: all break off, and nothing is left of them.
+    for stream in streams.drain(..) {
+        assert_eq!(end(stream).await.reason, Some(Reason::Protocol));
+    }
+    assert!(ground.processes().is_empty() && ground.is_unlocked());
+}
+
+#[test]
+fn forty_runs_at_once_fit_into_256_descriptors_and_end_together() {
+    with_256_descriptors("forty");
+}
+
+#[test]
+fn a_caller_that_drops_its_runtime_does_not_take_the_clean_up_with_it() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let ground = Ground::apart();
+    let script = then_wait("echo $$ > $DIR/pid; setsid sleep 1000 > /dev/null 2>&1 &");
+    let runner = shell(script).on(&ground);
+    let (dropped, kept) = runtime.block_on(async {
+        let mut dropped = runner.run(prompt());
+        until_started(&mut dropped).await;
+        let kept = runner.run(on("a"));
+        (dropped, kept)
+    });
+    let pid = runtime.block_on(number_in(&ground.file("pid")));
+    assert!(is_alive(pid));
+    runtime.spawn(async move { drop(dropped) });
+    drop(runtime);
+    // The next in line gets the session only once the first is gone.
+    let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    other.block_on(async {
+        let mut kept = kept;
+        until_started(&mut kept).await;
+        assert!(!is_alive(pid));
+        drop(kept);
+        ground.host.settle().await;
+        assert!(ground.processes().is_empty() && ground.is_unlocked());
+    });
+}
+
+#[tokio::test]
+async fn shutdown_waits_for_ladders_and_reaping() {
+    let ground = Ground::apart();
+    let script = then_wait("trap 'sleep 0.3; exit 0' INT; setsid sleep 1000 > /dev/null 2>&1 &");
+    let runner = shell(script).bash().on(&ground);
+    let mut events = runner.run(prompt());
+    until_started(&mut events).await;
+    drop(events);
+    runner.shutdown().await;
+    assert!(ground.processes().is_empty() && ground.is_unlocked());
+    assert!(crate::common::names_in(&ground.file("runs")).is_empty(), "nor a run record");
+}
+
+#[tokio::test]
+async fn a_host_goes_on_after_shutdown() {
+    let ground = Ground::apart();
+    let script = r#"echo '{"started":"a"}'; echo '{"done":"yes"}'"#;
+    let runner = shell(script).on(&ground);
+    for _ in 0..3 {
+        assert!(end(runner.run(on("a"))).await.ok);
+        runner.shutdown().await;
+    }
+    let mut events = shell(then_wait("")).on(&ground).run(on("a"));
+    until_started(&mut events).await;
+    assert_eq!(
+        crate::common::names_in(&ground.file("runs")).len(),
+        1,
+        "and keeps its record again"
+    );
+}

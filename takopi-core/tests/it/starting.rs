@@ -1,0 +1,282 @@
+//! Starting engine processes: environment, signals, descriptors, and what can be wrong with them.
+
+use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::common::apart::{Actor, limit_descriptors, say};
+use crate::common::engines::shell;
+use crate::common::processes::{is_alive, number_in};
+use crate::common::{Ground, all, end, end_of, eventually, token, until_started};
+use nix::sys::signal::{SigHandler, Signal, kill};
+use nix::unistd::Pid;
+use takopi_core::model::{Completed, Reason};
+use takopi_core::process::{
+    EnvPolicy, Launch, descriptor_limit, find_program, raise_descriptor_limit,
+};
+use takopi_core::{RunRequest, Runner};
+
+fn prompt() -> RunRequest {
+    RunRequest::new("go").build()
+}
+
+/// Plays a part in a process of its own.
+pub(crate) async fn play(part: &str) {
+    match part {
+        "environment" => tell_environment().await,
+        "deaf" => cancel_a_trapper().await,
+        "poor" => run_without_descriptors().await,
+        "poor sweeper" => sweep_without_descriptors().await,
+        "raiser" => raise().await,
+        other => panic!("no such part: {other}"),
+    }
+}
+
+/// Tells the environment an engine finds.
+async fn tell_environment() {
+    let ground = Ground::apart();
+    let script = r#"echo '{"started":"a"}'; env > $DIR/env; echo '{"done":""}'"#;
+    let launch = |launch: Launch| launch.env_policy(EnvPolicy::default().deny("MY_BOT_*"));
+    let runner = shell(script).launch_with(launch).on(&ground);
+    let request = RunRequest::new("go").env("SLACK_ON_PURPOSE", "asked for").build();
+    assert!(end(runner.run(request)).await.ok);
+    for line in std::fs::read_to_string(ground.file("env")).unwrap().lines() {
+        say(line);
+    }
+    say("end");
+}
+
+#[test]
+fn the_environment_is_inherited_but_for_the_secrets_of_chat_bots() {
+    let state = tempfile::TempDir::new().unwrap();
+    let actor = Actor::with("environment", state.path(), |command| {
+        command
+            .env("HOME", "/home/somebody")
+            .env("MY_TOOL", "kept")
+            .env("MY_BOT_KEY", "secret")
+            .env("TELEGRAM_BOT_TOKEN", "secret")
+            .env("SLACK_BOT_TOKEN", "secret")
+            .env("DISCORD_TOKEN", "secret");
+    });
+    let mut lines = Vec::new();
+    loop {
+        match actor.hear() {
+            line if line == "end" => break,
+            line => lines.push(line),
+        }
+    }
+    for kept in ["HOME=/home/somebody", "MY_TOOL=kept", "SLACK_ON_PURPOSE=asked for"] {
+        assert!(lines.iter().any(|line| line == kept), "{kept}");
+    }
+    assert!(!lines.iter().any(|line| line.contains("secret")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.starts_with("TAKOPI_RUN=")));
+    assert!(!lines.iter().any(|line| line.starts_with("CODEX_HOME=")));
+}
+
+#[tokio::test]
+async fn a_missing_program_is_said_to_be_missing() {
+    let ground = Ground::apart();
+    for name in ["no-such-program-anywhere", "/no/such/program", "./no-such-program"] {
+        let runner = shell("").program(name).on(&ground);
+        let request = RunRequest::new("go").resume(token("a")).build();
+        let events = all(runner.run(request)).await;
+        let end = end_of(&events);
+        assert_eq!(end.reason, Some(Reason::EngineMissing), "{name}");
+        assert!(end.error.as_deref().unwrap().contains(name), "{end:?}");
+        assert_eq!(end.resume, Some(token("a")));
+        assert_eq!(events.len(), 1);
+    }
+    ground.host.settle().await;
+    assert!(ground.is_unlocked());
+}
+
+#[tokio::test]
+async fn a_program_that_may_not_be_executed_is_said_to_be_so() {
+    let ground = Ground::apart();
+    let path = ground.file("program");
+    std::fs::write(&path, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let end = end(shell("").program(&path).on(&ground).run(prompt())).await;
+    assert_eq!(end.reason, Some(Reason::EngineMissing));
+    let error = end.error.unwrap();
+    assert!(error.contains("not executable") && error.contains(path.to_str().unwrap()), "{error}");
+}
+
+#[tokio::test]
+async fn a_missing_directory_is_named() {
+    let ground = Ground::apart();
+    let request = RunRequest::new("go").cwd("/no/such/directory").build();
+    let end = end(shell("").on(&ground).run(request)).await;
+    assert_eq!(end.reason, Some(Reason::SpawnFailed));
+    assert!(end.error.unwrap().contains("/no/such/directory"));
+}
+
+#[tokio::test]
+async fn an_engine_runs_in_the_directory_of_its_request() {
+    let ground = Ground::apart();
+    let script = r#"echo '{"started":"a"}'; echo "{\"done\":\"$(pwd)\"}""#;
+    let directory = ground.directory.path().canonicalize().unwrap();
+    let request = RunRequest::new("go").cwd(&directory).build();
+    assert_eq!(
+        end(shell(script).on(&ground).run(request)).await.answer,
+        directory.to_str().unwrap()
+    );
+}
+
+#[test]
+fn a_program_is_found_as_a_shell_finds_it_and_named_in_full() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let [first, second] = ["first", "second"].map(|name| directory.path().join(name));
+    let write = |path: &PathBuf, mode| {
+        std::fs::create_dir_all(path).unwrap();
+        std::fs::write(path.join("tool"), "").unwrap();
+        let mode = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(path.join("tool"), mode).unwrap();
+    };
+    write(&first, 0o644);
+    write(&second, 0o755);
+    let path = std::env::join_paths([&first, &second]).unwrap();
+    let find = |path: &std::ffi::OsStr| find_program("tool".as_ref(), Some(path));
+    assert_eq!(find(&path), Some(second.join("tool")), "one that can be executed is preferred");
+    assert_eq!(find(first.as_os_str()), Some(first.join("tool")));
+    assert_eq!(find("/nowhere".as_ref()), None);
+    // A relative entry means this directory, not the one the engine will run in.
+    let found = find_program("Cargo.toml".as_ref(), Some(".".as_ref())).unwrap();
+    assert!(found.is_absolute());
+}
+
+/// Runs an engine with a trap, cancels the run, and tells what the engine heard.
+async fn cancel_a_trapper() {
+    let ground = Ground::apart();
+    let script = r#"
+        trap 'echo INT > $DIR/heard; exit 0' INT
+        trap 'echo TERM > $DIR/heard; exit 0' TERM
+        echo '{"started":"a"}'
+        while :; do sleep 0.02; done
+    "#;
+    let runner = shell(script).bash().on(&ground);
+    let request = prompt();
+    let cancel = request.cancel.clone();
+    let mut events = runner.run(request);
+    until_started(&mut events).await;
+    cancel.cancel();
+    end(events).await;
+    say(std::fs::read_to_string(ground.file("heard")).unwrap().trim());
+}
+
+#[test]
+fn an_engine_hears_sigint_even_if_takopi_was_started_deaf_to_it() {
+    let state = tempfile::TempDir::new().unwrap();
+    // As a shell starts what runs in its background.
+    let actor = Actor::with("deaf", state.path(), |command| {
+        // SAFETY: the closure only makes a system call.
+        unsafe {
+            command.pre_exec(|| {
+                nix::sys::signal::signal(Signal::SIGINT, SigHandler::SigIgn)?;
+                Ok(())
+            });
+        }
+    });
+    actor.expect("INT");
+}
+
+/// Opens files until there is no descriptor left.
+fn hoard() -> Vec<File> {
+    std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
+}
+
+async fn run_without_descriptors() {
+    let ground = Ground::apart();
+    let script = r#"echo '{"started":"a"}'; echo '{"done":"enough"}'"#;
+    let runner = shell(script).on(&ground);
+    let tell = |end: Completed| {
+        say(&format!("{:?} {}", end.reason, end.error.unwrap_or_default()));
+    };
+    assert!(end(runner.run(prompt())).await.ok);
+    let mut files = hoard();
+    tell(end(runner.run(RunRequest::new("go").resume(token("a")).build())).await);
+    // Enough for the lock and the record, not for the pipes.
+    files.truncate(files.len() - 4);
+    tell(end(runner.run(RunRequest::new("go").resume(token("a")).build())).await);
+    drop(files);
+    assert!(end(runner.run(prompt())).await.ok, "and it goes on when there are some again");
+    runner.shutdown().await;
+    assert!(ground.is_unlocked() && ground.processes().is_empty());
+    say("fine");
+}
+
+#[test]
+fn running_out_of_descriptors_is_spawn_failed_with_the_limit_named() {
+    let state = tempfile::TempDir::new().unwrap();
+    let actor = Actor::with("poor", state.path(), |command| limit_descriptors(command, 64, 64));
+    for _ in 0..2 {
+        let line = actor.hear();
+        assert!(line.contains("SpawnFailed") && line.contains("limit is 64"), "{line}");
+    }
+    actor.expect("fine");
+}
+
+async fn sweep_without_descriptors() {
+    let ground = Ground::apart();
+    let script = r#"
+        (setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/left)
+        echo $$ > $DIR/pid
+        echo '{"started":"a"}'
+        exec sleep 1000
+    "#;
+    let runner = shell(script).on(&ground);
+    let request = prompt();
+    let cancel = request.cancel.clone();
+    let mut events = runner.run(request);
+    until_started(&mut events).await;
+    let left = number_in(&ground.file("left")).await;
+    let engine = Pid::from_raw(number_in(&ground.file("pid")).await);
+    let mut files = hoard();
+    cancel.cancel();
+    let freed = async {
+        // What the engine gives back is hoarded, too.
+        eventually("the engine is reaped", || {
+            files.extend(hoard());
+            kill(engine, None).is_err()
+        })
+        .await;
+        for _ in 0..20 {
+            files.extend(hoard());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        drop(files);
+    };
+    let (end, ()) = tokio::join!(end(events), freed);
+    assert_eq!(end.reason, Some(Reason::Interrupted));
+    assert!(!is_alive(left));
+    say("swept");
+}
+
+#[test]
+fn a_sweep_that_cannot_see_for_want_of_descriptors_looks_again() {
+    let state = tempfile::TempDir::new().unwrap();
+    let actor =
+        Actor::with("poor sweeper", state.path(), |command| limit_descriptors(command, 64, 64));
+    actor.expect("swept");
+}
+
+async fn raise() {
+    let ground = Ground::apart();
+    assert_eq!(descriptor_limit(), Some(100));
+    assert_eq!(raise_descriptor_limit().unwrap(), 200);
+    assert_eq!(descriptor_limit(), Some(200));
+    let script = r#"echo '{"started":"a"}'; echo "{\"done\":\"$(ulimit -Sn) $(ulimit -Hn)\"}""#;
+    say(&end(shell(script).on(&ground).run(prompt())).await.answer);
+}
+
+#[test]
+fn a_raised_limit_on_descriptors_is_put_back_for_engines() {
+    let state = tempfile::TempDir::new().unwrap();
+    let actor = Actor::with("raiser", state.path(), |command: &mut Command| {
+        limit_descriptors(command, 100, 200);
+    });
+    actor.expect("100 200");
+}

@@ -1,0 +1,384 @@
+//! Runs that want the same session: who goes first, what is said, how long it may take.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::common::engines::{lab, lab_with_files, note, started, success};
+use crate::common::{
+    Ground, actions, all, end, end_of, is_started, key, settle_tasks, token, until_started,
+};
+use futures::{FutureExt, StreamExt};
+use takopi_core::locks::SessionLocks;
+use takopi_core::model::{Level, Phase, Reason, TakopiEvent};
+use takopi_core::{EngineRun, Host, RunRequest, Runner};
+use tokio::sync::Barrier;
+use tokio::time::Instant;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn on(value: &str) -> RunRequest {
+    RunRequest::new("go").resume(token(value)).build()
+}
+
+/// Starts the session of its request, or one named by its prompt, and takes ten seconds over it.
+fn ten_seconds(host: &Host) -> impl Runner + use<> {
+    lab(host, |run| async move {
+        let name = run.resume.as_ref().map_or(&run.request.prompt, |token| &token.value);
+        if run.emit(started(name)).await.is_err() {
+            return;
+        }
+        tokio::select! {
+            () = run.stop().cancelled() => return,
+            () = tokio::time::sleep(10 * SECOND) => {}
+        }
+        let _ = run.emit(success("done")).await;
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_on_the_same_token_go_one_after_the_other_first_come_first_served() {
+    let ground = Ground::here();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let (room, log) = (inside.clone(), order.clone());
+    let turn = move |run: EngineRun| {
+        let (room, log) = (room.clone(), log.clone());
+        async move {
+            assert_eq!(room.fetch_add(1, Ordering::SeqCst), 0, "two runs on one session");
+            log.lock().unwrap().push(run.request.prompt.clone());
+            run.emit(started("a")).await.unwrap();
+            tokio::time::sleep(SECOND).await;
+            room.fetch_sub(1, Ordering::SeqCst);
+            run.emit(success("")).await.unwrap();
+        }
+    };
+    // Two runners: the session is one, however many there are. Capitals are the same session.
+    let runners = [lab_with_files(&ground.host, turn.clone()), lab_with_files(&ground.host, turn)];
+    let runs: Vec<_> = (0..20)
+        .map(|number| {
+            let token = token(if number % 3 == 0 { "A" } else { "a" });
+            let request = RunRequest::new(number.to_string()).resume(token).build();
+            runners[number % 2].run(request)
+        })
+        .collect();
+    for run in runs {
+        assert!(end(run).await.ok);
+    }
+    let expected: Vec<_> = (0..20).map(|number| number.to_string()).collect();
+    assert_eq!(*order.lock().unwrap(), expected);
+    ground.host.settle().await;
+    assert!(ground.is_unlocked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn runs_on_different_tokens_and_new_sessions_go_in_parallel() {
+    let ground = Ground::here();
+    let barrier = Arc::new(Barrier::new(20));
+    let gate = barrier.clone();
+    let runner = lab_with_files(&ground.host, move |run| {
+        let gate = gate.clone();
+        async move {
+            // Nobody passes before all are here.
+            gate.wait().await;
+            let name = run.request.prompt.clone();
+            run.emit(started(&name)).await.unwrap();
+            gate.wait().await;
+            run.emit(success("")).await.unwrap();
+        }
+    });
+    let runs = (0..20).map(|number| {
+        let name = format!("s{number}");
+        let request = RunRequest::new(&name);
+        let request = if number < 10 { request.resume(token(&name)) } else { request };
+        end(runner.run(request.build()))
+    });
+    for end in futures::future::join_all(runs).await {
+        assert!(end.ok, "{end:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_sessions_lock_is_taken_before_started_is_emitted() {
+    let ground = Ground::here();
+    for files in [false, true] {
+        let turn = |run: EngineRun| async move {
+            run.emit(note("early")).await.unwrap();
+            run.emit(started("a")).await.unwrap();
+            run.stop().cancelled().await;
+        };
+        let runner: Box<dyn Runner> = if files {
+            Box::new(lab_with_files(&ground.host, turn))
+        } else {
+            Box::new(lab(&ground.host, turn))
+        };
+        let holder = || {
+            if files {
+                ground.host.file_locks().holder(&key("a"))
+            } else {
+                ground.host.local_locks().holder(&key("a"))
+            }
+        };
+        let mut events = runner.run(RunRequest::new("go").build());
+        assert!(!is_started(&events.next().await.unwrap()));
+        assert!(is_started(&events.next().await.unwrap()));
+        assert_eq!(holder().unwrap().pid, std::process::id());
+        drop(events);
+        ground.host.settle().await;
+        assert_eq!(holder(), None);
+    }
+    assert!(ground.is_unlocked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_new_session_with_the_same_id_is_held_back_until_the_first_ends() {
+    let ground = Ground::here();
+    let runner = ten_seconds(&ground.host);
+    let mut first = runner.run(RunRequest::new("twin").build());
+    until_started(&mut first).await;
+    let second = runner.run(RunRequest::new("twin").build());
+    let begun = Instant::now();
+    let (first, second) = tokio::join!(async { (end(first).await, Instant::now()) }, async {
+        let mut second = second;
+        until_started(&mut second).await;
+        let started_at = Instant::now();
+        (end(second).await, started_at)
+    });
+    assert!(first.0.ok && second.0.ok);
+    assert_eq!(first.1 - begun, 10 * SECOND);
+    assert!(second.1 >= first.1, "its Started came before the first ended");
+    assert!(second.1 - first.1 < SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_started_that_was_given_up_while_it_waited_can_be_said_again_and_still_waits() {
+    let ground = Ground::here();
+    let holder = ten_seconds(&ground.host);
+    let impatient = lab(&ground.host, |run| async move {
+        while tokio::time::timeout(SECOND, run.emit(started("a"))).await.is_err() {}
+        run.emit(success("in the end")).await.unwrap();
+    });
+    let mut first = holder.run(on("a"));
+    until_started(&mut first).await;
+    let begun = Instant::now();
+    let second = all(impatient.run(RunRequest::new("go").build())).await;
+    assert_eq!(end_of(&second).answer, "in the end");
+    assert!(second.iter().any(is_started));
+    assert!(begun.elapsed() >= 10 * SECOND, "not before the first was done");
+
+    // Given up at the full buffer instead: the lock is held by then, and once is enough.
+    let unread = lab(&ground.host, |run| async move {
+        run.emit(note("fills the buffer")).await.unwrap();
+        while tokio::time::timeout(SECOND, run.emit(started("b"))).await.is_err() {}
+        run.emit(success("in the end")).await.unwrap();
+    })
+    .buffer(1, 1 << 20);
+    let events = unread.run(RunRequest::new("go").build());
+    tokio::time::sleep(5 * SECOND).await;
+    let events = all(events).await;
+    assert!(end_of(&events).ok && events.iter().any(is_started));
+    ground.host.settle().await;
+    assert!(ground.is_unlocked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn success_said_while_started_still_waits_is_no_success() {
+    let ground = Ground::here();
+    let holder = ten_seconds(&ground.host);
+    let mut first = holder.run(on("a"));
+    until_started(&mut first).await;
+    let runner = lab(&ground.host, |run| async move {
+        let other = run.clone();
+        let waiting = tokio::spawn(async move { other.emit(started("a")).await });
+        settle_tasks().await;
+        run.emit(success("too early")).await.unwrap();
+        let _ = waiting.await;
+    });
+    let end = end(runner.run(RunRequest::new("go").build())).await;
+    assert_eq!((end.reason, end.resume), (Some(Reason::Protocol), Some(token("a"))));
+    assert_eq!(end.answer, "too early");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_waits_says_so_and_names_the_holder() {
+    let ground = Ground::here();
+    let runner = ten_seconds(&ground.host);
+    let mut first = runner.run(on("a"));
+    until_started(&mut first).await;
+    let begun = Instant::now();
+    let mut second = runner.run(on("a"));
+    let Some(TakopiEvent::Action(word)) = second.next().await else { panic!("no word") };
+    let waited = begun.elapsed();
+    assert!((Duration::from_millis(250)..SECOND).contains(&waited), "{waited:?}");
+    assert_eq!((word.phase, word.level), (Phase::Started, Some(Level::Info)));
+    assert!(word.action.title.contains("another run of this process"), "{}", word.action.title);
+    let rest = all(second).await;
+    let free = actions(&rest)[0];
+    assert_eq!((&free.action.id, free.phase), (&word.action.id, Phase::Completed));
+    assert!(is_started(&rest[1]), "and then it starts");
+    assert!(end_of(&rest).ok && end(first).await.ok);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_wait_is_not_worth_a_word() {
+    let ground = Ground::here();
+    let runner = lab(&ground.host, |run| async move {
+        run.emit(started("a")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        run.emit(success("")).await.unwrap();
+    });
+    let mut first = runner.run(on("a"));
+    until_started(&mut first).await;
+    let second = all(runner.run(on("a"))).await;
+    assert_eq!(second.len(), 2, "an uneventful run has no event of takopi's own: {second:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_wait_at_all_fails_at_once() {
+    let ground = Ground::here();
+    let runner = ten_seconds(&ground.host);
+    let mut first = runner.run(on("a"));
+    until_started(&mut first).await;
+    let begun = Instant::now();
+    for request in [
+        RunRequest::new("go").resume(token("a")).wait(Duration::ZERO).build(),
+        RunRequest::new("a").wait(Duration::ZERO).build(),
+    ] {
+        let events = all(runner.run(request)).await;
+        let end = end_of(&events);
+        assert_eq!(end.reason, Some(Reason::SessionBusy));
+        assert!(end.error.as_deref().unwrap().contains("another run of this process"));
+        assert_eq!(end.resume, Some(token("a")));
+        assert_eq!(events.len(), 1);
+    }
+    assert!(begun.elapsed().is_zero());
+    // It needs no patience where nobody waits.
+    let request = RunRequest::new("go").resume(token("b")).wait(Duration::ZERO).build();
+    assert!(end(runner.run(request)).await.ok);
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_bounds_the_waiting() {
+    let ground = Ground::here();
+    let runner = ten_seconds(&ground.host);
+    for request in [
+        RunRequest::new("go").resume(token("a")).wait(3 * SECOND),
+        RunRequest::new("a").wait(3 * SECOND),
+    ] {
+        let mut first = runner.run(on("a"));
+        until_started(&mut first).await;
+        let begun = Instant::now();
+        let end = end(runner.run(request.build())).await;
+        assert_eq!(begun.elapsed(), 3 * SECOND);
+        assert_eq!((end.reason, end.resume), (Some(Reason::SessionBusy), Some(token("a"))));
+        drop(first);
+    }
+    // Enough patience is enough.
+    let mut first = runner.run(on("a"));
+    until_started(&mut first).await;
+    let request = RunRequest::new("go").resume(token("a")).wait(11 * SECOND).build();
+    assert!(end(runner.run(request)).await.ok);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_is_not_counted_by_the_limits() {
+    let ground = Ground::here();
+    let runner = ten_seconds(&ground.host);
+    for request in [RunRequest::new("go").resume(token("a")), RunRequest::new("a")] {
+        let mut first = runner.run(on("a"));
+        until_started(&mut first).await;
+        // Its own ten seconds fit, ten more would not.
+        let request = request.idle_timeout(11 * SECOND).wall_timeout(12 * SECOND).build();
+        let begun = Instant::now();
+        let end = end(runner.run(request)).await;
+        assert!(end.ok, "{end:?}");
+        assert!(begun.elapsed() >= 20 * SECOND);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_buffer_does_not_keep_a_waiting_run_from_its_turn_or_its_bound() {
+    let ground = Ground::here();
+    let runner = ten_seconds(&ground.host);
+    let noisy = lab(&ground.host, |run| async move {
+        run.emit(note("fills the buffer")).await.unwrap();
+        let _ = run.emit(started("a")).await;
+    })
+    .buffer(1, 1 << 20);
+    let mut first = runner.run(on("a"));
+    until_started(&mut first).await;
+    let unread = noisy.run(RunRequest::new("go").wait(3 * SECOND).build());
+    tokio::time::sleep(5 * SECOND).await;
+    let events = unread.collect::<Vec<_>>().now_or_never().expect("it ended without a reader");
+    assert_eq!(end_of(&events).reason, Some(Reason::SessionBusy));
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_somebody_outside_is_visible_bounded_and_not_counted() {
+    let ground = Ground::here();
+    let runner = lab(&ground.host, |run| async move {
+        let mut tries = 0;
+        while tries < 5 {
+            tries += 1;
+            if !run.wait_for_session("process 7", 2 * SECOND).await.unwrap() {
+                let error = format!("busy after {tries}");
+                let refusal = takopi_core::Refusal::new(Reason::SessionBusy, error);
+                return run.refuse(refusal).await;
+            }
+        }
+        run.emit(started("a")).await.unwrap();
+        run.emit(success("")).await.unwrap();
+    });
+    let request = RunRequest::new("go").resume(token("a")).wall_timeout(SECOND).build();
+    let events = all(runner.run(request)).await;
+    let words = actions(&events);
+    assert!(words[0].action.title.contains("process 7"));
+    assert_eq!(words.len(), 2, "said once, and taken back once: {words:?}");
+    assert_eq!((words[1].phase, &words[1].action.id), (Phase::Completed, &words[0].action.id));
+    assert!(end_of(&events).ok, "ten seconds outside a limit of one: {events:?}");
+
+    let request = RunRequest::new("go").resume(token("a")).wait(5 * SECOND).build();
+    let begun = Instant::now();
+    let end = end(runner.run(request)).await;
+    assert_eq!(end.reason, Some(Reason::SessionBusy));
+    assert_eq!(begun.elapsed(), 5 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_dropped_in_line_leaves_the_line_to_the_next() {
+    let ground = Ground::here();
+    let runner = ten_seconds(&ground.host);
+    let mut first = runner.run(on("a"));
+    until_started(&mut first).await;
+    let begun = Instant::now();
+    let second = runner.run(on("a"));
+    let third = runner.run(on("a"));
+    settle_tasks().await;
+    drop(second);
+    assert!(end(third).await.ok);
+    assert_eq!(begun.elapsed(), 20 * SECOND);
+    ground.host.settle().await;
+    assert!(ground.is_unlocked());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_directory_that_cannot_be_made_ends_the_run_and_says_so() {
+    let ground = Ground::here();
+    // A file where a directory should be.
+    std::fs::write(ground.directory.path().join("locks"), "").unwrap();
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counter = runs.clone();
+    let runner = lab_with_files(&ground.host, move |run| {
+        counter.fetch_add(1, Ordering::SeqCst);
+        async move {
+            run.emit(started("a")).await.unwrap_err();
+        }
+    });
+    for request in [on("a"), RunRequest::new("go").build()] {
+        let end = end(runner.run(request)).await;
+        assert_eq!((end.reason, end.resume), (Some(Reason::SpawnFailed), Some(token("a"))));
+        let error = end.error.unwrap();
+        assert!(error.contains("locks") && error.contains("TAKOPI_STATE_DIR"), "{error}");
+    }
+    assert_eq!(runs.load(Ordering::SeqCst), 1, "a resume is not even begun");
+}

@@ -1,0 +1,81 @@
+//! What app-server tells beside the items of a turn, rate limits, the progress of MCP tools.
+use std::time::Duration;
+
+use serde_json::json;
+use takopi_codex::Codex;
+use takopi_core::{ActionKind, Host, Phase, Runner, TakopiEvent};
+use takopi_tests::fake::app_server::Server;
+use takopi_tests::fake::{Step, turn};
+use takopi_tests::home::TestHome;
+use takopi_tests::lab::Lab;
+use takopi_tests::model::{Answer, ModelServer};
+use takopi_tests::real;
+use takopi_tests::runs::{finish, request, run, until};
+
+fn runner(codex: &real::Codex, home: &TestHome) -> impl Runner + use<> {
+    let host = Host::builder().state_directory(home.state()).build().unwrap();
+    Codex::new().binary(&codex.path).app_server().on(host)
+}
+
+#[tokio::test]
+async fn rate_limits_are_telemetry_said_once_for_the_same_figures() {
+    let Some(codex) = real::codex_or_skip("rate_limits_are_telemetry") else { return };
+    let model = ModelServer::start();
+    let limited = |answer: Answer, used: &str| {
+        answer
+            .header("x-codex-primary-used-percent", used)
+            .header("x-codex-primary-window-minutes", "300")
+            .header("x-codex-primary-reset-at", "1900000000")
+    };
+    model.when(
+        "work",
+        [
+            limited(Answer::new().exec("true"), "12.0"),
+            limited(Answer::new().exec("true"), "12.0"),
+            limited(Answer::text("done"), "97.0"),
+        ],
+    );
+    let home = TestHome::new(&model);
+    let runner = runner(&codex, &home);
+    let seen = run(&runner, request(&home, "work").build()).await;
+    assert_eq!(seen.ok().answer, "done");
+    let told = seen.actions(&ActionKind::Telemetry);
+    let used: Vec<_> =
+        told.iter().map(|event| event.action.detail["primary"]["usedPercent"].as_f64()).collect();
+    assert_eq!(used, [Some(12.0), Some(97.0)], "{told:#?}");
+    assert_eq!(told[0].action.detail["primary"]["resetsAt"], 1_900_000_000);
+    assert_eq!(told[0].action.id, told[1].action.id, "one action, told anew");
+    runner.shutdown().await;
+}
+
+#[tokio::test]
+async fn the_progress_of_an_mcp_tool_is_an_update_of_its_action() {
+    // On the fake: 0.166 keeps what an MCP server tells of its progress to itself.
+    let call = |status: &str| {
+        json!({"type": "mcpToolCall", "id": "call", "server": "lab", "tool": "echo",
+               "status": status, "arguments": {}})
+    };
+    let progress = json!({"threadId": "$THREAD", "turnId": "$TURN", "itemId": "call",
+                          "message": "half done"});
+    let steps = [
+        turn::item_started(&call("inProgress")),
+        Step::notify("item/mcpToolCall/progress", progress),
+        Step::gate("half"),
+        turn::item_completed(&call("completed")),
+    ];
+    let lab = Lab::new(Server::new().turn(steps.into_iter().chain(turn::answer("done"))).script());
+    let runner = lab.app_server(Duration::ZERO);
+    let mut stream = runner.run(lab.request("work").build());
+    let half = until(
+        &mut stream,
+        "the update",
+        |event| matches!(event, TakopiEvent::Action(event) if event.phase == Phase::Updated),
+    );
+    let half = half.await;
+    lab.control.open("half");
+    let seen = finish(stream, half).await;
+    let tool = seen.actions(&ActionKind::Tool);
+    let phases: Vec<_> = tool.iter().map(|event| event.phase).collect();
+    assert_eq!(phases, [Phase::Started, Phase::Updated, Phase::Completed], "{tool:#?}");
+    assert_eq!(tool[1].action.detail["progress"], "half done");
+}

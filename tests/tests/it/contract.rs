@@ -1,0 +1,183 @@
+//! The contract over demo, codex exec and codex app-server; the last two on the real codex.
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use takopi_codex::Codex;
+use takopi_codex::app_server::CodexAppServer;
+use takopi_core::demo::Demo;
+use takopi_core::runner::RunRequestBuilder;
+use takopi_core::{
+    ApprovalHandler, ApprovalRequest, Decision, EngineRunner, Host, RunRequest, Runner,
+};
+use takopi_tests::contract::{Prompt, Subject};
+use takopi_tests::home::TestHome;
+use takopi_tests::model::{Answer, Gate, ModelServer};
+use takopi_tests::real;
+use takopi_tests::runs;
+use tokio_util::sync::CancellationToken;
+
+/// A buffer that a run fills at once.
+const TIGHT: (usize, usize) = (4, 4096);
+
+/// The demo engine. It asks for leave on its way, which is where a test can hold it.
+struct DemoSubject {
+    host: Host,
+    gates: Mutex<HashMap<String, Leave>>,
+}
+
+/// Gives leave once it may; knows when it was asked.
+#[derive(Clone, Default)]
+struct Leave {
+    asked: CancellationToken,
+    open: CancellationToken,
+}
+
+impl ApprovalHandler for Leave {
+    fn decide(&self, _request: ApprovalRequest) -> BoxFuture<'static, Decision> {
+        self.asked.cancel();
+        let open = self.open.clone();
+        Box::pin(async move {
+            open.cancelled().await;
+            Decision::Accept
+        })
+    }
+}
+
+impl DemoSubject {
+    fn new() -> Self {
+        Self { host: Host::builder().build().unwrap(), gates: Mutex::default() }
+    }
+
+    fn gate(&self, word: &str) -> Leave {
+        self.gates.lock().unwrap().entry(word.to_owned()).or_default().clone()
+    }
+}
+
+impl Subject for DemoSubject {
+    fn runner(&self) -> Arc<dyn Runner> {
+        Arc::new(Demo::new().runner().on(self.host.clone()).buffer(TIGHT.0, TIGHT.1))
+    }
+
+    fn request(&self, prompt: Prompt<'_>) -> RunRequestBuilder {
+        match prompt {
+            Prompt::Answers(word) | Prompt::Works(word) => RunRequest::new(word),
+            Prompt::Waits(word) | Prompt::Hangs(word) => {
+                RunRequest::new(word).approvals(Arc::new(self.gate(word)))
+            }
+            Prompt::Fails(word) => RunRequest::new(word).cwd("/nowhere/at/all"),
+        }
+    }
+
+    fn reached(&self, word: &str) -> BoxFuture<'static, ()> {
+        Box::pin(self.gate(word).asked.cancelled_owned())
+    }
+
+    fn open(&self, word: &str) {
+        self.gate(word).open.cancel();
+    }
+
+    fn processes(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Transport {
+    Exec,
+    AppServer,
+}
+
+/// The real codex with a scripted model.
+struct CodexSubject {
+    transport: Transport,
+    codex: real::Codex,
+    model: ModelServer,
+    home: TestHome,
+    host: Host,
+    gates: Mutex<HashMap<String, Gate>>,
+}
+
+impl CodexSubject {
+    fn new(transport: Transport, test: &str) -> Option<Self> {
+        let codex = real::codex_or_skip(test)?;
+        let model = ModelServer::start();
+        let home = TestHome::new(&model);
+        let host = Host::builder().state_directory(home.state()).build().unwrap();
+        let gates = Mutex::default();
+        Some(Self { transport, codex, model, home, host, gates })
+    }
+
+    fn gate(&self, word: &str) -> Gate {
+        self.gates.lock().unwrap().entry(word.to_owned()).or_default().clone()
+    }
+}
+
+impl Subject for CodexSubject {
+    fn runner(&self) -> Arc<dyn Runner> {
+        let codex = Codex::new().binary(&self.codex.path);
+        let (items, bytes) = TIGHT;
+        match self.transport {
+            Transport::Exec => Arc::new(codex.exec().on(self.host.clone()).buffer(items, bytes)),
+            Transport::AppServer => {
+                let engine = CodexAppServer::new(codex).keep_warm(Duration::from_mins(10));
+                Arc::new(EngineRunner::new(engine).on(self.host.clone()).buffer(items, bytes))
+            }
+        }
+    }
+
+    fn request(&self, prompt: Prompt<'_>) -> RunRequestBuilder {
+        let (word, answer) = match prompt {
+            Prompt::Answers(word) => (word, Answer::text(word)),
+            Prompt::Works(word) => {
+                let thoughts = (0..20).fold(Answer::new(), |answer, n| {
+                    answer.reasoning(format!("**Thought {n}** about it"))
+                });
+                (word, thoughts.message(word))
+            }
+            Prompt::Waits(word) | Prompt::Hangs(word) => {
+                (word, Answer::new().wait_for(&self.gate(word)).message(word))
+            }
+            Prompt::Fails(word) => (word, Answer::new().failed("server_error", "boom")),
+        };
+        self.model.when(word, answer);
+        runs::request(&self.home, word)
+    }
+
+    fn reached(&self, word: &str) -> BoxFuture<'static, ()> {
+        let gate = self.gate(word);
+        Box::pin(async move { gate.reached().await })
+    }
+
+    fn open(&self, word: &str) {
+        self.gate(word).open();
+    }
+
+    fn processes(&self) -> Vec<String> {
+        self.home.processes().iter().map(ToString::to_string).collect()
+    }
+
+    fn remembered(&self, word: &str) -> Option<Vec<String>> {
+        let request = self.model.requests_about(word).into_iter().next_back();
+        Some(request.map(|request| request.user_texts()).unwrap_or_default())
+    }
+}
+
+mod demo {
+    takopi_tests::contract_tests!(|_test: &str| Some(super::DemoSubject::new()));
+}
+
+mod codex_exec {
+    takopi_tests::contract_tests!(|test: &str| super::CodexSubject::new(
+        super::Transport::Exec,
+        test
+    ));
+}
+
+mod codex_app_server {
+    takopi_tests::contract_tests!(|test: &str| super::CodexSubject::new(
+        super::Transport::AppServer,
+        test
+    ));
+}
