@@ -1,11 +1,12 @@
 //! What a person can do about a run that failed.
 
+use futures::FutureExt as _;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use takopi_bridge::progress::{Progress, Standing};
-use takopi_core::locks::{Holder, SessionKey, SessionLocks as _};
-use takopi_core::{ActionKind, Completed, Host, Reason};
+use takopi_core::locks::{Holder, SessionKey};
+use takopi_core::{ActionKind, Completed, Host, Reason, ResumeToken};
 
 /// How to install codex.
 pub(crate) const INSTALL: &str = "npm install -g @openai/codex";
@@ -41,10 +42,7 @@ pub(crate) fn of_run(completed: &Completed) -> Option<String> {
 }
 
 fn busy(completed: &Completed) -> String {
-    let holder = completed
-        .resume
-        .as_ref()
-        .and_then(|token| Host::global().ok()?.file_locks().holder(&SessionKey::new(token)));
+    let holder = completed.resume.as_ref().and_then(|token| holder(&Host::global().ok()?, token));
     let wait = "wait longer with --wait, or without end by leaving it out";
     match holder {
         Some(holder) => format!("{wait}; {}", held(&holder)),
@@ -52,7 +50,13 @@ fn busy(completed: &Completed) -> String {
     }
 }
 
-/// Who holds a session, and since when.
+/// The holder of a session's lock. Lock files answer at once; a lock service that does not is not
+/// waited for.
+pub(crate) fn holder(host: &Host, token: &ResumeToken) -> Option<Holder> {
+    host.session_locks().holder(&SessionKey::new(token)).now_or_never().flatten()
+}
+
+/// The holder of a session in words, and since when.
 pub(crate) fn held(holder: &Holder) -> String {
     let since =
         i64::try_from(holder.since).ok().and_then(|since| Timestamp::from_second(since).ok());

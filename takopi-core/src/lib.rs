@@ -61,6 +61,7 @@ pub mod locks;
 pub mod model;
 pub mod process;
 pub mod runner;
+mod sys;
 
 pub use host::Host;
 pub use model::{

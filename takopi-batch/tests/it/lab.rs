@@ -11,6 +11,7 @@ use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::Value;
 use takopi_batch::{Batch, BatchError, BatchEvent, JobResult, Journal, Outcome, Source};
 use takopi_core::demo::Demo;
+use takopi_core::runner::ResumeCodec;
 use takopi_core::{
     Completed, EngineId, EventStream, Reason, ResumeToken, RunRequest, Runner, Started,
     TakopiEvent, Usage,
@@ -177,19 +178,11 @@ impl Runner for Scripted {
             drop(running);
             stream::iter(events)
         };
-        stream::iter(opened).chain(end.into_stream().flatten()).boxed()
+        EventStream::new(self.engine(), stream::iter(opened).chain(end.into_stream().flatten()))
     }
 
-    fn format_resume(&self, token: &ResumeToken) -> String {
-        Demo::new().runner().format_resume(token)
-    }
-
-    fn extract_resume(&self, text: &str) -> Option<ResumeToken> {
-        Demo::new().runner().extract_resume(text)
-    }
-
-    fn is_resume_line(&self, line: &str) -> bool {
-        Demo::new().runner().is_resume_line(line)
+    fn resume_codec(&self) -> ResumeCodec {
+        Demo::new().runner().resume_codec()
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {

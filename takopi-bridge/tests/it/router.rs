@@ -34,16 +34,8 @@ impl Runner for Lab {
         self.demo.run(request)
     }
 
-    fn format_resume(&self, token: &ResumeToken) -> String {
-        self.codec.format(token)
-    }
-
-    fn extract_resume(&self, text: &str) -> Option<ResumeToken> {
-        self.codec.extract(text)
-    }
-
-    fn is_resume_line(&self, line: &str) -> bool {
-        self.codec.is_line(line)
+    fn resume_codec(&self) -> ResumeCodec {
+        self.codec.clone()
     }
 
     fn shutdown(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {

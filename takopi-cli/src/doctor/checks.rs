@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::unistd::{AccessFlags, Uid, access};
 use takopi_codex::{MINIMUM_VERSION, Version};
-use takopi_core::locks::{Holder, NoLeases, SessionKey, SessionLocks as _};
+use takopi_core::locks::{Holder, NoLeases, SessionKey};
 use takopi_core::process::{descriptor_limit, end_strays, find_program, strays};
 use takopi_core::{EngineId, Host, ResumeToken};
 use tokio::process::Command;
@@ -41,7 +41,7 @@ pub(super) async fn all(args: &DoctorArgs, config: Option<&Path>) -> Vec<Finding
     match Host::global() {
         Ok(host) => {
             findings.push(state(host.state_directory(), args.fix));
-            findings.push(locks(&host));
+            findings.push(locks(&host).await);
             findings.push(leftovers(host.state_directory(), args.fix));
         }
         Err(error) => {
@@ -167,12 +167,12 @@ fn state(directory: &Path, fix: bool) -> Finding {
 }
 
 /// Takes a lock and lets it go.
-fn locks(host: &Host) -> Finding {
+async fn locks(host: &Host) -> Finding {
     let engine = EngineId::from_static("doctor");
     let token = ResumeToken::new(engine.clone(), std::process::id().to_string());
     let key = SessionKey::new(&token);
     let hint = "TAKOPI_STATE_DIR chooses another directory, best on a local disk";
-    match host.file_locks().try_lock(&key, &Holder::here(engine), &NoLeases) {
+    match host.session_locks().try_lock(&key, &Holder::here(engine), &NoLeases).await {
         Ok(Some(_guard)) => Finding::ok("locks", "work"),
         Ok(None) => Finding::problem("locks", "a lock that nobody holds was not given", hint),
         Err(error) => Finding::problem("locks", error.to_string(), hint),

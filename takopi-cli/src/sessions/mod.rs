@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use serde::Serialize;
 use takopi_bridge::present::terminal::answer;
 use takopi_bridge::present::{Line, Style, one_line};
-use takopi_core::locks::{Holder, SessionKey, SessionLocks as _};
+use takopi_core::locks::Holder;
 use takopi_core::{Host, ResumeToken};
 
 use crate::args::{SessionsArgs, SessionsCommand};
@@ -100,7 +100,7 @@ fn list(store: &Store, args: &SessionsArgs, terminal: Terminal) -> anyhow::Resul
     for session in store.sessions(directory).take(limit) {
         found = true;
         let token = ResumeToken::new(takopi_codex::CODEX, session.id.as_str());
-        let holder = host.file_locks().holder(&SessionKey::new(&token));
+        let holder = hints::holder(&host, &token);
         if args.json {
             terminal::print(&json_line(&Listed {
                 id: &session.id,

@@ -1,4 +1,4 @@
-//! Kernel file locks under the local ones: one run on a session among the processes of a user.
+//! Kernel file locks: one run on a session among the processes of a user.
 //!
 //! One small file a held session, named by a hash of its key. Byte 0 is the lock. Whoever waits
 //! locks a byte of its own far behind it, at the offset of the nanosecond it arrived: its ticket. A
@@ -12,16 +12,13 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use uuid::Uuid;
 
-use super::{
-    ByteRange, Holder, LeaseHolder, LocalLocks, LockError, OfdFile, OutsideLock, SessionGuard,
-    SessionKey, SessionLocks,
-};
+use super::{HeldLock, Holder, LockBackend, LockError, SessionKey};
+use crate::sys::{ByteRange, OfdFile};
 
 const LOCK: ByteRange = ByteRange::byte(0);
 /// Tickets start here, clear of the lock and of the text.
@@ -30,18 +27,19 @@ const TICKETS: i64 = 1 << 20;
 const FIRST_LOOK: Duration = Duration::from_millis(2);
 /// … and after this long when it has waited for a while.
 const LATER_LOOK: Duration = Duration::from_millis(50);
+/// The holder of a lease looks this often whether somebody waits.
+const WANTED_LOOK: Duration = Duration::from_millis(200);
 
-/// Session locks across the processes of one user.
-#[derive(Clone)]
-pub struct FileLocks {
-    local: LocalLocks,
+/// Lock files in a directory: the back end for the processes of one user on a machine.
+#[derive(Debug, Clone)]
+pub struct LockFiles {
     directory: PathBuf,
 }
 
-impl FileLocks {
-    /// Locks whose files live in `directory`, which is created when first needed.
-    pub fn new(local: LocalLocks, directory: impl Into<PathBuf>) -> Self {
-        Self { local, directory: directory.into() }
+impl LockFiles {
+    /// Files in `directory`, which is created when first needed.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into() }
     }
 
     /// The lock file of a key.
@@ -55,13 +53,13 @@ impl FileLocks {
             .recursive(true)
             .mode(0o700)
             .create(&self.directory)
-            .map_err(|source| LockError::new(&self.directory, source))
+            .map_err(|error| LockError::file(&self.directory, &error))
     }
 
     fn try_file(&self, key: &SessionKey, holder: &Holder) -> Result<Option<FileGuard>, LockError> {
         self.prepare()?;
         let path = self.path(key);
-        try_claim_at_once(&path, holder).map_err(|source| LockError::new(&path, source))
+        try_claim_at_once(&path, holder).map_err(|error| LockError::file(&path, &error))
     }
 
     async fn wait_for_file(
@@ -71,7 +69,7 @@ impl FileLocks {
     ) -> Result<FileGuard, LockError> {
         self.prepare()?;
         let path = self.path(key);
-        let fault = |source| LockError::new(&path, source);
+        let fault = |error: io::Error| LockError::file(&path, &error);
         if let Some(guard) = try_claim_at_once(&path, holder).map_err(fault)? {
             return Ok(guard);
         }
@@ -88,40 +86,27 @@ impl FileLocks {
     }
 }
 
-impl SessionLocks for FileLocks {
-    fn try_lock(
-        &self,
-        key: &SessionKey,
-        holder: &Holder,
-        leases: &dyn LeaseHolder,
-    ) -> Result<Option<SessionGuard>, LockError> {
-        let Some(inside) = self.local.try_acquire(key, holder) else { return Ok(None) };
-        let outside = match leases.take_lease(key) {
-            Some(lease) => Some(lease.outside),
-            None => self.try_file(key, holder)?.map(FileGuard::boxed),
-        };
-        Ok(outside.map(|outside| SessionGuard::new(inside, Some(outside))))
+impl LockBackend for LockFiles {
+    fn try_lock<'a>(
+        &'a self,
+        key: &'a SessionKey,
+        holder: &'a Holder,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn HeldLock>>, LockError>> {
+        Box::pin(std::future::ready(
+            self.try_file(key, holder).map(|guard| guard.map(FileGuard::boxed)),
+        ))
     }
 
-    fn lock(
-        &self,
-        key: SessionKey,
-        holder: Holder,
-        leases: Arc<dyn LeaseHolder>,
-    ) -> BoxFuture<'static, Result<SessionGuard, LockError>> {
-        let locks = self.clone();
-        Box::pin(async move {
-            let inside = locks.local.acquire(key.clone(), holder.clone()).await;
-            let outside = match leases.take_lease(&key) {
-                Some(lease) => lease.outside,
-                None => locks.wait_for_file(&key, &holder).await?.boxed(),
-            };
-            Ok(SessionGuard::new(inside, Some(outside)))
-        })
+    fn lock<'a>(
+        &'a self,
+        key: &'a SessionKey,
+        holder: &'a Holder,
+    ) -> BoxFuture<'a, Result<Box<dyn HeldLock>, LockError>> {
+        Box::pin(async move { Ok(self.wait_for_file(key, holder).await?.boxed()) })
     }
 
-    fn holder(&self, key: &SessionKey) -> Option<Holder> {
-        read_holder(&self.path(key)).or_else(|| self.local.holder(key))
+    fn holder<'a>(&'a self, key: &'a SessionKey) -> BoxFuture<'a, Option<Holder>> {
+        Box::pin(std::future::ready(read_holder(&self.path(key))))
     }
 }
 
@@ -182,15 +167,19 @@ struct FileGuard {
 }
 
 impl FileGuard {
-    fn boxed(self) -> Box<dyn OutsideLock> {
+    fn boxed(self) -> Box<dyn HeldLock> {
         Box::new(self)
     }
 }
 
-impl OutsideLock for FileGuard {
-    fn is_wanted(&self) -> bool {
-        // A fault counts as somebody: a lease given up for nothing costs a start, no more.
-        self.opened.is_wanted().unwrap_or(true)
+impl HeldLock for FileGuard {
+    fn wanted(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            // An error counts as a waiter: a lease given up for nothing costs a start, no more.
+            while !self.opened.is_wanted().unwrap_or(true) {
+                tokio::time::sleep(WANTED_LOOK).await;
+            }
+        })
     }
 }
 

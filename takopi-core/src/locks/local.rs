@@ -69,6 +69,11 @@ impl LocalLocks {
         }
     }
 
+    /// The task that holds the key now.
+    pub(super) fn holder_of(&self, key: &SessionKey) -> Option<Holder> {
+        self.table.keys.get(key).map(|held| held.holder.clone())
+    }
+
     /// Waits in line for the key.
     pub async fn acquire(&self, key: SessionKey, holder: Holder) -> LocalGuard {
         match self.join(key, holder) {
@@ -172,13 +177,14 @@ impl Drop for PlaceInLine {
 }
 
 impl SessionLocks for LocalLocks {
-    fn try_lock(
-        &self,
-        key: &SessionKey,
-        holder: &Holder,
-        _leases: &dyn LeaseHolder,
-    ) -> Result<Option<SessionGuard>, LockError> {
-        Ok(self.try_acquire(key, holder).map(|inside| SessionGuard::new(inside, None)))
+    fn try_lock<'a>(
+        &'a self,
+        key: &'a SessionKey,
+        holder: &'a Holder,
+        _leases: &'a dyn LeaseHolder,
+    ) -> BoxFuture<'a, Result<Option<SessionGuard>, LockError>> {
+        let guard = self.try_acquire(key, holder).map(|local| SessionGuard::new(local, None));
+        Box::pin(std::future::ready(Ok(guard)))
     }
 
     fn lock(
@@ -191,7 +197,7 @@ impl SessionLocks for LocalLocks {
         Box::pin(async move { Ok(SessionGuard::new(locks.acquire(key, holder).await, None)) })
     }
 
-    fn holder(&self, key: &SessionKey) -> Option<Holder> {
-        self.table.keys.get(key).map(|held| held.holder.clone())
+    fn holder<'a>(&'a self, key: &'a SessionKey) -> BoxFuture<'a, Option<Holder>> {
+        Box::pin(std::future::ready(self.holder_of(key)))
     }
 }

@@ -1,49 +1,61 @@
 //! Session locks: at most one run at a time on a session.
 //!
-//! A session is named by a [`SessionKey`]. [`SessionLocks`] is the small trait behind which the
-//! layers stand: [`LocalLocks`] orders the tasks of one process, first come, first served;
-//! [`FileLocks`] puts a kernel file lock under it, which orders the processes of one user on the
-//! machine. A lock service can stand in later.
+//! A session is named by a [`SessionKey`]. [`SessionLocks`] is what a run uses:
+//!
+//! - [`LocalLocks`] orders the tasks of one process, first come, first served;
+//! - [`SharedLocks`] puts a [`LockBackend`] under them, which orders processes. [`FileLocks`] is the
+//!   one with kernel file locks, for the processes of one user on a machine; a lock service that spans
+//!   machines implements [`LockBackend`] and is given to
+//!   [`HostBuilder::session_locks`](crate::host::HostBuilder::session_locks).
 //!
 //! Promises:
 //! - the guard releases on drop, and a process that dies releases all it held;
 //! - a waiter dropped in line leaves no trace, and an idle key costs no memory and no file;
 //! - across processes the order is that of arrival: a process with many local waiters gives way,
 //!   because each of them joins the line anew;
-//! - waiting takes no thread and no busy loop.
+//! - waiting takes no thread and no busy loop;
+//! - a lock that is lost ([`HeldLock::lost`]) stops its run before another can begin.
 //!
 //! A session whose engine is kept warm between runs is a [`SessionLease`]: the part of the lock that
-//! other processes see is kept, the part that orders this process's tasks is not. Who asks for the
-//! session shows on [`SessionLease::is_wanted`], and the lease must then be given up.
+//! other processes see is kept, the part that orders this process's tasks is not. The lease must be
+//! given up when somebody else asks for the session ([`SessionLease::wanted`]).
 
 mod file;
+mod holder;
 mod local;
-mod ofd;
+mod shared;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{fmt, io};
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::model::{EngineId, ResumeToken};
-use crate::process::descriptor_limit;
+use crate::model::ResumeToken;
+use crate::sys::descriptor_limit;
 
-pub use file::FileLocks;
+pub use file::LockFiles;
+pub use holder::Holder;
 pub use local::{LocalGuard, LocalLocks};
-pub(crate) use ofd::{ByteRange, OfdFile};
+pub use shared::{FileLocks, HeldLock, LockBackend, LostLock, SharedLocks};
 
-/// The name of a session's lock: `engine:value`, the value in canonical form.
+/// The name of a session's lock: `store:value`, the value in canonical form.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SessionKey(Arc<str>);
 
 impl SessionKey {
-    /// The key of a session. The token's value must already be in canonical form.
+    /// The key of a session of an engine with a session store of its own. The token's value must
+    /// already be in canonical form.
     pub fn new(token: &ResumeToken) -> Self {
-        Self(format!("{}:{}", token.engine, token.value).into())
+        Self::in_store(token.engine.as_str(), &token.value)
+    }
+
+    /// The key of a session in a store. Engines that open each other's sessions name the same store,
+    /// and so share the lock.
+    pub fn in_store(store: &str, value: &str) -> Self {
+        Self(format!("{store}:{value}").into())
     }
 
     /// The key as text.
@@ -58,56 +70,19 @@ impl fmt::Display for SessionKey {
     }
 }
 
-/// Who holds a lock. Told to those who wait; believed only while the lock is held.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub struct Holder {
-    /// The process.
-    pub pid: u32,
-    /// Since when, in seconds of the Unix epoch.
-    pub since: u64,
-    /// The engine it runs.
-    pub engine: EngineId,
-}
-
-impl Holder {
-    /// This process, from now on.
-    pub fn here(engine: EngineId) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Self { pid: std::process::id(), since, engine }
-    }
-
-    /// How long it has held the lock.
-    pub fn held_for(&self) -> Duration {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        Duration::from_secs(now.saturating_sub(self.since))
-    }
-}
-
-impl fmt::Display for Holder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.pid == std::process::id() {
-            f.write_str("another run of this process")?;
-        } else {
-            write!(f, "process {}", self.pid)?;
-        }
-        write!(f, " for {} s", self.held_for().as_secs())
-    }
-}
-
 /// A lock that could not be had for another reason than that it is held.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LockError {
     /// The lock file could not be used.
     #[error(
-        "cannot lock the session with {path}: {source} (TAKOPI_STATE_DIR chooses another directory)"
+        "cannot lock the session with {path}: {detail} (TAKOPI_STATE_DIR chooses another directory)"
     )]
-    Io {
+    File {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
-        source: io::Error,
+        /// The system's error.
+        detail: String,
     },
     /// This process has too many open descriptors.
     #[error("cannot lock the session: too many open files (the limit is {limit}; see `ulimit -n`)")]
@@ -115,42 +90,51 @@ pub enum LockError {
         /// The soft limit.
         limit: u64,
     },
+    /// The lock service failed.
+    #[error("cannot lock the session: {detail}")]
+    Service {
+        /// Its error.
+        detail: String,
+    },
 }
 
 impl LockError {
-    fn new(path: &Path, source: io::Error) -> Self {
-        match source.raw_os_error() {
+    /// A failure of a lock service.
+    pub fn service(detail: impl Into<String>) -> Self {
+        Self::Service { detail: detail.into() }
+    }
+
+    fn file(path: &Path, error: &std::io::Error) -> Self {
+        match error.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => {
                 Self::OutOfDescriptors { limit: descriptor_limit().unwrap_or(0) }
             }
-            _ => Self::Io { path: path.to_owned(), source },
+            _ => Self::File { path: path.to_owned(), detail: error.to_string() },
         }
     }
-}
-
-/// What other processes see of a held session; released on drop.
-pub trait OutsideLock: Send + Sync {
-    /// Whether somebody waits for it.
-    fn is_wanted(&self) -> bool;
 }
 
 /// Possession of a session; released on drop.
 #[must_use = "the session is released when the guard is dropped"]
 pub struct SessionGuard {
-    // The outside goes first on drop: the next local waiter must find it free.
-    outside: Option<Box<dyn OutsideLock>>,
-    _inside: LocalGuard,
+    // Dropped first: the next local waiter must find the lock free.
+    shared: Option<Box<dyn HeldLock>>,
+    _local: LocalGuard,
 }
 
 impl SessionGuard {
-    /// Possession among the tasks of this process, and outside of it if there is an outside.
-    pub fn new(inside: LocalGuard, outside: Option<Box<dyn OutsideLock>>) -> Self {
-        Self { outside, _inside: inside }
+    fn new(local: LocalGuard, shared: Option<Box<dyn HeldLock>>) -> Self {
+        Self { shared, _local: local }
+    }
+
+    /// Resolves when the lock is lost; `None` if it cannot be.
+    pub(crate) fn lost(&self) -> Option<BoxFuture<'static, LostLock>> {
+        self.shared.as_ref()?.lost()
     }
 
     /// Splits off what other processes see; the tasks of this process still find it held.
     pub(crate) fn split_lease(&mut self) -> Option<SessionLease> {
-        self.outside.take().map(|outside| SessionLease { outside })
+        self.shared.take().map(|lock| SessionLease { lock })
     }
 }
 
@@ -163,13 +147,29 @@ impl fmt::Debug for SessionGuard {
 /// A session kept from other processes between two runs; given up on drop.
 #[must_use = "the session is given up when the lease is dropped"]
 pub struct SessionLease {
-    outside: Box<dyn OutsideLock>,
+    lock: Box<dyn HeldLock>,
 }
 
 impl SessionLease {
-    /// Whether another process, or another runner of this one, waits for the session.
+    /// Resolves when the lease must be given up: another process, or another runner of this one, waits
+    /// for the session, or the lock is lost.
+    pub async fn wanted(&self) {
+        let lost = self.lock.lost();
+        let lost = async {
+            match lost {
+                Some(lost) => drop(lost.await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.lock.wanted() => {}
+            () = lost => {}
+        }
+    }
+
+    /// Whether the lease must be given up, as far as it is known now.
     pub fn is_wanted(&self) -> bool {
-        self.outside.is_wanted()
+        self.wanted().now_or_never().is_some()
     }
 }
 
@@ -179,7 +179,7 @@ impl fmt::Debug for SessionLease {
     }
 }
 
-/// Who may hold leases that a new run of its own can take over.
+/// Something that may hold leases which a new run of its own can take over.
 pub trait LeaseHolder: Send + Sync {
     /// Hands over the lease of a session. One that others wait for is not handed over but given up.
     fn take_lease(&self, key: &SessionKey) -> Option<SessionLease> {
@@ -194,15 +194,15 @@ pub struct NoLeases;
 
 impl LeaseHolder for NoLeases {}
 
-/// A back end of session locks.
+/// The locks of a host's sessions.
 pub trait SessionLocks: Send + Sync {
     /// Takes the lock if nobody holds it or waits for it.
-    fn try_lock(
-        &self,
-        key: &SessionKey,
-        holder: &Holder,
-        leases: &dyn LeaseHolder,
-    ) -> Result<Option<SessionGuard>, LockError>;
+    fn try_lock<'a>(
+        &'a self,
+        key: &'a SessionKey,
+        holder: &'a Holder,
+        leases: &'a dyn LeaseHolder,
+    ) -> BoxFuture<'a, Result<Option<SessionGuard>, LockError>>;
 
     /// Waits in line for the lock. Dropping the future leaves the line.
     fn lock(
@@ -212,6 +212,6 @@ pub trait SessionLocks: Send + Sync {
         leases: Arc<dyn LeaseHolder>,
     ) -> BoxFuture<'static, Result<SessionGuard, LockError>>;
 
-    /// Who holds the lock now, as far as it is known.
-    fn holder(&self, key: &SessionKey) -> Option<Holder>;
+    /// The current holder of the lock, as far as it is known.
+    fn holder<'a>(&'a self, key: &'a SessionKey) -> BoxFuture<'a, Option<Holder>>;
 }

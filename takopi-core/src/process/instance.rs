@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use super::census;
 use super::sweep::kill_marked;
-use crate::locks::{ByteRange, OfdFile};
+use crate::sys::{ByteRange, OfdFile};
 
 /// The variable that marks a process and all that comes of it.
 pub(crate) const MARKER: &str = "TAKOPI_RUN";

@@ -12,14 +12,15 @@ use thiserror::Error;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
+use super::MARKER;
 use super::environment::{EnvPolicy, find_program, is_executable};
 use super::frames::DEFAULT_LINE_LIMIT;
 use super::ladder::Ladder;
 use super::owner::{self, Process};
 use super::pipe::{Output, PipeReader, StdinWriter};
-use super::{MARKER, limits};
-use crate::host::{Host, RunKeep};
+use super::supervisor::{Keep, Supervisor};
 use crate::model::Reason;
+use crate::sys::{descriptor_limit, original_limit};
 
 /// What an engine finds on its standard input. It is never inherited.
 #[derive(Debug, Clone, Default)]
@@ -133,25 +134,26 @@ impl Launch {
         self
     }
 
-    /// Starts it; its owner lives on the host's supervisor thread.
+    /// Starts it; its owner task lives on the supervisor thread, and drops `keep` when nothing of the
+    /// process is left.
     ///
     /// Must be called on that thread, as engines are: the kernel ties the death signal to the
     /// thread that started a process.
     pub(crate) fn start(
         mut self,
-        host: &Host,
-        keep: RunKeep,
+        supervisor: &Supervisor,
+        keep: Keep,
     ) -> Result<(Process, Output), SpawnError> {
         let program = self.resolve()?;
-        let number = host.next_process();
-        let marker = host.marker(number);
+        let number = supervisor.next_process();
+        let marker = supervisor.marker(number);
         // On record first: this process may be killed at any time.
-        host.opened(number);
+        supervisor.opened(number);
         let (exited, exit_seen) = watch::channel(false);
         let (child, output, errors) = match spawn(self.command(&program, &marker), exit_seen) {
             Ok(parts) => parts,
             Err(source) => {
-                host.closed(number);
+                supervisor.closed(number);
                 return Err(SpawnError::from_system(&program, source));
             }
         };
@@ -168,7 +170,7 @@ impl Launch {
         };
         let parts =
             owner::Parts { launch: self, number, marker, child, exited, errors, lines, keep };
-        Ok((owner::start(host, parts, writer), output))
+        Ok((owner::start(supervisor, parts, writer), output))
     }
 
     fn resolve(&self) -> Result<PathBuf, SpawnError> {
@@ -210,7 +212,7 @@ impl Launch {
         }
         command.envs(self.env.iter().map(|(name, value)| (name, value))).env(MARKER, marker);
         let interrupt_on_death = self.interrupt_on_death;
-        let limit = limits::original();
+        let limit = original_limit();
         let parent = nix::unistd::getpid();
         // SAFETY: the closure runs in the forked child and makes system calls only: no allocation,
         // no locks.
@@ -315,7 +317,7 @@ impl SpawnError {
         let program = program.to_owned();
         match source.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => {
-                Self::OutOfDescriptors { program, limit: limits::descriptor_limit().unwrap_or(0) }
+                Self::OutOfDescriptors { program, limit: descriptor_limit().unwrap_or(0) }
             }
             Some(libc::EACCES | libc::ENOEXEC) => Self::NotExecutable { program },
             _ => Self::System { program, source },

@@ -1,7 +1,7 @@
 //! Engine processes: started, read, and ended so that nothing is left behind.
 //!
 //! A [`Launch`] describes a process; starting it yields a [`Process`], the handle, and an
-//! [`Output`], its standard output in frames. Behind them one owner task on the host's supervisor
+//! [`Output`], its standard output in frames. Behind them one owner task on the supervisor
 //! thread alone touches the child: it feeds stdin, drains stderr into a bounded ring, climbs the
 //! [`Ladder`], reaps, and sweeps. Handles are cheap and may be dropped at any time.
 //!
@@ -19,20 +19,21 @@ mod frames;
 mod instance;
 mod ladder;
 mod launch;
-mod limits;
 mod owner;
 mod pipe;
+mod supervisor;
 mod sweep;
 mod tail;
 
+pub use crate::sys::{descriptor_limit, raise_descriptor_limit};
 pub use census::Before;
 pub use environment::{EnvPolicy, find_program};
 pub use frames::{DEFAULT_LINE_LIMIT, Frame, LineFramer};
-pub(crate) use instance::{Instance, MARKER};
+pub(crate) use instance::MARKER;
 pub use instance::{Stray, end_strays, strays};
 pub use ladder::{Ladder, Rung};
 pub use launch::{Launch, SpawnError, StdinPlan};
-pub use limits::{descriptor_limit, raise_descriptor_limit};
 pub use owner::{Exit, Process};
 pub use pipe::{Output, StdinWriter};
+pub(crate) use supervisor::Supervisor;
 pub use sweep::Marked;

@@ -17,9 +17,9 @@ use super::census::{Before, Census};
 use super::ladder::Rung;
 use super::launch::Launch;
 use super::pipe::{PipeReader, StdinWriter, feed};
+use super::supervisor::{Keep, Supervisor};
 use super::sweep::{survey, sweep};
 use super::tail::Tail;
-use crate::host::{Host, RunKeep};
 
 /// How much of stderr is kept.
 const STDERR_TAIL: usize = 8 * 1024;
@@ -138,7 +138,7 @@ struct Owner {
 /// What an owner is made of.
 pub(super) struct Parts {
     pub(super) launch: Launch,
-    /// Its number on the host's record.
+    /// Its number in the run record.
     pub(super) number: u64,
     pub(super) marker: String,
     pub(super) child: Child,
@@ -147,12 +147,12 @@ pub(super) struct Parts {
     pub(super) errors: PipeReader,
     /// What goes to its standard input.
     pub(super) lines: mpsc::Receiver<Vec<u8>>,
-    /// What is let go when all is over.
-    pub(super) keep: RunKeep,
+    /// Dropped when nothing of the process is left.
+    pub(super) keep: Keep,
 }
 
-/// Puts the owner of a child on the host's runtime.
-pub(super) fn start(host: &Host, parts: Parts, stdin: Option<StdinWriter>) -> Process {
+/// Puts the owner of a child on the supervisor's runtime.
+pub(super) fn start(supervisor: &Supervisor, parts: Parts, stdin: Option<StdinWriter>) -> Process {
     let Parts { launch, number, marker, mut child, exited, errors, lines, keep } = parts;
     let pid = child.id().unwrap_or_default();
     let group = Pid::from_raw(i32::try_from(pid).unwrap_or_default());
@@ -172,10 +172,10 @@ pub(super) fn start(host: &Host, parts: Parts, stdin: Option<StdinWriter>) -> Pr
         drain: tokio::spawn(drain(errors, stderr.clone())),
         stderr: stderr.clone(),
     };
-    let host_of_task = host.clone();
-    host.track(async move {
+    let supervisor_of_task = supervisor.clone();
+    supervisor.track(async move {
         owner.run(wish).await;
-        host_of_task.closed(number);
+        supervisor_of_task.closed(number);
         drop(keep);
         let _ = settle.send(true);
     });

@@ -9,13 +9,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::buffer::{self, Bounds, Sender};
-use super::shared::{ClaimError, Shared};
+use super::shared::{ClaimError, Parts, Shared};
 use super::{
     Engine, EngineRun, EventStream, FollowUps, Refusal, ResumeCodec, RunRequest, Runner,
     SessionScope, Steering,
@@ -24,8 +24,9 @@ use crate::host::Host;
 use crate::locks::{LeaseHolder, SessionKey, SessionLease, SessionLocks};
 use crate::model::{Completed, EngineId, Reason, ResumeToken};
 
-/// How long an engine may take to return once its run is over: longer than any ladder.
-const ENGINE_END_LIMIT: Duration = Duration::from_mins(1);
+/// How long an engine may take to return once its run is stopped: longer than any ladder. What it
+/// still has open then is dropped, which ends its processes.
+pub const STOP_LIMIT: Duration = Duration::from_mins(1);
 
 /// Turns an [`Engine`] into a [`Runner`].
 ///
@@ -71,6 +72,7 @@ impl<E: Engine> Runner for EngineRunner<E> {
 
     fn run(&self, request: RunRequest) -> EventStream {
         let (sender, events) = buffer::channel(self.bounds);
+        let cancel = request.cancel.clone();
         match self.host.clone().map_or_else(Host::global, Ok) {
             Ok(host) => {
                 let engine = self.engine.clone();
@@ -93,19 +95,11 @@ impl<E: Engine> Runner for EngineRunner<E> {
                     .resume(request.resume),
             ),
         }
-        events.boxed()
+        EventStream::new(self.engine.id(), events).cancelled_by(cancel)
     }
 
-    fn format_resume(&self, token: &ResumeToken) -> String {
-        self.engine.resume_codec().format(token)
-    }
-
-    fn extract_resume(&self, text: &str) -> Option<ResumeToken> {
-        self.engine.resume_codec().extract(text)
-    }
-
-    fn is_resume_line(&self, line: &str) -> bool {
-        self.engine.resume_codec().is_line(line)
+    fn resume_codec(&self) -> ResumeCodec {
+        self.engine.resume_codec()
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
@@ -173,20 +167,25 @@ async fn drive<E: Engine>(
     }
     let request = Arc::new(request);
     let locks = locks_of(&host, engine.session_scope());
-    let shared = Arc::new(Shared::new(
-        engine.id(),
+    let keys = engine.clone();
+    let shared = Arc::new(Shared::new(Parts {
+        engine: engine.id(),
         host,
-        &request,
-        (codec, resume.clone()),
-        (locks, Arc::new(Leases(engine.clone()))),
-        sender.clone(),
+        request: &request,
+        codec,
+        resume: resume.clone(),
+        key_of: Arc::new(move |token: &ResumeToken| keys.session_key(token)),
+        locks,
+        leases: Arc::new(Leases(engine.clone())),
+        sender: sender.clone(),
         processes,
-    ));
+    }));
     let interruption = async {
-        tokio::select! {
-            () = request.cancel.cancelled() => (Reason::Interrupted, "interrupted".to_owned()),
-            () = sender.dropped().cancelled() => (Reason::Interrupted, "nobody reads any more".to_owned()),
-        }
+        let error = tokio::select! {
+            () = request.cancel.cancelled() => "interrupted",
+            () = sender.dropped().cancelled() => "the event stream was dropped",
+        };
+        Refusal::new(Reason::Interrupted, error)
     };
     tokio::pin!(interruption);
 
@@ -196,8 +195,8 @@ async fn drive<E: Engine>(
         cause = &mut interruption => Err(cause),
         claimed = claim(&shared, resume.as_ref()) => claimed.map_err(ClaimError::cause),
     };
-    if let Err((reason, error)) = claimed {
-        return refuse(Refusal::new(reason, error), resume);
+    if let Err(refusal) = claimed {
+        return refuse(refusal, resume);
     }
 
     shared.start_clock();
@@ -218,12 +217,16 @@ async fn drive<E: Engine>(
             shared.stop_for(cause);
             None
         }
+        cause = shared.lock_lost() => {
+            shared.stop_for(cause);
+            None
+        }
     };
     // Dropped when its time is over, and with it every process handle.
     let return_in_time = async move {
         match returned {
             Some(result) => result.err(),
-            None => timeout(ENGINE_END_LIMIT, engine_run).await.ok().and_then(Result::err),
+            None => timeout(STOP_LIMIT, engine_run).await.ok().and_then(Result::err),
         }
     };
     if shared.done.is_cancelled() {
@@ -248,22 +251,22 @@ async fn claim(shared: &Shared, session: Option<&ResumeToken>) -> Result<(), Cla
 
 /// Says the end of a run whose engine did not.
 fn conclude(shared: &Shared, panic: Option<Box<dyn std::any::Any + Send>>) {
-    let (cause, last_word) = shared.cause();
-    let (reason, error) = match (cause, panic) {
-        (Some(cause), _) => cause,
+    let (cause, report) = match (shared.stopped(), panic) {
+        (Some((cause, report)), _) => (cause, report),
         (None, Some(panic)) => {
-            let what = panic
+            let message = panic
                 .downcast_ref::<&str>()
-                .map(|what| (*what).to_owned())
+                .map(|message| (*message).to_owned())
                 .or_else(|| panic.downcast_ref::<String>().cloned())
                 .unwrap_or_default();
-            (Reason::Protocol, format!("the engine's translation panicked: {what}"))
+            let error = format!("the engine's translation panicked: {message}");
+            (Refusal::new(Reason::Protocol, error), None)
         }
-        (None, None) => (Reason::Protocol, "the engine ended without saying how".to_owned()),
+        (None, None) => (Refusal::new(Reason::Protocol, "the engine ended without a result"), None),
     };
-    let mut completed = Completed::failure(shared.engine(), reason, error);
-    if let Some(last_word) = last_word {
-        completed = completed.answer(last_word.answer).usage(last_word.usage);
+    let mut completed = Completed::failure(shared.engine(), cause.reason, cause.error);
+    if let Some(report) = report {
+        completed = completed.answer(report.answer).usage(report.usage);
     }
     shared.finish(completed);
 }
@@ -279,7 +282,7 @@ impl<E: Engine> LeaseHolder for Leases<E> {
 
 fn locks_of(host: &Host, scope: SessionScope) -> Arc<dyn SessionLocks> {
     match scope {
-        SessionScope::Machine => Arc::new(host.file_locks().clone()),
+        SessionScope::Machine => host.session_locks().clone(),
         SessionScope::Process => Arc::new(host.local_locks().clone()),
     }
 }

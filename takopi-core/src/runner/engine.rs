@@ -43,6 +43,12 @@ pub trait Engine: Send + Sync + 'static {
         SessionScope::Machine
     }
 
+    /// The key of a session's lock. An engine that opens the sessions of another one's store names that
+    /// store, so that both share the lock.
+    fn session_key(&self, token: &ResumeToken) -> SessionKey {
+        SessionKey::new(token)
+    }
+
     /// Looks at a request before anything is locked or started.
     fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
         let _ = request;
@@ -162,7 +168,7 @@ impl EngineRun {
 
     /// Starts a process of this run. The session's lock is held until it is gone.
     pub fn start(&self, launch: Launch) -> Result<(Process, Output), SpawnError> {
-        launch.start(&self.shared.host, self.shared.keep())
+        launch.start(self.shared.host.supervisor(), Box::new(self.shared.keep()))
     }
 
     /// Splits the session's lease off its lock, for an engine that stays with the session when the

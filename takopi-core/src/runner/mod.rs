@@ -14,23 +14,22 @@ mod engine;
 mod request;
 mod resume;
 mod shared;
+mod slot;
 mod steer;
+mod stream;
 
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 
-use crate::model::{EngineId, ResumeToken, TakopiEvent};
+use crate::model::{Completed, EngineId, ResumeToken};
 
 pub use approval::{ApprovalHandler, ApprovalKind, ApprovalRequest, Decision, Reply};
-pub use drive::EngineRunner;
+pub use drive::{EngineRunner, STOP_LIMIT};
 pub use engine::{Engine, EngineRun, Refusal, SessionScope, Stopped};
 pub use request::{RunRequest, RunRequestBuilder};
 pub use resume::ResumeCodec;
 pub use shared::WAIT_ACTION;
 pub use steer::{FollowUp, FollowUps, NotSteered, Steer, Steering, steering};
-
-/// The events of one run. Dropping it before `Completed` cancels the run; after it, nothing.
-pub type EventStream = BoxStream<'static, TakopiEvent>;
+pub use stream::EventStream;
 
 /// Runs an engine. Object-safe: bridges hold many of them as `Arc<dyn Runner>`.
 pub trait Runner: Send + Sync {
@@ -41,14 +40,33 @@ pub trait Runner: Send + Sync {
     /// is full.
     fn run(&self, request: RunRequest) -> EventStream;
 
+    /// Runs one turn to its end.
+    fn ask(&self, request: RunRequest) -> BoxFuture<'_, Completed> {
+        Box::pin(self.run(request).completed())
+    }
+
+    /// How its sessions are written.
+    fn resume_codec(&self) -> ResumeCodec;
+
+    /// The token of a session id, in canonical form; `None` if it is no id of this engine.
+    fn token(&self, id: &str) -> Option<ResumeToken> {
+        self.resume_codec().token(id)
+    }
+
     /// The line a person can paste to go on with the session, e.g. `` `codex resume <id>` ``.
-    fn format_resume(&self, token: &ResumeToken) -> String;
+    fn format_resume(&self, token: &ResumeToken) -> String {
+        self.resume_codec().format(token)
+    }
 
     /// The session that the last resume line in the text names.
-    fn extract_resume(&self, text: &str) -> Option<ResumeToken>;
+    fn extract_resume(&self, text: &str) -> Option<ResumeToken> {
+        self.resume_codec().extract(text)
+    }
 
     /// Whether the line is a resume line of this engine and nothing else.
-    fn is_resume_line(&self, line: &str) -> bool;
+    fn is_resume_line(&self, line: &str) -> bool {
+        self.resume_codec().is_line(line)
+    }
 
     /// Ends what is kept warm, and waits until every process is gone.
     fn shutdown(&self) -> BoxFuture<'_, ()>;

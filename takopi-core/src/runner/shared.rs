@@ -1,13 +1,14 @@
-//! What the driver and the engine of one run share.
+//! The state that the driver and the engine of one run share.
 //!
 //! Every event of the engine passes here: the contract admits it, a new session's lock is taken
 //! before its `Started` goes on, the limits learn of it, the buffer takes it. Whether the engine
-//! said the end or the run was stopped before is decided once, under one lock.
+//! completed the run or it was stopped before is decided once, under one mutex ([`Ending`]).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -16,17 +17,20 @@ use tokio_util::task::TaskTracker;
 use super::buffer::Sender;
 use super::clock::Clock;
 use super::contract::{Contract, Verdict};
-use super::{ResumeCodec, RunRequest, Stopped};
-use crate::host::{Host, RunKeep, SessionSlot};
-use crate::locks::{Holder, LeaseHolder, LockError, SessionKey, SessionLease, SessionLocks};
+use super::slot::{RunKeep, SessionSlot};
+use super::{Refusal, ResumeCodec, RunRequest, Stopped};
+use crate::host::Host;
+use crate::locks::{
+    Holder, LeaseHolder, LockError, LostLock, SessionGuard, SessionKey, SessionLease, SessionLocks,
+};
 use crate::model::{
     Action, ActionEvent, ActionKind, Completed, EngineId, Level, Phase, Reason, ResumeToken,
     TakopiEvent,
 };
 
-/// A wait shorter than this is not worth a word: the process of the run before is being reaped.
-const WAIT_UNSAID: Duration = Duration::from_millis(300);
-/// The id of the note that says a session is waited for.
+/// A shorter wait is not reported: the process of the run before is being reaped.
+const WAIT_UNREPORTED: Duration = Duration::from_millis(300);
+/// The id of the note about a wait for the session.
 pub const WAIT_ACTION: &str = "takopi.wait";
 
 pub(super) struct Shared {
@@ -34,11 +38,14 @@ pub(super) struct Shared {
     pub(super) host: Host,
     /// Fires when the run must end.
     pub(super) stop: CancellationToken,
-    /// Fires when the engine said `Completed` by itself, and the consumer has it.
+    /// Fires when the engine completed the run by itself, and the consumer has its `Completed`.
     pub(super) done: CancellationToken,
     sender: Sender,
     state: Mutex<State>,
     clock_changed: Notify,
+    lock_taken: Notify,
+    /// How a session's key is made from its token.
+    key_of: Arc<dyn Fn(&ResumeToken) -> SessionKey + Send + Sync>,
     locks: Arc<dyn SessionLocks>,
     leases: Arc<dyn LeaseHolder>,
     slot: SessionSlot,
@@ -52,12 +59,35 @@ struct State {
     clock: Clock,
     /// What is left of the request's `wait`.
     patience: Option<Duration>,
-    /// Whether the note about waiting was said and not yet taken back.
-    said_waiting: bool,
-    /// Why the run was stopped, if it was. Never set once the engine said the end.
-    cause: Option<(Reason, String)>,
-    /// What the engine said at the end of a run that was stopped.
-    last_word: Option<Completed>,
+    /// Whether the note about waiting is open in the stream.
+    wait_reported: bool,
+    /// Resolves when the session's lock is lost, if it can be; taken by the one who waits for it.
+    lost: Option<BoxFuture<'static, LostLock>>,
+    ending: Ending,
+}
+
+/// How the run ends. It moves forward only, and once.
+enum Ending {
+    /// Nothing has ended it yet.
+    Running,
+    /// takopi stops it: why, and what the engine still reported at its end.
+    Stopping { cause: Refusal, report: Option<Box<Completed>> },
+    /// The engine completed it, and the consumer has its `Completed`.
+    Completed,
+}
+
+/// What a run is made of.
+pub(super) struct Parts<'a> {
+    pub(super) engine: EngineId,
+    pub(super) host: Host,
+    pub(super) request: &'a RunRequest,
+    pub(super) codec: ResumeCodec,
+    pub(super) resume: Option<ResumeToken>,
+    pub(super) key_of: Arc<dyn Fn(&ResumeToken) -> SessionKey + Send + Sync>,
+    pub(super) locks: Arc<dyn SessionLocks>,
+    pub(super) leases: Arc<dyn LeaseHolder>,
+    pub(super) sender: Sender,
+    pub(super) processes: TaskTracker,
 }
 
 /// Why a lock was not had.
@@ -75,44 +105,39 @@ impl From<Stopped> for ClaimError {
 
 impl ClaimError {
     /// How the run ends for it.
-    pub(super) fn cause(self) -> (Reason, String) {
+    pub(super) fn cause(self) -> Refusal {
         match self {
-            Self::Busy(error) => (Reason::SessionBusy, error),
-            Self::Fault(error) => (Reason::SpawnFailed, error.to_string()),
-            Self::Stopped => (Reason::Interrupted, "interrupted".to_owned()),
+            Self::Busy(error) => Refusal::new(Reason::SessionBusy, error),
+            Self::Fault(error) => Refusal::new(Reason::SpawnFailed, error.to_string()),
+            Self::Stopped => Refusal::new(Reason::Interrupted, "interrupted"),
         }
     }
 }
 
 impl Shared {
-    pub(super) fn new(
-        engine: EngineId,
-        host: Host,
-        request: &RunRequest,
-        contract: (ResumeCodec, Option<ResumeToken>),
-        locks: (Arc<dyn SessionLocks>, Arc<dyn LeaseHolder>),
-        sender: Sender,
-        processes: TaskTracker,
-    ) -> Self {
+    pub(super) fn new(parts: Parts<'_>) -> Self {
+        let Parts { engine, host, request, codec, resume, .. } = parts;
         Self {
             engine,
             host,
             stop: CancellationToken::new(),
             done: CancellationToken::new(),
-            sender,
+            sender: parts.sender,
             state: Mutex::new(State {
-                contract: Contract::new(contract.0, contract.1),
+                contract: Contract::new(codec, resume),
                 clock: Clock::new(request.idle_timeout, request.wall_timeout, Instant::now()),
                 patience: request.wait,
-                said_waiting: false,
-                cause: None,
-                last_word: None,
+                wait_reported: false,
+                lost: None,
+                ending: Ending::Running,
             }),
             clock_changed: Notify::new(),
-            locks: locks.0,
-            leases: locks.1,
+            lock_taken: Notify::new(),
+            key_of: parts.key_of,
+            locks: parts.locks,
+            leases: parts.leases,
             slot: SessionSlot::default(),
-            processes,
+            processes: parts.processes,
             next_id: AtomicU64::new(0),
         }
     }
@@ -121,6 +146,7 @@ impl Shared {
         self.engine.clone()
     }
 
+    /// What a process of the run keeps until it is gone.
     pub(super) fn keep(&self) -> RunKeep {
         RunKeep::new(self.slot.clone(), &self.processes)
     }
@@ -164,15 +190,18 @@ impl Shared {
             state.clock.heard(Instant::now());
             let verdict = state.contract.admit(event);
             if let Verdict::Finish(completed) = verdict {
-                // Under the lock, so that a stop comes either before or behind it.
-                if state.cause.is_some() {
-                    state.last_word = Some(completed);
-                } else {
-                    if self.processes.is_empty() {
-                        self.slot.clear();
+                // Under the mutex, so that a stop comes either before or behind it.
+                match &mut state.ending {
+                    Ending::Running => {
+                        state.ending = Ending::Completed;
+                        if self.processes.is_empty() {
+                            self.slot.clear();
+                        }
+                        self.sender.finish(completed);
+                        self.done.cancel();
                     }
-                    self.sender.finish(completed);
-                    self.done.cancel();
+                    Ending::Stopping { report, .. } => *report = Some(Box::new(completed)),
+                    Ending::Completed => {}
                 }
                 return Ok(());
             }
@@ -193,7 +222,7 @@ impl Shared {
                 tracing::debug!(engine = %self.engine, "ignored {what}");
                 Ok(())
             }
-            Verdict::Break(reason, error) => self.break_off((reason, error)),
+            Verdict::Break(reason, error) => self.break_off(Refusal::new(reason, error)),
             Verdict::Finish(_) => Ok(()),
         }
     }
@@ -254,67 +283,99 @@ impl Shared {
         }
     }
 
-    /// Stops the run for this cause; `false` if the engine said its end before.
-    pub(super) fn stop_for(&self, cause: (Reason, String)) -> bool {
+    /// Stops the run for this cause, unless the engine completed it before.
+    pub(super) fn stop_for(&self, cause: Refusal) {
         {
             let mut state = self.state();
-            if self.done.is_cancelled() {
-                return false;
+            match state.ending {
+                Ending::Running => state.ending = Ending::Stopping { cause, report: None },
+                Ending::Stopping { .. } => {}
+                Ending::Completed => return,
             }
-            state.cause.get_or_insert(cause);
         }
         self.stop.cancel();
-        true
     }
 
     /// Ends the run for a reason of takopi's own.
-    fn break_off(&self, cause: (Reason, String)) -> Result<(), Stopped> {
+    fn break_off(&self, cause: Refusal) -> Result<(), Stopped> {
         self.stop_for(cause);
         Err(Stopped)
+    }
+
+    /// Keeps the lock, and watches it if it can be lost.
+    fn hold(&self, guard: SessionGuard) {
+        if let Some(lost) = self.slot.put(guard) {
+            self.state().lost = Some(lost);
+            self.lock_taken.notify_one();
+        }
+    }
+
+    /// Resolves when the session's lock is lost: the run must end before another begins.
+    pub(super) async fn lock_lost(&self) -> Refusal {
+        let lost = loop {
+            let lost = self.state().lost.take();
+            match lost {
+                Some(lost) => break lost.await,
+                None => self.lock_taken.notified().await,
+            }
+        };
+        Refusal::new(Reason::LockLost, format!("the session's lock was lost: {}", lost.cause))
     }
 
     /// Takes the lock of a session unless the run has it, waiting visibly for as long as the request
     /// allows.
     pub(super) async fn claim(&self, token: &ResumeToken) -> Result<(), ClaimError> {
         if self.slot.is_taken() {
-            return Ok(self.say_waiting_is_over().await?);
+            return Ok(self.report_wait_over().await?);
         }
-        let key = SessionKey::new(token);
+        let key = (self.key_of)(token);
         let holder = Holder::here(self.engine.clone());
-        let at_once = self.locks.try_lock(&key, &holder, &*self.leases);
+        let at_once = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Err(ClaimError::Stopped),
+            at_once = self.locks.try_lock(&key, &holder, &*self.leases) => at_once,
+        };
         if let Some(guard) = at_once.map_err(ClaimError::Fault)? {
-            self.slot.put(guard);
+            self.hold(guard);
             return Ok(());
         }
-        let Some(wait) = self.begin_wait() else { return Err(self.busy(&key)) };
+        let Some(wait) = self.begin_wait() else { return Err(self.busy(&key).await) };
         let end = wait.patience.and_then(|patience| wait.begun.checked_add(patience));
         let lock = self.locks.lock(key.clone(), holder, self.leases.clone());
-        let word = sleep_until(wait.begun + WAIT_UNSAID);
-        tokio::pin!(lock, word);
+        let report = sleep_until(wait.begun + WAIT_UNREPORTED);
+        tokio::pin!(lock, report);
         let guard = loop {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Err(ClaimError::Stopped),
                 result = &mut lock => break result.map_err(ClaimError::Fault)?,
-                () = moment(end) => return Err(self.busy(&key)),
-                () = &mut word, if !self.state().said_waiting => {
-                    // Without room for a word, later: the lock is not to wait for the consumer.
-                    if !self.say_waiting(&self.who_holds(&key)) {
-                        word.as_mut().reset(Instant::now() + WAIT_UNSAID);
+                () = moment(end) => return Err(self.busy(&key).await),
+                () = &mut report, if !self.state().wait_reported => {
+                    // Without room, later: the lock must not wait for the consumer.
+                    if !self.report_wait(&self.holder_of(&key).await) {
+                        report.as_mut().reset(Instant::now() + WAIT_UNREPORTED);
                     }
                 }
             }
         };
         drop(wait);
-        self.slot.put(guard);
-        Ok(self.say_waiting_is_over().await?)
+        self.hold(guard);
+        Ok(self.report_wait_over().await?)
     }
 
-    /// Waits because somebody outside takopi holds the session; `false` when patience is at its end.
-    pub(super) async fn wait_outside(&self, who: &str, pause: Duration) -> Result<bool, Stopped> {
-        let Some(wait) = self.begin_wait() else { return Ok(false) };
-        if !self.state().said_waiting {
-            self.say_waiting(who);
+    /// Waits because somebody outside takopi holds the session; `false` when the request's `wait` is
+    /// used up.
+    pub(super) async fn wait_outside(
+        &self,
+        holder: &str,
+        pause: Duration,
+    ) -> Result<bool, Stopped> {
+        let Some(wait) = self.begin_wait() else {
+            self.report_wait_failed();
+            return Ok(false);
+        };
+        if !self.state().wait_reported {
+            self.report_wait(holder);
         }
         let pause = wait.patience.map_or(pause, |patience| patience.min(pause));
         tokio::select! {
@@ -324,12 +385,14 @@ impl Shared {
         }
     }
 
-    fn who_holds(&self, key: &SessionKey) -> String {
-        self.locks.holder(key).map_or_else(|| "another run".to_owned(), |who| who.to_string())
+    async fn holder_of(&self, key: &SessionKey) -> String {
+        let holder = self.locks.holder(key).await;
+        holder.map_or_else(|| "another run".to_owned(), |holder| holder.to_string())
     }
 
-    fn busy(&self, key: &SessionKey) -> ClaimError {
-        ClaimError::Busy(format!("the session is held by {}", self.who_holds(key)))
+    async fn busy(&self, key: &SessionKey) -> ClaimError {
+        self.report_wait_failed();
+        ClaimError::Busy(format!("the session is held by {}", self.holder_of(key).await))
     }
 
     /// The limits stand still until the guard is dropped; `None` if there is no patience left.
@@ -344,33 +407,44 @@ impl Shared {
         Some(Wait { shared: self, begun, patience })
     }
 
-    /// Says who holds the session, if there is room for a word; says whether it did.
-    fn say_waiting(&self, who: &str) -> bool {
-        let title = format!("waiting for the session, held by {who}");
+    /// Reports the wait and the session's holder, if there is room for it; returns whether there was.
+    fn report_wait(&self, holder: &str) -> bool {
+        let title = format!("waiting for the session, held by {holder}");
         let action = Action::new(WAIT_ACTION, ActionKind::Note, title);
         let note = ActionEvent::new(self.engine(), action, Phase::Started).level(Level::Info);
-        let said = self.sender.try_push(note.into()).is_ok();
-        self.state().said_waiting = said;
-        said
+        let reported = self.sender.try_push(note.into()).is_ok();
+        self.state().wait_reported = reported;
+        reported
     }
 
-    async fn say_waiting_is_over(&self) -> Result<(), Stopped> {
-        if !std::mem::take(&mut self.state().said_waiting) {
+    async fn report_wait_over(&self) -> Result<(), Stopped> {
+        if !std::mem::take(&mut self.state().wait_reported) {
             return Ok(());
         }
-        let action = Action::new(WAIT_ACTION, ActionKind::Note, "the session is free");
-        let note =
-            ActionEvent::new(self.engine(), action, Phase::Completed).ok(true).level(Level::Info);
-        self.push(note.into()).await
+        self.push(self.wait_closed("the session is free", true).into()).await
+    }
+
+    /// Closes the note about waiting when the request's `wait` is used up, if there is room: the end
+    /// that follows tells the same.
+    fn report_wait_failed(&self) {
+        if std::mem::take(&mut self.state().wait_reported) {
+            let note = self.wait_closed("the session stayed busy", false);
+            let _ = self.sender.try_push(note.into());
+        }
+    }
+
+    fn wait_closed(&self, title: &str, ok: bool) -> ActionEvent {
+        let action = Action::new(WAIT_ACTION, ActionKind::Note, title);
+        ActionEvent::new(self.engine(), action, Phase::Completed).ok(ok).level(Level::Info)
     }
 
     /// Resolves when a limit is reached.
-    pub(super) async fn expiry(&self) -> (Reason, String) {
+    pub(super) async fn expiry(&self) -> Refusal {
         loop {
             let deadline = {
                 let state = self.state();
-                if let Some(expired) = state.clock.expired(Instant::now()) {
-                    return expired;
+                if let Some((reason, error)) = state.clock.expired(Instant::now()) {
+                    return Refusal::new(reason, error);
                 }
                 state.clock.deadline()
             };
@@ -388,13 +462,15 @@ impl Shared {
         self.slot.clear();
     }
 
-    /// Why the run was stopped, and what its engine still had to say.
-    pub(super) fn cause(&self) -> (Option<(Reason, String)>, Option<Completed>) {
-        let mut state = self.state();
-        (state.cause.take(), state.last_word.take())
+    /// Why the run was stopped, and what its engine still reported; `None` if it was not stopped.
+    pub(super) fn stopped(&self) -> Option<(Refusal, Option<Completed>)> {
+        match std::mem::replace(&mut self.state().ending, Ending::Completed) {
+            Ending::Stopping { cause, report } => Some((cause, report.map(|report| *report))),
+            Ending::Running | Ending::Completed => None,
+        }
     }
 
-    /// Says the one `Completed` of a run that did not end by itself.
+    /// Emits the one `Completed` of a run that the engine did not complete.
     pub(super) fn finish(&self, completed: Completed) {
         let resume = {
             let mut state = self.state();

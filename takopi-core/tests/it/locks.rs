@@ -27,11 +27,15 @@ fn files(directory: &Path) -> FileLocks {
 }
 
 fn try_lock(locks: &dyn SessionLocks, name: &str) -> Option<SessionGuard> {
-    locks.try_lock(&key(name), &here(), &NoLeases).unwrap()
+    locks.try_lock(&key(name), &here(), &NoLeases).now_or_never().unwrap().unwrap()
 }
 
 async fn lock(locks: &dyn SessionLocks, name: &str) -> SessionGuard {
     locks.lock(key(name), here(), Arc::new(NoLeases)).await.unwrap()
+}
+
+fn holder_now(locks: &dyn SessionLocks, name: &str) -> Option<Holder> {
+    locks.holder(&key(name)).now_or_never().unwrap()
 }
 
 /// Both back ends.
@@ -74,7 +78,7 @@ async fn a_thousand_waiters_are_served_in_the_order_they_came() {
         drop(guard);
         waiters.join_all().await;
         assert!(order.lock().unwrap().iter().copied().eq(0..1000));
-        assert_eq!(locks.holder(&key("a")), None);
+        assert_eq!(holder_now(&*locks, "a"), None);
     }
     assert!(names_in(directory.path()).is_empty());
 }
@@ -213,10 +217,10 @@ fn a_lock_file_is_private_named_by_a_hash_and_names_its_holder() {
     assert_eq!(text["engine"], "lab");
     assert!(text["since"].as_u64().unwrap() > 1_600_000_000);
 
-    let seen = files(&directory).holder(&key("my-secret-session")).unwrap();
+    let seen = holder_now(&files(&directory), "my-secret-session").unwrap();
     assert_eq!(seen.pid, std::process::id());
     drop(guard);
-    assert_eq!(locks.holder(&key("my-secret-session")), None);
+    assert_eq!(holder_now(&locks, "my-secret-session"), None);
 }
 
 #[test]
@@ -225,9 +229,9 @@ fn the_name_in_a_lock_file_is_believed_only_while_it_is_locked() {
     let locks = files(directory.path());
     // What a crash leaves: a file with a name in it, and no lock.
     std::fs::write(locks.path(&key("a")), serde_json::to_string(&here()).unwrap()).unwrap();
-    assert_eq!(locks.holder(&key("a")), None);
+    assert_eq!(holder_now(&locks, "a"), None);
     let guard = try_lock(&locks, "a").unwrap();
-    assert_eq!(locks.holder(&key("a")), Some(here()));
+    assert_eq!(holder_now(&locks, "a"), Some(here()));
     drop(guard);
     // Nonsense in it costs the name only.
     std::fs::write(locks.path(&key("a")), "\u{0}nonsense").unwrap();
@@ -252,10 +256,10 @@ fn a_lock_directory_that_cannot_be_made_is_an_error_that_names_it() {
     let state = TempDir::new().unwrap();
     let directory = state.path().join("file");
     std::fs::write(&directory, "").unwrap();
-    let Err(error) = files(&directory).try_lock(&key("a"), &here(), &NoLeases) else {
-        panic!("locked in a file")
-    };
-    assert!(matches!(&error, LockError::Io { .. }));
+    let locks = files(&directory);
+    let locked = locks.try_lock(&key("a"), &here(), &NoLeases).now_or_never().unwrap();
+    let Err(error) = locked else { panic!("locked in a file") };
+    assert!(matches!(&error, LockError::File { .. }));
     let text = error.to_string();
     assert!(text.contains(directory.to_str().unwrap()) && text.contains("TAKOPI_STATE_DIR"));
 }
@@ -291,11 +295,12 @@ async fn a_lease_keeps_others_out_and_is_taken_over_at_once_by_its_own() {
     let ground = Ground::here();
     let warm = Arc::new(Warm::default());
     leave_warm(&ground, &warm).await;
-    let inside = ground.host.file_locks();
+    let inside = &**ground.host.session_locks();
     let outside = files(&ground.directory.path().join("locks"));
     assert!(try_lock(&outside, "a").is_none(), "another process must wait");
     assert!(try_lock(inside, "a").is_none(), "another runner must wait, too");
-    let guard = inside.try_lock(&key("a"), &here(), &*warm).unwrap().expect("the next of its own");
+    let guard =
+        inside.try_lock(&key("a"), &here(), &*warm).await.unwrap().expect("the next of its own");
     assert!(warm.0.lock().unwrap().is_none());
     drop(guard);
     assert!(ground.is_unlocked());
@@ -313,8 +318,8 @@ async fn a_lease_knows_when_somebody_waits_and_is_given_up_rather_than_handed_on
     assert!(waiter.as_mut().now_or_never().is_none());
     assert!(is_wanted());
     // The next run of its own finds it wanted: the lease goes, and the waiter is first.
-    let inside = ground.host.file_locks();
-    assert!(inside.try_lock(&key("a"), &here(), &*warm).unwrap().is_none());
+    let inside = &**ground.host.session_locks();
+    assert!(inside.try_lock(&key("a"), &here(), &*warm).await.unwrap().is_none());
     let guard = waiter.await;
     drop(guard);
     assert!(ground.is_unlocked());
@@ -325,7 +330,7 @@ async fn a_run_in_line_takes_the_lease_over_when_its_turn_comes() {
     let ground = Ground::here();
     let warm = Arc::new(Warm::default());
     leave_warm(&ground, &warm).await;
-    let inside = ground.host.file_locks().clone();
+    let inside = ground.host.session_locks().clone();
     let leases: Arc<dyn LeaseHolder> = warm.clone();
     let guard = inside.lock(key("a"), here(), leases).now_or_never().unwrap().unwrap();
     assert!(warm.0.lock().unwrap().is_none());
@@ -361,7 +366,7 @@ async fn storm(back_ends: Vec<Arc<dyn SessionLocks>>, deeds: Vec<(u8, u8, Deed)>
         tasks.spawn(async move {
             let key = key(&name.to_string());
             let guard = match deed {
-                Deed::TryLock => locks.try_lock(&key, &here(), &NoLeases).unwrap(),
+                Deed::TryLock => locks.try_lock(&key, &here(), &NoLeases).await.unwrap(),
                 Deed::Lock => Some(locks.lock(key, here(), Arc::new(NoLeases)).await.unwrap()),
                 Deed::GiveUp(looks) => {
                     let mut waiting = locks.lock(key, here(), Arc::new(NoLeases));

@@ -13,6 +13,7 @@ mod ending;
 mod events;
 mod examples;
 mod limits;
+mod lock_service;
 mod locks;
 mod pipes;
 mod processes_apart;

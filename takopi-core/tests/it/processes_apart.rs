@@ -436,7 +436,7 @@ async fn a_holder_in_another_process_is_named() {
     holder.tell("lock 1");
     holder.expect("has 1");
     // Its words for those who wait, and for a run that will not.
-    let seen = ground.host.file_locks().holder(&key("a")).unwrap();
+    let seen = ground.host.session_locks().holder(&key("a")).await.unwrap();
     assert_eq!(i32::try_from(seen.pid), Ok(holder.pid()));
     let runner = shell(r#"echo '{"started":"a"}'; echo '{"done":""}'"#).on(&ground);
     let request =

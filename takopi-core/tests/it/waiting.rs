@@ -114,9 +114,9 @@ async fn a_new_sessions_lock_is_taken_before_started_is_emitted() {
         };
         let holder = || {
             if files {
-                ground.host.file_locks().holder(&key("a"))
+                ground.host.session_locks().holder(&key("a")).now_or_never().unwrap()
             } else {
-                ground.host.local_locks().holder(&key("a"))
+                ground.host.local_locks().holder(&key("a")).now_or_never().unwrap()
             }
         };
         let mut events = runner.run(RunRequest::new("go").build());

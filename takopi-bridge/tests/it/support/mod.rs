@@ -72,25 +72,17 @@ impl Runner for Lab {
         let cancel = request.cancel.clone();
         let run = Run { request, engine: self.engine.clone(), events, said: said.clone() };
         let (engine, _) = (self.engine.clone(), self.runs.send(run));
-        futures::stream::poll_fn(move |context| receiver.poll_recv(context))
+        let events = futures::stream::poll_fn(move |context| receiver.poll_recv(context))
             .take_until(cancel.clone().cancelled_owned())
             .chain(futures::stream::once(async move {
                 let token = said.lock().unwrap().clone();
                 Completed::failure(engine, Reason::Interrupted, "interrupted").resume(token).into()
-            }))
-            .boxed()
+            }));
+        EventStream::new(self.engine(), events)
     }
 
-    fn format_resume(&self, token: &ResumeToken) -> String {
-        codec(&self.engine).format(token)
-    }
-
-    fn extract_resume(&self, text: &str) -> Option<ResumeToken> {
-        codec(&self.engine).extract(text)
-    }
-
-    fn is_resume_line(&self, line: &str) -> bool {
-        codec(&self.engine).is_line(line)
+    fn resume_codec(&self) -> ResumeCodec {
+        codec(&self.engine)
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {

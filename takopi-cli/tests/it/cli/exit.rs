@@ -1,5 +1,6 @@
 //! Every exit code of `takopi run`.
 
+use futures::FutureExt as _;
 use nix::sys::signal::Signal;
 use takopi_core::locks::{FileLocks, Holder, LocalLocks, NoLeases, SessionKey, SessionLocks as _};
 use takopi_core::{EngineId, ResumeToken};
@@ -113,7 +114,12 @@ fn a_session_that_others_use_is_4_and_says_who() {
     let locks = FileLocks::new(LocalLocks::new(), lab.path("state/locks"));
     let engine = EngineId::from_static("codex");
     let key = SessionKey::new(&ResumeToken::new(engine.clone(), SESSION));
-    let guard = locks.try_lock(&key, &Holder::here(engine), &NoLeases).unwrap().unwrap();
+    let guard = locks
+        .try_lock(&key, &Holder::here(engine), &NoLeases)
+        .now_or_never()
+        .unwrap()
+        .unwrap()
+        .unwrap();
     for wait in ["0", "50ms"] {
         for transport in ["exec", "app-server"] {
             let args = ["run", "--transport", transport, "--wait", wait, "--resume", SESSION, "x"];

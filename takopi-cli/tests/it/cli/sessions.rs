@@ -1,5 +1,6 @@
 //! `takopi sessions`, on files as codex writes them.
 
+use futures::FutureExt as _;
 use serde_json::{Value, json};
 use takopi_core::locks::{FileLocks, Holder, LocalLocks, NoLeases, SessionKey, SessionLocks as _};
 use takopi_core::{EngineId, ResumeToken};
@@ -66,7 +67,12 @@ fn json_has_all_there_is_and_who_holds_it() {
     let locks = FileLocks::new(LocalLocks::new(), lab.path("state/locks"));
     let engine = EngineId::from_static("codex");
     let key = SessionKey::new(&ResumeToken::new(engine.clone(), OTHER));
-    let _guard = locks.try_lock(&key, &Holder::here(engine), &NoLeases).unwrap().unwrap();
+    let _guard = locks
+        .try_lock(&key, &Holder::here(engine), &NoLeases)
+        .now_or_never()
+        .unwrap()
+        .unwrap()
+        .unwrap();
     let ran = lab.run(&["sessions", "--json", "-n", "1"]);
     let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(listed["id"], OTHER);

@@ -11,8 +11,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use futures::StreamExt;
-use takopi_core::locks::SessionLocks;
+use futures::{FutureExt, StreamExt};
 use takopi_core::model::{Completed, ResumeToken, TakopiEvent};
 use takopi_core::runner::EventStream;
 use takopi_core::{ActionEvent, EngineId, Host};
@@ -84,7 +83,7 @@ impl Ground {
     pub fn is_unlocked(&self) -> bool {
         self.host.local_locks().is_empty()
             && self.lock_files().is_empty()
-            && self.host.file_locks().holder(&key("any")).is_none()
+            && self.host.session_locks().holder(&key("any")).now_or_never().flatten().is_none()
     }
 }
 

@@ -28,6 +28,6 @@ pub fn descriptor_limit() -> Option<u64> {
 }
 
 /// What a child's limit must be set to, if this process raised its own.
-pub(super) fn original() -> Option<(u64, u64)> {
+pub(crate) fn original_limit() -> Option<(u64, u64)> {
     ORIGINAL.get().copied()
 }

@@ -1,0 +1,10 @@
+//! Small pieces of the operating system that several layers use. A leaf: it knows nothing of takopi.
+
+mod descriptors;
+mod machine;
+mod ofd;
+
+pub(crate) use descriptors::original_limit;
+pub use descriptors::{descriptor_limit, raise_descriptor_limit};
+pub(crate) use machine::machine_name;
+pub(crate) use ofd::{ByteRange, OfdFile};
