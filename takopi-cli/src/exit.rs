@@ -34,16 +34,15 @@ pub(crate) fn of_error(error: &anyhow::Error) -> u8 {
     if error.downcast_ref::<Usage>().is_some() { USAGE } else { FAILED }
 }
 
-/// The code of a run. `misused` says that it failed for what was asked: a token that is none, a
-/// directory that does not exist.
-pub(crate) fn of_run(completed: &Completed, signal: Option<Signal>, misused: bool) -> u8 {
+/// The code of a run.
+pub(crate) fn of_run(completed: &Completed, signal: Option<Signal>) -> u8 {
     if completed.ok {
         return OK;
     }
     match (&completed.reason, signal) {
         (_, Some(signal)) => signal.code(),
         (Some(Reason::Interrupted), None) => Signal::Interrupt.code(),
-        _ if misused => USAGE,
+        (Some(Reason::InvalidRequest), _) => USAGE,
         (Some(Reason::TimeoutIdle | Reason::TimeoutWall), _) => TIMEOUT,
         (Some(Reason::SessionBusy), _) => BUSY,
         (Some(Reason::EngineMissing | Reason::EngineTooOld), _) => NO_ENGINE,
@@ -62,22 +61,22 @@ mod tests {
             Reason::TimeoutIdle | Reason::TimeoutWall => 124,
             Reason::SessionBusy => 4,
             Reason::EngineMissing | Reason::EngineTooOld => 3,
+            Reason::InvalidRequest => 2,
             _ => 1,
         };
         for reason in Reason::KNOWN {
             let completed = Completed::failure("codex", reason.clone(), "");
-            assert_eq!(of_run(&completed, None, false), expected(reason), "{reason}");
+            assert_eq!(of_run(&completed, None), expected(reason), "{reason}");
         }
     }
 
     #[test]
-    fn a_signal_and_misuse_have_codes_of_their_own() {
+    fn a_signal_has_a_code_of_its_own_and_an_answer_before_it_counts() {
         let failed = |reason| Completed::failure("codex", reason, "");
         let interrupted = failed(Reason::Interrupted);
-        assert_eq!(of_run(&interrupted, Some(Signal::Terminate), false), 143);
-        assert_eq!(of_run(&interrupted, Some(Signal::Hangup), false), 129);
-        assert_eq!(of_run(&failed(Reason::SessionNotFound), None, true), 2);
+        assert_eq!(of_run(&interrupted, Some(Signal::Terminate)), 143);
+        assert_eq!(of_run(&interrupted, Some(Signal::Hangup)), 129);
         let done = Completed::success("codex", "done before the signal");
-        assert_eq!(of_run(&done, Some(Signal::Interrupt), false), 0);
+        assert_eq!(of_run(&done, Some(Signal::Interrupt)), 0);
     }
 }

@@ -30,8 +30,6 @@ pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
     };
     let mut request = request(args, &*runner, &directory, terminal)?;
     request.approvals = handler;
-    let misused = !directory.is_dir()
-        || request.resume.as_ref().is_some_and(|token| !resume::is_valid(&*runner, token));
     if let Err(error) = raise_descriptor_limit() {
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
@@ -41,7 +39,6 @@ pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
         let seen = turn.show(request, questions, &mut received).await;
         let report = Report {
             signal: *received.borrow_and_update(),
-            misused,
             sandbox: sandbox.as_deref(),
             could_ask: approve != Approve::Deny || !choice.can_ask(),
         };

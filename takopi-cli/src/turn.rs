@@ -26,8 +26,6 @@ pub(crate) struct Turn<'a> {
 pub(crate) struct Report<'a> {
     /// The signal that ended it.
     pub(crate) signal: Option<Signal>,
-    /// What was asked for could not be right.
-    pub(crate) misused: bool,
     /// The sandbox that was asked for.
     pub(crate) sandbox: Option<&'a str>,
     /// Somebody could answer what the agent asked.
@@ -92,7 +90,7 @@ impl Turn<'_> {
             sandbox.into_iter().chain(silence).for_each(|hint| self.terminal.hint(hint));
             self.resume_line(seen);
         }
-        Ok(exit::of_run(completed, report.signal, report.misused))
+        Ok(exit::of_run(completed, report.signal))
     }
 
     /// The answer; on a terminal it is set off from what stands around it.

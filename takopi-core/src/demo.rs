@@ -208,7 +208,7 @@ impl Engine for Demo {
         match &request.cwd {
             Some(cwd) if !cwd.is_dir() => {
                 let error = format!("the directory {} does not exist", cwd.display());
-                Err(Refusal::new(Reason::SpawnFailed, error))
+                Err(Refusal::new(Reason::InvalidRequest, error))
             }
             _ => Ok(()),
         }

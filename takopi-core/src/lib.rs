@@ -65,8 +65,8 @@ mod sys;
 
 pub use host::Host;
 pub use model::{
-    Action, ActionEvent, ActionKind, Completed, EngineId, Level, Phase, Reason, ResumeToken,
-    Started, TakopiEvent, Usage, UsageScope,
+    Action, ActionEvent, ActionKind, Completed, EngineId, Level, Phase, RateLimitWindow,
+    RateLimits, Reason, ResumeToken, Started, TakopiEvent, Usage, UsageScope,
 };
 pub use runner::{
     ApprovalHandler, ApprovalRequest, Decision, Engine, EngineRun, EngineRunner, EventStream,

@@ -117,7 +117,7 @@ async fn to_stop_at_a_failure_counts_those_that_were_never_sent() {
     let stops = |lab: &Lab| lab.batch().jobs(1).on_failure(OnFailure::Stop);
     let input = "{\"prompt\":\"a\",\"cwd\":\"/no/such\"}\n{\"prompt\":\"b\"}\n{\"prompt\":\"c\"}\n";
     let ran = lab.run(stops(&lab), input).await;
-    assert_eq!(lab.outline(), ["1 spawn_failed 0"]);
+    assert_eq!(lab.outline(), ["1 invalid_request 0"]);
     assert_eq!(ran.outcome().halt, Some(Halt::Failed { job: "1".to_owned() }));
     assert_eq!(ran.outcome().left, 2);
 
@@ -164,7 +164,7 @@ async fn a_file_that_is_missing_fails_its_job_alone() {
     let input = "{\"prompt\":\"a\",\"cwd\":\"/no/such\"}\n{\"prompt\":\"b\",\"image\":\"/no/such.png\"}\n\
         {\"prompt\":\"c\"}\n";
     lab.run(lab.batch(), input).await;
-    assert_eq!(lab.outline(), ["1 spawn_failed 0", "2 spawn_failed 0", "3 ok 1"]);
+    assert_eq!(lab.outline(), ["1 invalid_request 0", "2 invalid_request 0", "3 ok 1"]);
     let error = lab.results().into_iter().find(|result| result.id == "1").unwrap().error;
     assert_eq!(error.as_deref(), Some("the directory /no/such does not exist"));
 }

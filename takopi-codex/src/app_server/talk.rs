@@ -338,7 +338,7 @@ async fn read_schema(file: &Path) -> Result<Value, Broken> {
         text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
     schema.map_err(|error| {
         let error = format!("the output schema {} cannot be used: {error}", file.display());
-        Broken::Refused(Refusal::new(Reason::SpawnFailed, error))
+        Broken::Refused(Refusal::new(Reason::InvalidRequest, error))
     })
 }
 

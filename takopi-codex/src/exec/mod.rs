@@ -121,5 +121,5 @@ fn must_exist(what: &str, file: &Path) -> Result<(), Refusal> {
 }
 
 fn refused(error: String) -> Refusal {
-    Refusal::new(Reason::SpawnFailed, error)
+    Refusal::new(Reason::InvalidRequest, error)
 }

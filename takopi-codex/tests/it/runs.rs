@@ -277,11 +277,11 @@ async fn a_version_that_cannot_be_read_ends_nothing() {
 async fn what_cannot_work_is_refused_before_anything_runs() {
     let missing = || "/nowhere/at/all";
     for (request, reason, named) in [
-        (prompt().cwd(missing()), Reason::SpawnFailed, "/nowhere/at/all"),
-        (prompt().image(missing()), Reason::SpawnFailed, "the image /nowhere/at/all"),
+        (prompt().cwd(missing()), Reason::InvalidRequest, "/nowhere/at/all"),
+        (prompt().image(missing()), Reason::InvalidRequest, "the image /nowhere/at/all"),
         (
             prompt().output_schema(missing()),
-            Reason::SpawnFailed,
+            Reason::InvalidRequest,
             "the output schema /nowhere/at/all",
         ),
     ] {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{ActionEvent, EngineId, Reason, ResumeToken, Usage};
+use super::{ActionEvent, EngineId, RateLimits, Reason, ResumeToken, Usage};
 
 /// The engine confirmed the session. Comes exactly once in a run that gets so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -57,6 +57,12 @@ pub struct Completed {
     /// Tokens used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// The limits of the account, if the engine reported them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_limits: Option<RateLimits>,
+    /// What the run cost in US dollars, if the engine reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
 }
 
 impl Completed {
@@ -70,6 +76,8 @@ impl Completed {
             error: None,
             reason: None,
             usage: None,
+            rate_limits: None,
+            cost_usd: None,
         }
     }
 
@@ -98,6 +106,18 @@ impl Completed {
     /// Adds the figures.
     pub fn usage(mut self, usage: Option<Usage>) -> Self {
         self.usage = usage;
+        self
+    }
+
+    /// Adds the limits of the account.
+    pub fn rate_limits(mut self, rate_limits: Option<RateLimits>) -> Self {
+        self.rate_limits = rate_limits;
+        self
+    }
+
+    /// Adds what the run cost, in US dollars.
+    pub fn cost_usd(mut self, cost_usd: Option<f64>) -> Self {
+        self.cost_usd = cost_usd;
         self
     }
 }

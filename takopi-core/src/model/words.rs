@@ -122,7 +122,7 @@ open_words! {
         TimeoutWall = "timeout_wall",
         /// Somebody else held the session for longer than `wait`.
         SessionBusy = "session_busy",
-        /// The engine knows no such session, or the token is none.
+        /// The engine knows no such session.
         SessionNotFound = "session_not_found",
         /// The engine is not logged in, or its login was refused.
         Auth = "auth",
@@ -148,5 +148,16 @@ open_words! {
         Protocol = "protocol",
         /// The consumer stopped reading and the shared engine could not wait.
         ConsumerStalled = "consumer_stalled",
+        /// The request cannot be run as it is: a missing directory or image, a malformed token, an
+        /// option the engine does not have.
+        InvalidRequest = "invalid_request",
+        /// The session's lock was lost while the run held it.
+        LockLost = "lock_lost",
+        /// The machine that ran it is gone.
+        WorkerLost = "worker_lost",
+        /// No machine could run it.
+        NoWorker = "no_worker",
+        /// Too many runs were waiting.
+        QueueFull = "queue_full",
     }
 }

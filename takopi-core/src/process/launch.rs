@@ -328,10 +328,10 @@ impl SpawnError {
     pub fn reason(&self) -> Reason {
         match self {
             Self::Missing { .. } | Self::NotExecutable { .. } => Reason::EngineMissing,
-            Self::NoDirectory { .. }
-            | Self::OutOfDescriptors { .. }
-            | Self::Supervisor { .. }
-            | Self::System { .. } => Reason::SpawnFailed,
+            Self::NoDirectory { .. } => Reason::InvalidRequest,
+            Self::OutOfDescriptors { .. } | Self::Supervisor { .. } | Self::System { .. } => {
+                Reason::SpawnFailed
+            }
         }
     }
 }

@@ -266,7 +266,11 @@ fn conclude(shared: &Shared, panic: Option<Box<dyn std::any::Any + Send>>) {
     };
     let mut completed = Completed::failure(shared.engine(), cause.reason, cause.error);
     if let Some(report) = report {
-        completed = completed.answer(report.answer).usage(report.usage);
+        completed = completed
+            .answer(report.answer)
+            .usage(report.usage)
+            .rate_limits(report.rate_limits)
+            .cost_usd(report.cost_usd);
     }
     shared.finish(completed);
 }
@@ -295,12 +299,12 @@ fn canonical_resume(
     let Some(asked) = asked else { return Ok(None) };
     if asked.engine != *engine {
         let error = format!("this is a session of {}, not of {engine}", asked.engine);
-        return Err(Refusal::new(Reason::SessionNotFound, error));
+        return Err(Refusal::new(Reason::InvalidRequest, error));
     }
     match codec.token(&asked.value) {
         Some(token) => Ok(Some(token)),
         None => Err(Refusal::new(
-            Reason::SessionNotFound,
+            Reason::InvalidRequest,
             format!("{:?} is not a session id of {engine}", asked.value),
         )),
     }

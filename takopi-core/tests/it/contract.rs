@@ -226,7 +226,7 @@ async fn a_token_of_another_engine_or_no_token_at_all_runs_nothing() {
         let events = all(runner.run(request)).await;
         let end = end_of(&events);
         assert_eq!(events.len(), 1);
-        assert_eq!((end.ok, end.reason.clone()), (false, Some(Reason::SessionNotFound)));
+        assert_eq!((end.ok, end.reason.clone()), (false, Some(Reason::InvalidRequest)));
         let error = end.error.as_deref().unwrap();
         let named = if asked.engine == LAB { &asked.value } else { "codex" };
         assert!(error.contains(named), "{error} does not say so");

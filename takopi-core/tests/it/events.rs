@@ -3,8 +3,8 @@
 use serde_json::{Map, Value, json};
 use takopi_core::model::schema::stream_schema;
 use takopi_core::model::{
-    Action, ActionEvent, ActionKind, Completed, EngineId, Level, Phase, Reason, ResumeToken,
-    Started, TakopiEvent, Usage, UsageScope, tail,
+    Action, ActionEvent, ActionKind, Completed, EngineId, Level, Phase, RateLimitWindow,
+    RateLimits, Reason, ResumeToken, Started, TakopiEvent, Usage, UsageScope, tail,
 };
 
 const PHASES: [Phase; 3] = [Phase::Started, Phase::Updated, Phase::Completed];
@@ -65,6 +65,15 @@ fn every_end() -> Vec<TakopiEvent> {
         .collect();
     events.push(Completed::success("codex", "yes").usage(Some(usage)).into());
     events.push(Completed::success("codex", "").into());
+    let windows = vec![
+        RateLimitWindow::new("primary", 100.0).resets_at(1_800_000_000).window_minutes(300),
+        RateLimitWindow::new("secondary", 12.5),
+    ];
+    let limits = [RateLimits::new(windows), RateLimits::until(5), RateLimits::default()];
+    for limits in limits {
+        let limited = Completed::failure("codex", Reason::UsageLimit, "limit reached");
+        events.push(limited.rate_limits(Some(limits)).cost_usd(Some(0.25)).into());
+    }
     events
 }
 
@@ -125,7 +134,12 @@ fn the_words_on_the_wire_are_those_of_the_specification() {
             "engine_too_old",
             "spawn_failed",
             "protocol",
-            "consumer_stalled"
+            "consumer_stalled",
+            "invalid_request",
+            "lock_lost",
+            "worker_lost",
+            "no_worker",
+            "queue_full"
         ]
     );
     for word in kinds {
@@ -326,6 +340,7 @@ fn accepts(root: &Value, schema: &Value, value: &Value) -> bool {
                 value.get(name).is_none_or(|value| accepts(root, schema, value))
             })
         }
+        "items" => value.as_array().into_iter().flatten().all(|item| accepts(root, rule, item)),
         "additionalProperties" => rule == &json!(true),
         other => panic!("this validator does not know {other:?}"),
     })
@@ -341,6 +356,8 @@ fn is_of_type(name: &Value, value: &Value) -> bool {
         "boolean" => value.is_boolean(),
         "string" => value.is_string(),
         "integer" => value.is_u64() || value.is_i64(),
+        "number" => value.is_number(),
+        "array" => value.is_array(),
         "object" => value.is_object(),
         other => panic!("this validator does not know the type {other:?}"),
     }

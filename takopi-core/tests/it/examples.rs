@@ -27,7 +27,7 @@ async fn a_third_party_engine_runs_resumes_and_refuses() {
     assert_eq!(end_of(&events).answer, "1 words");
 
     let events = all(runner.run(RunRequest::new("five").resume(token("tally-1")).build())).await;
-    assert_eq!(end_of(&events).reason, Some(Reason::SessionNotFound), "a token of another engine");
+    assert_eq!(end_of(&events).reason, Some(Reason::InvalidRequest), "a token of another engine");
     runner.shutdown().await;
     assert!(ground.is_unlocked());
 }

@@ -110,7 +110,7 @@ async fn a_missing_directory_is_named() {
     let ground = Ground::apart();
     let request = RunRequest::new("go").cwd("/no/such/directory").build();
     let end = end(shell("").on(&ground).run(request)).await;
-    assert_eq!(end.reason, Some(Reason::SpawnFailed));
+    assert_eq!(end.reason, Some(Reason::InvalidRequest));
     assert!(end.error.unwrap().contains("/no/such/directory"));
 }
 

@@ -323,7 +323,7 @@ async fn a_server_that_is_too_old_or_cannot_be_started_is_one_clear_end() {
     }
     let runner = lab.app_server(Duration::ZERO);
     let seen = run(&runner, lab.request("hi").cwd("/nowhere/at/all").build()).await;
-    assert!(seen.failed("spawn_failed").error.as_ref().unwrap().contains("/nowhere/at/all"));
+    assert!(seen.failed("invalid_request").error.as_ref().unwrap().contains("/nowhere/at/all"));
     assert_eq!(lab.control.starts().len(), 0);
 }
 

@@ -232,7 +232,7 @@ async fn tokens_that_are_none_start_nothing() {
     for value in ["my-session", "--last", "--dangerously-bypass-approvals-and-sandbox", ""] {
         let token = ResumeToken::new("codex", value);
         let seen = run(&runner, request(&home, "hi").resume(token.clone()).build()).await;
-        assert_eq!(seen.failed("session_not_found").resume, Some(token));
+        assert_eq!(seen.failed("invalid_request").resume, Some(token));
         assert_eq!(seen.events.len(), 1);
     }
     let unknown = ResumeToken::new("codex", "01a1e21b-26e5-7eb0-9d27-459e98f10b74");

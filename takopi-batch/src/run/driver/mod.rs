@@ -248,7 +248,7 @@ impl Driver {
         if let Some(error) = queued.job.missing_file() {
             let lane = queued.lane;
             self.breaks(lane);
-            self.fails(queued, Reason::SpawnFailed, error);
+            self.fails(queued, Reason::InvalidRequest, error);
             return;
         }
         queued.attempts += 1;

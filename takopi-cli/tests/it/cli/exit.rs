@@ -83,7 +83,7 @@ fn a_malformed_token_still_ends_the_stream_of_events() {
     assert_eq!(ran.code, Some(2));
     let event: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(event["type"], "completed");
-    assert_eq!(event["reason"], "session_not_found");
+    assert_eq!(event["reason"], "invalid_request");
 }
 
 #[test]
