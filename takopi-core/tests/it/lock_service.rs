@@ -170,7 +170,7 @@ impl Remote {
             loop {
                 match lines.next_line().await {
                     Ok(Some(line)) if line == "wanted" => {
-                        tell.send_modify(|told| told.wanted = true)
+                        tell.send_modify(|told| told.wanted = true);
                     }
                     Ok(Some(line)) => {
                         let cause = line.strip_prefix("lost ").unwrap().to_owned();
