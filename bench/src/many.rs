@@ -121,8 +121,7 @@ fn action(number: usize) -> ActionEvent {
 async fn demo(host: &Host) -> anyhow::Result<()> {
     let steps = (0..DEMO_STEPS).map(|number| Step::Act(action(number)));
     let runner = EngineRunner::new(Demo::scripted(steps)).on(host.clone());
-    let runs: Vec<_> =
-        (0..DEMO_SESSIONS).map(|_| runner.run(RunRequest::new("go").build())).collect();
+    let runs: Vec<_> = (0..DEMO_SESSIONS).map(|_| runner.run(RunRequest::new("go"))).collect();
     let counts = join_all(runs.into_iter().map(StreamExt::count)).await;
     runner.shutdown().await;
     // Started and Completed come on top.

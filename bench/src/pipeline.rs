@@ -109,7 +109,7 @@ fn takopi(recording: &Path) -> anyhow::Result<()> {
 
 /// Runs the printer as codex, to its last event.
 pub(crate) async fn run(runner: &dyn Runner, recording: &Path) -> anyhow::Result<()> {
-    let request = RunRequest::new("go").env("PRINTER_FILE", recording).build();
+    let request = RunRequest::new("go").env("PRINTER_FILE", recording);
     let mut events = runner.run(request);
     let mut last = None;
     while let Some(event) = events.next().await {

@@ -8,11 +8,11 @@
 //! its number, and reading goes on behind it, so that all of them can be told.
 
 use std::io::{self, BufRead as _, BufReader, Read};
-use std::path::PathBuf;
-use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
+use takopi_core::RunSettings;
+use takopi_core::settings::SettingError;
 use thiserror::Error;
 
 use crate::job::Job;
@@ -213,24 +213,15 @@ impl<R: Read> Iterator for Input<R> {
 
 /// A job as it stands in JSON.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, expecting = "a job: a JSON object with a `prompt`")]
+#[serde(expecting = "a job: a JSON object with a `prompt`")]
 struct Written {
     id: Option<Id>,
-    prompt: String,
+    prompt: Option<String>,
     resume: Option<Resume>,
     session: Option<String>,
-    #[serde(alias = "cd")]
-    cwd: Option<PathBuf>,
-    model: Option<String>,
-    effort: Option<String>,
-    sandbox: Option<String>,
-    #[serde(alias = "image")]
-    images: Option<OneOrMany>,
-    output_schema: Option<PathBuf>,
-    settings: Option<Map<String, Value>>,
-    wait: Option<Length>,
-    idle_timeout: Option<Length>,
-    timeout: Option<Length>,
+    /// The settings of the run.
+    #[serde(flatten)]
+    settings: Map<String, Value>,
 }
 
 #[derive(Deserialize)]
@@ -248,20 +239,6 @@ enum Resume {
     Token { engine: Option<String>, value: String },
 }
 
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "`images` must be a path or a list of paths")]
-enum OneOrMany {
-    One(PathBuf),
-    Many(Vec<PathBuf>),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "expected a length of time such as 90, \"90s\" or \"5m\"")]
-enum Length {
-    Seconds(f64),
-    Text(jiff::SignedDuration),
-}
-
 impl Written {
     fn job(self) -> Result<Job, Fault> {
         if self.session.is_some() && self.resume.is_some() {
@@ -273,51 +250,29 @@ impl Written {
             Some(Id::Number(number)) => number.to_string(),
             None => String::new(),
         };
-        let settings = self.settings.unwrap_or_default().into_iter().map(|(key, value)| {
-            let value = match value {
-                Value::String(text) => text,
-                other => other.to_string(),
-            };
-            (key, value)
-        });
         let (resume, resume_engine) = match self.resume {
             Some(Resume::Text(text)) => (Some(text), None),
             Some(Resume::Token { engine, value }) => (Some(value), engine),
             None => (None, None),
         };
-        Ok(Job {
-            id,
-            line: 0,
-            prompt: self.prompt,
-            session: self.session,
-            resume,
-            resume_engine,
-            cwd: self.cwd,
-            model: self.model,
-            effort: self.effort,
-            sandbox: self.sandbox,
-            images: match self.images {
-                None => Vec::new(),
-                Some(OneOrMany::One(image)) => vec![image],
-                Some(OneOrMany::Many(images)) => images,
-            },
-            output_schema: self.output_schema,
-            settings: settings.collect(),
-            wait: length("wait", self.wait)?,
-            idle_timeout: length("idle_timeout", self.idle_timeout)?,
-            timeout: length("timeout", self.timeout)?,
-        })
+        let mut settings = RunSettings::default();
+        for (name, value) in &self.settings {
+            settings.set(name, value).map_err(|error| match error {
+                SettingError::Unknown { name } => unknown_field(&name),
+                error => Fault::BadJson(error.to_string()),
+            })?;
+        }
+        let prompt =
+            self.prompt.ok_or_else(|| Fault::BadJson("missing field `prompt`".to_owned()))?;
+        Ok(Job { id, line: 0, prompt, session: self.session, resume, resume_engine, settings })
     }
 }
 
-fn length(name: &str, length: Option<Length>) -> Result<Option<Duration>, Fault> {
-    let Some(length) = length else { return Ok(None) };
-    let read = match length {
-        Length::Seconds(seconds) => Duration::try_from_secs_f64(seconds).ok(),
-        Length::Text(length) => Duration::try_from(length).ok(),
-    };
-    let bad = || Fault::BadJson(format!("`{name}` is no length of time"));
-    read.map(Some).ok_or_else(bad)
+fn unknown_field(name: &str) -> Fault {
+    let own = ["id", "prompt", "resume", "session"];
+    let known: Vec<_> =
+        own.iter().chain(RunSettings::NAMES).map(|name| format!("`{name}`")).collect();
+    Fault::BadJson(format!("unknown field `{name}`, expected one of {}", known.join(", ")))
 }
 
 /// The error without its line, which is always the first: there is only one.

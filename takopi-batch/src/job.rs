@@ -1,11 +1,10 @@
 //! One prompt of a batch, and what came of it.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use takopi_core::{Completed, Reason, ResumeToken, RunRequest, Runner, Usage};
+use takopi_core::{Completed, Reason, ResumeToken, RunRequest, RunSettings, Runner, Usage};
 
 use crate::digest::Digest;
 use crate::order::Queued;
@@ -26,26 +25,8 @@ pub struct Job {
     pub resume: Option<String>,
     /// The engine whose conversation that is, if it is said.
     pub resume_engine: Option<String>,
-    /// The directory to work in.
-    pub cwd: Option<PathBuf>,
-    /// The model to use.
-    pub model: Option<String>,
-    /// How hard the model should think.
-    pub effort: Option<String>,
-    /// The engine's sandbox mode.
-    pub sandbox: Option<String>,
-    /// Images that go with the prompt.
-    pub images: Vec<PathBuf>,
-    /// A file with a JSON Schema the answer must follow.
-    pub output_schema: Option<PathBuf>,
-    /// Further settings of the engine.
-    pub settings: Vec<(String, String)>,
-    /// How long to wait while others use the session.
-    pub wait: Option<Duration>,
-    /// How long the engine may be silent.
-    pub idle_timeout: Option<Duration>,
-    /// How long it may take.
-    pub timeout: Option<Duration>,
+    /// How it is run; what is not set is as in the batch's template.
+    pub settings: RunSettings,
 }
 
 impl Job {
@@ -57,45 +38,17 @@ impl Job {
 
     /// About how many bytes it takes in memory.
     pub(crate) fn weight(&self) -> usize {
-        let texts = [&self.session, &self.resume, &self.model, &self.effort, &self.sandbox];
-        let texts = texts.into_iter().flatten().map(String::len).sum::<usize>();
-        let paths = self.images.iter().chain(&self.cwd).chain(&self.output_schema);
-        let paths = paths.map(|path| size_of::<PathBuf>() + path.as_os_str().len()).sum::<usize>();
-        let settings = self
-            .settings
-            .iter()
-            .map(|(key, value)| size_of::<(String, String)>() + key.len() + value.len());
+        let texts = [&self.session, &self.resume].into_iter().flatten().map(String::len);
         let own = size_of::<Self>() + self.prompt.len() + self.id.len();
-        own + texts + paths + settings.sum::<usize>()
+        own + texts.sum::<usize>() + self.settings.weight()
     }
 
-    /// What it needs that is not there. Engines would not all say so.
-    pub(crate) fn missing_file(&self) -> Option<String> {
-        let directory = self.cwd.as_deref().filter(|cwd| !cwd.is_dir());
-        let mut files = self.images.iter().chain(&self.output_schema);
-        let what =
-            |kind: &str, path: &Path| format!("the {kind} {} does not exist", path.display());
-        directory
-            .map(|path| what("directory", path))
-            .or_else(|| files.find(|file| !file.is_file()).map(|path| what("file", path)))
-    }
-
-    /// The request for it: what it does not say is as in the template.
+    /// The request for it: what it does not set is as in the template.
     pub(crate) fn request(&self, template: &RunRequest) -> RunRequest {
         let mut request = template.clone();
         request.prompt.clone_from(&self.prompt);
-        macro_rules! take {
-            ($( $field:ident => $target:ident ),*) => {
-                $( if self.$field.is_some() { request.$target.clone_from(&self.$field); } )*
-            };
-        }
-        take!(
-            cwd => cwd, model => model, effort => effort, sandbox => sandbox,
-            output_schema => output_schema, wait => wait, idle_timeout => idle_timeout,
-            timeout => wall_timeout
-        );
-        request.images.extend(self.images.iter().cloned());
-        request.settings.extend(self.settings.iter().cloned());
+        request.settings.clone_from(&self.settings);
+        request.settings.fill_from(&template.settings);
         request
     }
 }
@@ -103,8 +56,7 @@ impl Job {
 /// The session a text names for this runner: an id, or a text with a resume line.
 pub(crate) fn session_named(runner: &dyn Runner, text: &str) -> Option<ResumeToken> {
     let text = text.trim();
-    let token = ResumeToken::new(runner.engine(), text.trim_matches('`'));
-    runner.extract_resume(&runner.format_resume(&token)).or_else(|| runner.extract_resume(text))
+    runner.token(text.trim_matches('`')).or_else(|| runner.extract_resume(text))
 }
 
 /// What came of a job: one line of the results.

@@ -228,9 +228,9 @@ mod tests {
             |job, text| job.id = text,
             |job, text| job.session = Some(text),
             |job, text| job.resume = Some(text),
-            |job, text| job.model = Some(text),
-            |job, text| job.images = vec![text.into()],
-            |job, text| job.settings = vec![("key".to_owned(), text)],
+            |job, text| job.settings.model = Some(text),
+            |job, text| job.settings.images = vec![text.into()],
+            |job, text| job.settings.options = vec![("key".to_owned(), text)],
         ];
         for fill in fields {
             let mut large = queued(1, "");

@@ -20,7 +20,7 @@
 //! let room = Room::new();
 //! let handler = Handler::new(room.clone(), Look::default());
 //! let demo = Demo::new().runner();
-//! let request = RunRequest::new("hello").build();
+//! let request = RunRequest::new("hello");
 //! let shown = handler.run(&demo, request, Spot::new(Place::new("general")), |_| {}).await;
 //! assert!(shown.completed.ok && shown.unsaid.is_none());
 //! assert!(room.last_text().contains("You said: hello"));

@@ -10,10 +10,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use serde::Deserialize;
+use takopi_core::RunSettings;
+use takopi_core::settings::parse_duration;
 
 use crate::batch::BatchArgs;
 use crate::config::Config;
-use crate::duration;
 
 /// Runs coding agents: one prompt in, one answer out, one writer per session.
 #[derive(Debug, Parser)]
@@ -141,14 +142,17 @@ pub(crate) struct RunOptions {
     pub(crate) codex_bin: Option<PathBuf>,
     /// How long to wait while others use the session, e.g. 90s or 5m; 0 does not wait. Without it,
     /// as long as it takes
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, env = "TAKOPI_WAIT")]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration, env = "TAKOPI_WAIT")]
     pub(crate) wait: Option<Duration>,
     /// End the run when nothing was heard for this long
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, env = "TAKOPI_IDLE_TIMEOUT")]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration, env = "TAKOPI_IDLE_TIMEOUT")]
     pub(crate) idle_timeout: Option<Duration>,
     /// End the run when it takes longer than this
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, env = "TAKOPI_TIMEOUT")]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration, env = "TAKOPI_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
+    /// What the configuration file sets.
+    #[arg(skip)]
+    pub(crate) defaults: RunSettings,
 }
 
 impl RunArgs {
@@ -160,6 +164,21 @@ impl RunArgs {
 }
 
 impl RunOptions {
+    /// The settings of a run: what was typed, then `TAKOPI_*`, then the configuration file.
+    pub(crate) fn settings(&self) -> RunSettings {
+        let mut settings = RunSettings::new();
+        settings.cwd.clone_from(&self.cd);
+        settings.model.clone_from(&self.model);
+        settings.effort.clone_from(&self.effort);
+        settings.sandbox.clone_from(&self.sandbox);
+        settings.options.clone_from(&self.settings);
+        settings.wait = self.wait;
+        settings.idle_timeout = self.idle_timeout;
+        settings.wall_timeout = self.timeout;
+        settings.fill_from(&self.defaults);
+        settings
+    }
+
     /// The options, with what was not given taken from the configuration file.
     pub(crate) fn filled(mut self, config: Config) -> Self {
         // A variable that is set to nothing is as good as not set.
@@ -170,10 +189,8 @@ impl RunOptions {
         macro_rules! fill {
             ($( $field:ident ),*) => { $( self.$field = self.$field.or(config.$field); )* };
         }
-        fill!(engine, transport, model, effort, sandbox, approve, codex_bin);
-        self.wait = self.wait.or(config.wait.map(Into::into));
-        self.idle_timeout = self.idle_timeout.or(config.idle_timeout.map(Into::into));
-        self.timeout = self.timeout.or(config.timeout.map(Into::into));
+        fill!(engine, transport, approve, codex_bin);
+        self.defaults = config.run;
         self
     }
 }
@@ -183,7 +200,7 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) options: RunOptions,
     /// How long the process of an idle session is kept
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "5m")]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration, default_value = "5m")]
     pub(crate) keep_warm: Duration,
 }
 
@@ -202,7 +219,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) options: RunOptions,
     /// How long the process of an idle session is kept
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "5m")]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration, default_value = "5m")]
     pub(crate) keep_warm: Duration,
 }
 
@@ -250,7 +267,7 @@ pub(crate) struct DoctorArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// How long each step takes
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
     pub(crate) pace: Option<Duration>,
 }
 
@@ -356,13 +373,14 @@ mod tests {
 
     #[test]
     fn flags_win_over_the_configuration_file() {
-        let config: Config =
-            toml::from_str("model = 'file'\neffort = 'file'\nwait = 5\ntimeout = '2m'").unwrap();
+        let file = "model = 'file'\neffort = 'file'\nwait = 5\ntimeout = '2m'";
+        let config = crate::config::parse(file, "c.toml".as_ref()).unwrap();
         let given = ["x", "--model", "flag", "--effort", "", "--wait", "0"];
         let args = run(&given).filled(config).options.run;
-        assert_eq!(args.model.as_deref(), Some("flag"));
-        assert_eq!(args.effort.as_deref(), Some("file"));
-        assert_eq!(args.wait, Some(Duration::ZERO));
-        assert_eq!(args.timeout, Some(Duration::from_mins(2)));
+        let settings = args.settings();
+        assert_eq!(settings.model.as_deref(), Some("flag"));
+        assert_eq!(settings.effort.as_deref(), Some("file"));
+        assert_eq!(settings.wait, Some(Duration::ZERO));
+        assert_eq!(settings.wall_timeout, Some(Duration::from_mins(2)));
     }
 }

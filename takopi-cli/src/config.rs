@@ -4,29 +4,46 @@
 //! Its keys are the names of the flags. A file that is named must exist; whatever is wrong in it is
 //! named with its line.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use takopi_core::RunSettings;
+use toml::Spanned;
 
 use crate::args::{Approve, Color, Engine, Transport};
-use crate::duration::Length;
 use crate::exit::Usage;
 
 /// The settings of a file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Debug, Default)]
 pub(crate) struct Config {
     pub(crate) engine: Option<Engine>,
     pub(crate) transport: Option<Transport>,
-    pub(crate) model: Option<String>,
-    pub(crate) effort: Option<String>,
-    pub(crate) sandbox: Option<String>,
     pub(crate) approve: Option<Approve>,
     pub(crate) codex_bin: Option<PathBuf>,
-    pub(crate) wait: Option<Length>,
-    pub(crate) idle_timeout: Option<Length>,
-    pub(crate) timeout: Option<Length>,
     pub(crate) color: Option<Color>,
+    /// Those of every run.
+    pub(crate) run: RunSettings,
+}
+
+impl Config {
+    /// Sets one by its name.
+    fn set(&mut self, name: &str, value: Value) -> Result<(), String> {
+        fn read<T: DeserializeOwned>(value: Value) -> Result<Option<T>, String> {
+            serde_json::from_value(value).map(Some).map_err(|error| error.to_string())
+        }
+        match name {
+            "engine" => self.engine = read(value)?,
+            "transport" => self.transport = read(value)?,
+            "approve" => self.approve = read(value)?,
+            "codex-bin" => self.codex_bin = read(value)?,
+            "color" => self.color = read(value)?,
+            _ => self.run.set(name, &value).map_err(|error| error.to_string())?,
+        }
+        Ok(())
+    }
 }
 
 /// Reads the file that was named, or the user's if there is one.
@@ -55,11 +72,19 @@ pub(crate) fn default_path() -> Option<PathBuf> {
     Some(directory.join("takopi/config.toml"))
 }
 
-fn parse(text: &str, path: &Path) -> Result<Config, Usage> {
-    toml::from_str(text).map_err(|error| {
-        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        Usage::new(format!("{}:{line}: {}", path.display(), error.message()))
-    })
+pub(crate) fn parse(text: &str, path: &Path) -> Result<Config, Usage> {
+    let at = |span: Option<Range<usize>>, message: &str| {
+        let line = span.map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        Usage::new(format!("{}:{line}: {message}", path.display()))
+    };
+    let entries: BTreeMap<String, Spanned<Value>> =
+        toml::from_str(text).map_err(|error| at(error.span(), error.message()))?;
+    let mut config = Config::default();
+    for (name, value) in entries {
+        let span = value.span();
+        config.set(&name, value.into_inner()).map_err(|error| at(Some(span), &error))?;
+    }
+    Ok(config)
 }
 
 #[cfg(test)]
@@ -73,13 +98,13 @@ mod tests {
     #[test]
     fn errors_name_the_file_and_the_line() {
         let unknown = error("model = 'x'\n\nmodle = 'y'\n");
-        assert!(unknown.starts_with("c.toml:3: unknown field `modle`"), "{unknown}");
+        assert!(unknown.starts_with("c.toml:3: unknown setting `modle`"), "{unknown}");
         let kind = error("# c\ntransport = 'telegraph'");
         assert!(kind.starts_with("c.toml:2: unknown variant `telegraph`"), "{kind}");
         let syntax = error("model = \n");
         assert!(syntax.starts_with("c.toml:1: "), "{syntax}");
         let length = error("model = 'x'\nwait = 'soon'");
-        assert!(length.starts_with("c.toml:2: expected a length of time"), "{length}");
+        assert!(length.starts_with("c.toml:2: `wait`: expected a length of time"), "{length}");
     }
 
     #[test]
@@ -89,7 +114,7 @@ mod tests {
                     idle-timeout = '5m'\ntimeout = 1.5\ncolor = 'never'\n";
         let config = parse(text, Path::new("c.toml")).unwrap();
         assert_eq!(config.transport, Some(Transport::AppServer));
-        assert_eq!(config.idle_timeout.map(std::time::Duration::from).unwrap().as_secs(), 300);
-        assert_eq!(config.timeout.map(std::time::Duration::from).unwrap().as_millis(), 1500);
+        assert_eq!(config.run.idle_timeout.unwrap().as_secs(), 300);
+        assert_eq!(config.run.wall_timeout.unwrap().as_millis(), 1500);
     }
 }

@@ -10,7 +10,7 @@ use takopi_core::process::raise_descriptor_limit;
 use crate::args::{Approve, RunOptions};
 use crate::engines::Choice;
 use crate::exit::Usage;
-use crate::run::{asked, exec_cannot_ask};
+use crate::run::exec_cannot_ask;
 
 /// How often time alone counts as news.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ pub(crate) fn settings(options: RunOptions, interval: Duration) -> Settings {
         .continuity(Continuity::Place)
         .final_by(FinalBy::Edit)
         .pace(Pace::default().interval(interval).refresh(REFRESH))
-        .requests(move |_, request| asked(&options, request))
+        .requests(move |_, request| request.settings(options.settings()))
         .approvals(move |people| match approve {
             Approve::Ask => Arc::new(people),
             Approve::Deny => Arc::new(deny()),

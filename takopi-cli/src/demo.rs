@@ -86,7 +86,7 @@ impl Tour {
     }
 
     fn request(&self, prompt: &str, session: Option<&ResumeToken>) -> RunRequest {
-        RunRequest::new(prompt).resume(session.cloned()).cancel(self.cancel.clone()).build()
+        RunRequest::new(prompt).resume(session.cloned()).cancel(self.cancel.clone())
     }
 
     fn heading(&self, text: &str) {

@@ -8,10 +8,10 @@ use takopi_codex::Codex;
 use takopi_codex::app_server::{CodexAppServer, PoolLimits};
 use takopi_core::demo::Demo;
 use takopi_core::process::EnvPolicy;
+use takopi_core::settings::parse_duration;
 use takopi_core::{EngineRunner, Runner};
 
 use crate::args::{Approve, Engine, RunOptions, TOKEN, Transport};
-use crate::duration;
 use crate::exit::Usage;
 
 /// How codex is talked to unless asked otherwise.
@@ -39,8 +39,9 @@ impl Choice {
                 program: options.codex_bin.clone(),
             }),
             Engine::Demo => {
-                let pace = options.settings.iter().rev().find(|(key, _)| key == PACE);
-                let pace = pace.map_or(Ok(Duration::ZERO), |(_, value)| duration::parse(value));
+                let pace =
+                    options.settings().options.into_iter().rev().find(|(key, _)| key == PACE);
+                let pace = pace.map_or(Ok(Duration::ZERO), |(_, value)| parse_duration(&value));
                 let pace = pace.map_err(|error| Usage::new(format!("-c {PACE}: {error}")))?;
                 Ok(Self::Demo { pace })
             }

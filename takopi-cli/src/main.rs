@@ -13,7 +13,6 @@ mod config;
 mod conversation;
 mod demo;
 mod doctor;
-mod duration;
 mod engines;
 mod exit;
 mod hints;

@@ -1,10 +1,8 @@
 //! `takopi run`: one prompt in, one answer out.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use takopi_core::process::raise_descriptor_limit;
-use takopi_core::runner::RunRequestBuilder;
 use takopi_core::{RunRequest, Runner};
 
 use crate::args::{Approve, Options, RunArgs, RunOptions};
@@ -21,8 +19,9 @@ pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let (handler, questions) = approve::handler(approve, approve::PATIENCE);
     // A command runs one turn.
     let runner = choice.runner(Duration::ZERO);
-    let directory = args.options.run.cd.clone().map_or_else(std::env::current_dir, Ok)?;
-    let sandbox = args.options.run.sandbox.clone();
+    let settings = args.options.run.settings();
+    let directory = settings.cwd.map_or_else(std::env::current_dir, Ok)?;
+    let sandbox = settings.sandbox;
     let mode = match (args.options.json, args.options.quiet) {
         (true, _) => Mode::Json,
         (_, true) => Mode::Quiet,
@@ -75,35 +74,15 @@ fn request(
     Ok(request)
 }
 
-/// What the options say of a request: all but prompt and session.
+/// A request with all that the options set, but for prompt and session.
 pub(crate) fn template(options: Options) -> Result<RunRequest, Usage> {
-    let files = options.image.iter().chain(&options.output_schema);
-    if let Some(missing) = files.into_iter().find(|file: &&PathBuf| !file.is_file()) {
-        return Err(Usage::new(format!("the file {} does not exist", missing.display())));
+    let mut settings = options.run.settings();
+    settings.images.extend(options.image);
+    settings.output_schema = options.output_schema.or(settings.output_schema);
+    match settings.missing_path() {
+        Some(missing) => Err(Usage::new(missing)),
+        None => Ok(RunRequest::new("").settings(settings)),
     }
-    let mut request = asked(&options.run, RunRequest::new("")).build();
-    request.images = options.image;
-    request.output_schema = options.output_schema;
-    Ok(request)
-}
-
-/// A request, with what the options ask of it.
-pub(crate) fn asked(options: &RunOptions, request: RunRequestBuilder) -> RunRequestBuilder {
-    let mut request =
-        request.wait(options.wait).idle_timeout(options.idle_timeout).wall_timeout(options.timeout);
-    if let Some(directory) = &options.cd {
-        request = request.cwd(directory);
-    }
-    if let Some(model) = &options.model {
-        request = request.model(model);
-    }
-    if let Some(effort) = &options.effort {
-        request = request.effort(effort);
-    }
-    if let Some(sandbox) = &options.sandbox {
-        request = request.sandbox(sandbox);
-    }
-    options.settings.iter().fold(request, |request, (key, value)| request.setting(key, value))
 }
 
 /// Who would answer has nobody to answer.

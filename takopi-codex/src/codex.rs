@@ -103,13 +103,14 @@ impl Codex {
 
     /// How to start an app-server for a request.
     pub(crate) fn server_launch(&self, request: &RunRequest) -> ServerLaunch {
-        let settings = request
+        let options = request
             .settings
+            .options
             .iter()
             .flat_map(|(key, value)| ["-c".to_owned(), format!("{key}={value}")]);
         ServerLaunch {
             binary: self.binary.clone(),
-            args: self.all_args().into_iter().map(str::to_owned).chain(settings).collect(),
+            args: self.all_args().into_iter().map(str::to_owned).chain(options).collect(),
             env: request.env.clone(),
             env_policy: self.env_policy.clone(),
             codex_home: self.home.clone(),

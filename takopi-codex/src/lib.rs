@@ -7,7 +7,7 @@
 //!
 //! # async fn example() {
 //! let codex = Codex::new().exec();
-//! let mut events = codex.run(RunRequest::new("what does this project do?").build());
+//! let mut events = codex.run(RunRequest::new("what does this project do?"));
 //! while let Some(event) = events.next().await {
 //!     if let TakopiEvent::Completed(completed) = event {
 //!         println!("{}", completed.answer);

@@ -27,7 +27,7 @@ async fn print_run(
     prompt: &str,
     session: Option<ResumeToken>,
 ) -> anyhow::Result<Completed> {
-    let mut events = runner.run(RunRequest::new(prompt).resume(session).build());
+    let mut events = runner.run(RunRequest::new(prompt).resume(session));
     while let Some(event) = events.next().await {
         println!("{}", serde_json::to_string(&event)?);
         if let TakopiEvent::Completed(end) = event {

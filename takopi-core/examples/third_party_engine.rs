@@ -75,7 +75,7 @@ impl Translator for Lines {
 async fn main() -> anyhow::Result<()> {
     let prompt = std::env::args().nth(1).unwrap_or_else(|| "one two\nthree".to_owned());
     let runner = Jsonl::runner(Tally);
-    let mut events = runner.run(RunRequest::new(prompt).build());
+    let mut events = runner.run(RunRequest::new(prompt));
     while let Some(event) = events.next().await {
         println!("{}", serde_json::to_string(&event)?);
     }

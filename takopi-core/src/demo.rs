@@ -56,7 +56,7 @@ pub enum Step {
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let runner = Demo::new().runner();
-/// let events: Vec<_> = runner.run(RunRequest::new("hello").build()).collect().await;
+/// let events: Vec<_> = runner.run(RunRequest::new("hello")).collect().await;
 /// assert!(matches!(events.first(), Some(TakopiEvent::Started(_))));
 /// assert!(matches!(events.last(), Some(TakopiEvent::Completed(end)) if end.ok));
 /// # });
@@ -205,7 +205,7 @@ impl Engine for Demo {
     }
 
     fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
-        match &request.cwd {
+        match &request.settings.cwd {
             Some(cwd) if !cwd.is_dir() => {
                 let error = format!("the directory {} does not exist", cwd.display());
                 Err(Refusal::new(Reason::InvalidRequest, error))
@@ -239,7 +239,7 @@ async fn ask(run: &EngineRun, id: &str, kind: ApprovalKind, title: &str) -> Resu
     let action =
         |phase| ActionEvent::new(DEMO, Action::new(id, ActionKind::Approval, title), phase);
     run.emit(action(Phase::Started)).await?;
-    let cwd = run.request.cwd.clone().unwrap_or_else(|| PathBuf::from("."));
+    let cwd = run.request.settings.cwd.clone().unwrap_or_else(|| PathBuf::from("."));
     let decision = run.ask(ApprovalRequest::new(DEMO, kind, title, cwd)).await?;
     let (ok, message) = match decision {
         Some(Decision::Accept) => (true, "accepted"),

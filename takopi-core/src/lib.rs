@@ -13,7 +13,7 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let runner = Demo::new().runner();
-//! let mut events = runner.run(RunRequest::new("say hello").build());
+//! let mut events = runner.run(RunRequest::new("say hello"));
 //! while let Some(event) = events.next().await {
 //!     match event {
 //!         TakopiEvent::Started(started) => println!("session {}", started.resume.value),
@@ -61,6 +61,7 @@ pub mod locks;
 pub mod model;
 pub mod process;
 pub mod runner;
+pub mod settings;
 mod sys;
 
 pub use host::Host;
@@ -72,3 +73,4 @@ pub use runner::{
     ApprovalHandler, ApprovalRequest, Decision, Engine, EngineRun, EngineRunner, EventStream,
     Refusal, RunRequest, Runner,
 };
+pub use settings::RunSettings;

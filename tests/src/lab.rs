@@ -19,8 +19,8 @@ use std::time::Duration;
 use takopi_codex::Codex;
 use takopi_codex::app_server::{CodexAppServer, ServerLaunch};
 use takopi_codex::exec::CodexExec;
+use takopi_core::RunRequest;
 use takopi_core::jsonl::Jsonl;
-use takopi_core::runner::RunRequestBuilder;
 use takopi_core::{EngineRunner, Host, ResumeToken};
 
 use crate::fake::{self, Control, Script};
@@ -100,7 +100,7 @@ impl Lab {
     }
 
     /// A request in the home's workspace, with the environment that the fakes need.
-    pub fn request(&self, prompt: &str) -> RunRequestBuilder {
+    pub fn request(&self, prompt: &str) -> RunRequest {
         let request = runs::request(&self.home, prompt);
         self.env.iter().fold(request, |request, (name, value)| request.env(name, value))
     }

@@ -10,7 +10,7 @@ use crate::home::TestHome;
 use crate::model::{PATIENCE, within};
 
 /// A request that runs in the home's workspace with the home's environment.
-pub fn request(home: &TestHome, prompt: &str) -> takopi_core::runner::RunRequestBuilder {
+pub fn request(home: &TestHome, prompt: &str) -> takopi_core::RunRequest {
     home.env()
         .into_iter()
         .fold(RunRequest::new(prompt), |request, (name, value)| request.env(name, value))

@@ -121,7 +121,7 @@ impl Side {
             (Self::Handover { here, there, session }, ("again", _)) => {
                 let held = run(&**here, session.clone()).await?;
                 let asked = Instant::now();
-                let mut events = there.run(RunRequest::new("hi").resume(held.clone()).build());
+                let mut events = there.run(RunRequest::new("hi").resume(held.clone()));
                 let mut started = None;
                 while let Some(event) = events.next().await {
                     if matches!(event, TakopiEvent::Started(_)) {
@@ -150,7 +150,7 @@ impl Side {
 
 /// A run to its end; its session.
 async fn run(runner: &dyn Runner, session: Option<ResumeToken>) -> anyhow::Result<ResumeToken> {
-    let mut events = runner.run(RunRequest::new("hi").resume(session).build());
+    let mut events = runner.run(RunRequest::new("hi").resume(session));
     let mut last = None;
     while let Some(event) = events.next().await {
         last = Some(event);

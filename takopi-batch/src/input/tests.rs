@@ -1,5 +1,7 @@
 //! What lines become.
 
+use std::time::Duration;
+
 use super::*;
 
 fn read(text: &[u8]) -> Vec<Result<Job, InputError>> {
@@ -31,11 +33,12 @@ fn json_lines_have_every_option_of_a_run() {
         .replace('\n', " ");
     let job = &jobs(&line)[0];
     assert_eq!((job.id.as_str(), job.resume.as_deref()), ("7", Some("v")));
-    assert_eq!(job.settings, [("x".into(), "true".into()), ("y".into(), "z".into())]);
-    assert_eq!(job.images.len(), 2);
-    assert_eq!(job.wait, Some(Duration::ZERO));
-    assert_eq!(job.idle_timeout, Some(Duration::from_mins(5)));
-    assert_eq!(job.timeout, Some(Duration::from_millis(1500)));
+    let settings = &job.settings;
+    assert_eq!(settings.options, [("x".into(), "true".into()), ("y".into(), "z".into())]);
+    assert_eq!(settings.images.len(), 2);
+    assert_eq!(settings.wait, Some(Duration::ZERO));
+    assert_eq!(settings.idle_timeout, Some(Duration::from_mins(5)));
+    assert_eq!(settings.wall_timeout, Some(Duration::from_millis(1500)));
 }
 
 #[test]
@@ -46,18 +49,18 @@ fn every_bad_line_is_told_with_its_number() {
         {\"prompt\":\"\xff\"}\n{\"prompt\":\"f\",\"id\":\"\"}\n[1]\n{\"prompt\":\"g\",\"wait\":-1}";
     let told = error(text);
     let expected = "line 2: unknown field `promt`, expected one of `id`, `prompt`, `resume`, \
-        `session`, `cd`, `cwd`, `model`, `effort`, `sandbox`, `image`, `images`, `output_schema`, \
-        `settings`, `wait`, `idle_timeout`, `timeout` (column 8)\n\
+        `session`, `cwd`, `model`, `effort`, `sandbox`, `images`, `output_schema`, `options`, \
+        `wait`, `idle_timeout`, `wall_timeout`\n\
         line 4: EOF while parsing a value (column 10)\n\
         line 5: not a JSON object (line 1 is one, so all must be)\n\
         line 6: the prompt is empty\n\
         line 7: `session` and `resume` do not go together: a session's token is learnt, not given\n\
         line 8: `id` must be a text or a whole number (column 22)\n\
-        line 9: expected a length of time such as 90, \"90s\" or \"5m\" (column 28)\n\
+        line 9: `wait`: expected a length of time such as 90s, 5m or 1h30m\n\
         line 10: not UTF-8\n\
         line 11: the id is empty\n\
         line 12: not a JSON object (line 1 is one, so all must be)\n\
-        line 13: `wait` is no length of time";
+        line 13: `wait`: expected a length of time such as 90s, 5m or 1h30m";
     assert_eq!(told, expected);
 }
 

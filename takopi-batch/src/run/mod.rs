@@ -177,7 +177,7 @@ impl Batch {
     pub fn new(runner: Arc<dyn Runner>) -> Self {
         Self {
             runner,
-            template: RunRequest::new("").build(),
+            template: RunRequest::new(""),
             jobs: 1,
             retries: 2,
             retry_failed: false,

@@ -160,7 +160,7 @@ async fn a_job_has_a_limit_of_its_own() {
     let lab = Lab::new();
     let input = "{\"prompt\":\"a\",\"timeout\":\"5m\",\"idle_timeout\":30}\n";
     let job = takopi_batch::Input::new(input.as_bytes()).next().unwrap().unwrap();
-    assert_eq!(job.timeout, Some(Duration::from_mins(5)));
+    assert_eq!(job.settings.wall_timeout, Some(Duration::from_mins(5)));
     lab.runner.when("a", [Play::Fail(Reason::TimeoutWall, "took too long")]);
     lab.run(lab.batch(), input).await;
     assert_eq!(lab.outline(), ["1 timeout_wall 1"]);

@@ -58,7 +58,7 @@ impl<T: Transport> Core<T> {
         }
         // Before the lock: what an author wrote may ask the bridge something.
         let request = RunRequest::new(incoming.text.as_str());
-        let mut request = (self.settings.requests)(incoming, request).build();
+        let mut request = (self.settings.requests)(incoming, request);
         // Held until the job is in line, so that the next message finds it there.
         let mut memory = self.memory();
         if let Some(known) = memory.of_message(&incoming.at()) {

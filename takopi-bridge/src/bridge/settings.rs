@@ -4,9 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use takopi_core::ApprovalHandler;
 use takopi_core::approvals::Ask;
-use takopi_core::runner::RunRequestBuilder;
+use takopi_core::{ApprovalHandler, RunRequest};
 
 use super::{FollowUp, Incoming};
 use crate::handler::{FinalBy, Look, Pace};
@@ -23,7 +22,7 @@ pub enum Continuity {
     Place,
 }
 
-type Requests = dyn Fn(&Incoming, RunRequestBuilder) -> RunRequestBuilder + Send + Sync;
+type Requests = dyn Fn(&Incoming, RunRequest) -> RunRequest + Send + Sync;
 type Deciders = dyn Fn(Ask) -> Arc<dyn ApprovalHandler> + Send + Sync;
 
 /// How a bridge behaves. The defaults suit a chat of people.
@@ -117,7 +116,7 @@ impl Settings {
     /// approvals are the bridge's.
     pub fn requests(
         mut self,
-        make: impl Fn(&Incoming, RunRequestBuilder) -> RunRequestBuilder + Send + Sync + 'static,
+        make: impl Fn(&Incoming, RunRequest) -> RunRequest + Send + Sync + 'static,
     ) -> Self {
         self.requests = Arc::new(make);
         self

@@ -248,7 +248,7 @@ async fn requests_are_made_by_the_author_and_completed_by_the_bridge() {
     let (bridge, _room, mut runs) = bridge(settings);
     bridge.receive(message("u1", "lab resume S1\ngo on")).unwrap();
     let request = runs.next().await.request;
-    assert_eq!(request.model.as_deref(), Some("for alice"));
+    assert_eq!(request.settings.model.as_deref(), Some("for alice"));
     assert_eq!((request.prompt.as_str(), request.resume), ("go on", Some(token("s1"))));
     assert!(request.approvals.is_some());
 }

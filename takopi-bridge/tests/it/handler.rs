@@ -35,7 +35,7 @@ async fn begin(room: Room, look: Look) -> Stage {
     let (tell, over) = oneshot::channel();
     let mut tell = Some(tell);
     let shown = tokio::spawn(async move {
-        let request = RunRequest::new("hello").build();
+        let request = RunRequest::new("hello");
         let spot = Spot::new(Place::new("general")).reply_to("question");
         let notice = |notice: Notice<'_>| {
             if let Notice::Event(TakopiEvent::Completed(_)) = notice

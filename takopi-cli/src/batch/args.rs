@@ -8,7 +8,7 @@ use takopi_batch::{Format, OnChange, OnCrash, OnFailure, OnLimit};
 
 use crate::args::Options;
 use crate::config::Config;
-use crate::duration;
+use takopi_core::settings::parse_duration;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -66,10 +66,10 @@ pub(crate) struct BatchArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value = "wait")]
     on_limit: WhenLimited,
     /// End the batch when all of it takes longer than this
-    #[arg(long, value_name = "DUR", value_parser = duration::parse)]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
     pub(crate) total_timeout: Option<Duration>,
     /// How long what runs may take to finish after Ctrl-C
-    #[arg(long, value_name = "DUR", value_parser = duration::parse, default_value = "30s")]
+    #[arg(long, value_name = "DUR", value_parser = parse_duration, default_value = "30s")]
     pub(crate) grace: Duration,
     #[command(flatten)]
     pub(crate) options: Options,

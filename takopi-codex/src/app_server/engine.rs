@@ -183,8 +183,8 @@ impl CodexAppServer {
         }
         let options = ThreadOptions {
             cwd: Some(directory.to_owned()),
-            model: run.request.model.clone(),
-            sandbox: run.request.sandbox.clone(),
+            model: run.request.settings.model.clone(),
+            sandbox: run.request.settings.sandbox.clone(),
             dynamic_tools: self.tools.specs(),
             ..ThreadOptions::default()
         };

@@ -301,17 +301,17 @@ impl Talk<'_> {
 
 /// The settings of the turn.
 async fn turn_options(request: &RunRequest, directory: &Path) -> Result<TurnOptions, Broken> {
-    let output_schema = match &request.output_schema {
+    let output_schema = match &request.settings.output_schema {
         Some(file) => Some(read_schema(file).await?),
         None => None,
     };
     Ok(TurnOptions {
         cwd: Some(directory.to_owned()),
-        model: request.model.clone(),
-        effort: request.effort.clone(),
-        images: request.images.clone(),
+        model: request.settings.model.clone(),
+        effort: request.settings.effort.clone(),
+        images: request.settings.images.clone(),
         output_schema,
-        sandbox_policy: request.sandbox.as_deref().and_then(sandbox_policy),
+        sandbox_policy: request.settings.sandbox.as_deref().and_then(sandbox_policy),
         ..TurnOptions::default()
     })
 }

@@ -48,9 +48,9 @@ pub(super) struct Settings {
 impl Settings {
     pub(super) fn of(request: &RunRequest) -> Self {
         Self {
-            model: request.model.clone(),
-            effort: request.effort.clone(),
-            sandbox: request.sandbox.clone(),
+            model: request.settings.model.clone(),
+            effort: request.settings.effort.clone(),
+            sandbox: request.settings.sandbox.clone(),
         }
     }
 

@@ -47,30 +47,30 @@ pub(super) fn arguments<S: AsRef<str>>(
     resume: Option<&ResumeToken>,
 ) -> Vec<OsString> {
     let mut args: Vec<OsString> = extra_args.iter().map(|arg| arg.as_ref().into()).collect();
-    if let Some(model) = &request.model {
+    if let Some(model) = &request.settings.model {
         args.extend(["--model".into(), model.into()]);
     }
-    if let Some(effort) = &request.effort {
+    if let Some(effort) = &request.settings.effort {
         args.extend(["-c".into(), format!("model_reasoning_effort={effort}").into()]);
     }
-    for (key, value) in &request.settings {
+    for (key, value) in &request.settings.options {
         args.extend(["-c".into(), format!("{key}={value}").into()]);
     }
     args.extend(["exec", "--json", "--skip-git-repo-check", "--color=never"].map(Into::into));
-    if let Some(sandbox) = &request.sandbox {
+    if let Some(sandbox) = &request.settings.sandbox {
         args.extend(["--sandbox".into(), sandbox.into()]);
     }
     // Absolute, since codex runs in the request's directory and not in ours.
-    if let Some(directory) = &request.cwd {
+    if let Some(directory) = &request.settings.cwd {
         args.extend(["--cd".into(), absolute(directory)]);
     }
-    for image in &request.images {
+    for image in &request.settings.images {
         // `--image F -` would take the `-` for a second image.
         let mut arg = OsString::from("--image=");
         arg.push(absolute(image));
         args.push(arg);
     }
-    if let Some(schema) = &request.output_schema {
+    if let Some(schema) = &request.settings.output_schema {
         args.extend(["--output-schema".into(), absolute(schema)]);
     }
     if let Some(session) = resume {
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_new_session_takes_the_prompt_from_stdin() {
-        let request = RunRequest::new("the prompt").build();
+        let request = RunRequest::new("the prompt");
         assert_eq!(
             line(&["-c", "notify=[]"], &request, None),
             "-c notify=[] exec --json --skip-git-repo-check --color=never -"
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_session_is_resumed_by_its_id() {
-        let request = RunRequest::new("the prompt").build();
+        let request = RunRequest::new("the prompt");
         assert_eq!(
             line(&["-c", "notify=[]"], &request, Some(&ResumeToken::new("codex", SESSION))),
             format!(
@@ -120,14 +120,13 @@ mod tests {
         let request = RunRequest::new("the prompt")
             .model("gpt-5.5")
             .effort("high")
-            .setting("tools.web_search", "true")
-            .setting("x", "\"a b\"")
+            .option("tools.web_search", "true")
+            .option("x", "\"a b\"")
             .sandbox("workspace-write")
             .cwd("/srv/project")
             .image("/tmp/a.png")
             .image("/tmp/b.png")
-            .output_schema("/tmp/schema.json")
-            .build();
+            .output_schema("/tmp/schema.json");
         let args =
             arguments(&["--profile", "work"], &request, Some(&ResumeToken::new("codex", SESSION)));
         assert_eq!(
@@ -165,8 +164,7 @@ mod tests {
     #[test]
     fn relative_paths_do_not_depend_on_where_codex_runs() {
         let here = std::env::current_dir().unwrap();
-        let request =
-            RunRequest::new("x").cwd("sub").image("a.png").output_schema("s.json").build();
+        let request = RunRequest::new("x").cwd("sub").image("a.png").output_schema("s.json");
         let args = arguments::<&str>(&[], &request, None);
         assert!(args.contains(&here.join("sub").into_os_string()));
         assert!(args.contains(&format!("--image={}", here.join("a.png").display()).into()));
@@ -175,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_prompt_is_never_an_argument() {
-        let request = RunRequest::new("--dangerously-bypass-approvals-and-sandbox").build();
+        let request = RunRequest::new("--dangerously-bypass-approvals-and-sandbox");
         assert!(!line(&[], &request, None).contains("dangerously"));
     }
 

@@ -90,11 +90,15 @@ pub(crate) fn check_files(request: &RunRequest) -> Result<(), Refusal> {
     if !directory.is_dir() {
         return Err(refused(format!("the directory {} does not exist", directory.display())));
     }
-    for image in &request.images {
+    for image in &request.settings.images {
         // codex itself would leave it out without a word.
         must_exist("image", image)?;
     }
-    request.output_schema.as_deref().map_or(Ok(()), |file| must_exist("output schema", file))
+    request
+        .settings
+        .output_schema
+        .as_deref()
+        .map_or(Ok(()), |file| must_exist("output schema", file))
 }
 
 /// A directory by the names codex may call it by.
@@ -105,7 +109,7 @@ pub(crate) fn directory_of(directory: &Path) -> Directory {
 
 /// The directory a request is run in.
 pub(crate) fn working_directory(request: &RunRequest) -> Result<PathBuf, Refusal> {
-    let directory = match &request.cwd {
+    let directory = match &request.settings.cwd {
         Some(directory) => std::path::absolute(directory),
         None => std::env::current_dir(),
     };

@@ -10,7 +10,6 @@ use crate::support::{
 };
 use futures::StreamExt;
 use takopi_codex::Codex;
-use takopi_core::runner::RunRequestBuilder;
 use takopi_core::{Host, Reason, RunRequest, Runner, TakopiEvent};
 use tempfile::TempDir;
 
@@ -64,18 +63,18 @@ impl Fake {
         self.file("runs").exists()
     }
 
-    async fn run(&self, request: RunRequestBuilder) -> Vec<TakopiEvent> {
+    async fn run(&self, request: RunRequest) -> Vec<TakopiEvent> {
         let state = self.directory.path().join("state");
         let host = Host::builder().state_directory(state).build().unwrap();
         let runner = self.codex.clone().exec().on(host);
         let request = request.env("FAKE", self.directory.path().join("play"));
-        let events = runner.run(request.build()).collect().await;
+        let events = runner.run(request).collect().await;
         runner.shutdown().await;
         events
     }
 }
 
-fn prompt() -> RunRequestBuilder {
+fn prompt() -> RunRequest {
     RunRequest::new("the prompt")
 }
 
@@ -164,7 +163,7 @@ async fn a_clean_exit_in_an_open_turn_without_an_answer_breaks_the_protocol() {
 async fn a_clean_exit_without_a_session_says_so() {
     for request in [prompt(), prompt().resume(session())] {
         let fake = Fake::new().prints(&[&message("Hello.", None)]);
-        let asked = request.clone().build().resume;
+        let asked = request.clone().resume;
         let events = fake.run(request).await;
         let end = completed(&events);
         assert_eq!(end.reason, Some(Reason::Protocol));

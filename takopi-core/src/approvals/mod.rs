@@ -20,7 +20,7 @@
 //! let (people, mut questions) = channel(16);
 //! let people = with_timeout(people, Duration::from_secs(300));
 //! let rules = Rules::new().command("cargo test").mcp_server("tickets").otherwise(people);
-//! let request = RunRequest::new("fix the build").approvals(Arc::new(rules)).build();
+//! let request = RunRequest::new("fix the build").approvals(Arc::new(rules));
 //!
 //! let bridge = async move {
 //!     while let Some(question) = questions.recv().await {

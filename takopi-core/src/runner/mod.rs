@@ -25,7 +25,7 @@ use crate::model::{Completed, EngineId, ResumeToken};
 pub use approval::{ApprovalHandler, ApprovalKind, ApprovalRequest, Decision, Reply};
 pub use drive::{EngineRunner, STOP_LIMIT};
 pub use engine::{Engine, EngineRun, Refusal, SessionScope, Stopped};
-pub use request::{RunRequest, RunRequestBuilder};
+pub use request::RunRequest;
 pub use resume::ResumeCodec;
 pub use shared::WAIT_ACTION;
 pub use steer::{FollowUp, FollowUps, NotSteered, Steer, Steering, steering};

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ApprovalHandler, Steering};
 use crate::model::ResumeToken;
+use crate::settings::RunSettings;
 
 /// One run: a prompt, and how to run it.
 ///
@@ -20,8 +21,7 @@ use crate::model::ResumeToken;
 /// let request = RunRequest::new("add a test for the parser")
 ///     .resume(ResumeToken::new("codex", "0199f3a5-0000-7000-8000-000000000000"))
 ///     .cwd("/srv/project")
-///     .idle_timeout(Duration::from_secs(300))
-///     .build();
+///     .idle_timeout(Duration::from_secs(300));
 /// assert_eq!(request.prompt, "add a test for the parser");
 /// ```
 #[derive(Clone)]
@@ -31,62 +31,105 @@ pub struct RunRequest {
     pub prompt: String,
     /// The session to go on with; without one a new session is begun.
     pub resume: Option<ResumeToken>,
-    /// The directory to work in; the current one if not given.
-    pub cwd: Option<PathBuf>,
-    /// The model to use.
-    pub model: Option<String>,
-    /// How hard the model should think.
-    pub effort: Option<String>,
-    /// The engine's sandbox mode.
-    pub sandbox: Option<String>,
-    /// Images that go with the prompt.
-    pub images: Vec<PathBuf>,
-    /// A file with a JSON Schema the answer must follow.
-    pub output_schema: Option<PathBuf>,
-    /// Further settings of the engine, as `key`, `value`.
-    pub settings: Vec<(String, String)>,
+    /// Directory, model, limits and the like.
+    pub settings: RunSettings,
     /// Variables for the engine, on top of what it inherits.
     pub env: Vec<(OsString, OsString)>,
-    /// How long to wait for the session while others use it; `None` waits for as long as it takes,
-    /// zero fails at once.
-    pub wait: Option<Duration>,
-    /// How long the engine may be silent.
-    pub idle_timeout: Option<Duration>,
-    /// How long the run may take from the engine's start.
-    pub wall_timeout: Option<Duration>,
-    /// Who decides what the agent may do; nobody if not given.
+    /// Decides what the agent may do; without one everything it asks for is declined.
     pub approvals: Option<Arc<dyn ApprovalHandler>>,
-    /// Lets follow-ups into the running turn. Engines that cannot take them hand them back.
+    /// Takes follow-ups into the running turn. Engines that cannot take them hand them back.
     pub steering: Option<Steering>,
     /// Cancels the run; its stream still ends with `Completed`.
     pub cancel: CancellationToken,
 }
 
 impl RunRequest {
-    /// Begins a request.
-    #[expect(clippy::new_ret_no_self, reason = "reads as the request it will be")]
-    pub fn new(prompt: impl Into<String>) -> RunRequestBuilder {
-        RunRequestBuilder {
-            request: Self {
-                prompt: prompt.into(),
-                resume: None,
-                cwd: None,
-                model: None,
-                effort: None,
-                sandbox: None,
-                images: Vec::new(),
-                output_schema: None,
-                settings: Vec::new(),
-                env: Vec::new(),
-                wait: None,
-                idle_timeout: None,
-                wall_timeout: None,
-                approvals: None,
-                steering: None,
-                cancel: CancellationToken::new(),
-            },
+    /// A request with nothing set but the prompt.
+    pub fn new(prompt: impl Into<String>) -> Self {
+        Self {
+            prompt: prompt.into(),
+            resume: None,
+            settings: RunSettings::default(),
+            env: Vec::new(),
+            approvals: None,
+            steering: None,
+            cancel: CancellationToken::new(),
         }
     }
+
+    /// Sets [`Self::resume`].
+    pub fn resume(mut self, resume: impl Into<Option<ResumeToken>>) -> Self {
+        self.resume = resume.into();
+        self
+    }
+
+    /// Sets all of [`Self::settings`] at once.
+    pub fn settings(mut self, settings: RunSettings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// Adds a variable for the engine.
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets [`Self::approvals`].
+    pub fn approvals(mut self, approvals: Arc<dyn ApprovalHandler>) -> Self {
+        self.approvals = Some(approvals);
+        self
+    }
+
+    /// Sets [`Self::steering`].
+    pub fn steering(mut self, steering: Steering) -> Self {
+        self.steering = Some(steering);
+        self
+    }
+
+    /// Sets [`Self::cancel`].
+    pub fn cancel(mut self, cancel: CancellationToken) -> Self {
+        self.cancel = cancel;
+        self
+    }
+
+    /// Adds an image.
+    pub fn image(mut self, file: impl Into<PathBuf>) -> Self {
+        self.settings.images.push(file.into());
+        self
+    }
+
+    /// Adds an option of the engine.
+    pub fn option(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.settings.options.push((key.into(), value.into()));
+        self
+    }
+}
+
+/// One setter a setting, so that the documentation stands once, on the fields.
+macro_rules! setters {
+    ($( $name:ident: $type:ty => $value:expr; )*) => {
+        impl RunRequest {
+            $(
+                #[doc = concat!("Sets [`RunSettings::", stringify!($name), "`].")]
+                pub fn $name(mut self, $name: $type) -> Self {
+                    self.settings.$name = $value;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    cwd: impl Into<PathBuf> => Some(cwd.into());
+    model: impl Into<String> => Some(model.into());
+    effort: impl Into<String> => Some(effort.into());
+    sandbox: impl Into<String> => Some(sandbox.into());
+    output_schema: impl Into<PathBuf> => Some(output_schema.into());
+    wait: impl Into<Option<Duration>> => wait.into();
+    idle_timeout: impl Into<Option<Duration>> => idle_timeout.into();
+    wall_timeout: impl Into<Option<Duration>> => wall_timeout.into();
 }
 
 // Not derived: the prompt is never logged.
@@ -95,67 +138,7 @@ impl fmt::Debug for RunRequest {
         f.debug_struct("RunRequest")
             .field("prompt", &format_args!("{} bytes", self.prompt.len()))
             .field("resume", &self.resume)
-            .field("cwd", &self.cwd)
+            .field("cwd", &self.settings.cwd)
             .finish_non_exhaustive()
-    }
-}
-
-/// Builds a [`RunRequest`].
-#[derive(Debug, Clone)]
-#[must_use = "a builder does nothing until it is built"]
-pub struct RunRequestBuilder {
-    request: RunRequest,
-}
-
-/// One setter a field, so that the documentation stands once, on the fields.
-macro_rules! setters {
-    ($( $name:ident: $type:ty => $value:expr; )*) => {
-        $(
-            #[doc = concat!("Sets [`RunRequest::", stringify!($name), "`].")]
-            pub fn $name(mut self, $name: $type) -> Self {
-                self.request.$name = $value;
-                self
-            }
-        )*
-    };
-}
-
-impl RunRequestBuilder {
-    setters! {
-        resume: impl Into<Option<ResumeToken>> => resume.into();
-        cwd: impl Into<PathBuf> => Some(cwd.into());
-        model: impl Into<String> => Some(model.into());
-        effort: impl Into<String> => Some(effort.into());
-        sandbox: impl Into<String> => Some(sandbox.into());
-        output_schema: impl Into<PathBuf> => Some(output_schema.into());
-        wait: impl Into<Option<Duration>> => wait.into();
-        idle_timeout: impl Into<Option<Duration>> => idle_timeout.into();
-        wall_timeout: impl Into<Option<Duration>> => wall_timeout.into();
-        approvals: Arc<dyn ApprovalHandler> => Some(approvals);
-        steering: Steering => Some(steering);
-        cancel: CancellationToken => cancel;
-    }
-
-    /// Adds an image.
-    pub fn image(mut self, file: impl Into<PathBuf>) -> Self {
-        self.request.images.push(file.into());
-        self
-    }
-
-    /// Adds a setting of the engine.
-    pub fn setting(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.request.settings.push((key.into(), value.into()));
-        self
-    }
-
-    /// Adds a variable for the engine.
-    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
-        self.request.env.push((name.into(), value.into()));
-        self
-    }
-
-    /// The request.
-    pub fn build(self) -> RunRequest {
-        self.request
     }
 }

@@ -125,8 +125,12 @@ impl Shared {
             sender: parts.sender,
             state: Mutex::new(State {
                 contract: Contract::new(codec, resume),
-                clock: Clock::new(request.idle_timeout, request.wall_timeout, Instant::now()),
-                patience: request.wait,
+                clock: Clock::new(
+                    request.settings.idle_timeout,
+                    request.settings.wall_timeout,
+                    Instant::now(),
+                ),
+                patience: request.settings.wait,
                 wait_reported: false,
                 lost: None,
                 ending: Ending::Running,

@@ -43,7 +43,7 @@ pub struct NotSteered {
 /// use takopi_core::runner::steering;
 ///
 /// let (steer, heard) = steering();
-/// let request = RunRequest::new("write the parser").steering(heard).build();
+/// let request = RunRequest::new("write the parser").steering(heard);
 /// // While it runs: `steer.say("in Rust, please").await`
 /// # drop((steer, request));
 /// ```

@@ -26,7 +26,7 @@ use crate::model::{Completed, EngineId, Reason, ResumeToken, TakopiEvent};
 ///
 /// # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 /// let runner = Demo::new().runner();
-/// let events = runner.run(RunRequest::new("say hello").build());
+/// let events = runner.run(RunRequest::new("say hello"));
 /// let completed = events.completed().await;
 /// assert!(completed.ok, "{:?}", completed.error);
 /// println!("{}", completed.answer);

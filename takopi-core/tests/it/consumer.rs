@@ -16,11 +16,11 @@ use takopi_core::{EngineRun, EngineRunner, RunRequest, Runner};
 use tokio::time::Instant;
 
 fn prompt() -> RunRequest {
-    RunRequest::new("go").build()
+    RunRequest::new("go")
 }
 
 fn on(value: &str) -> RunRequest {
-    RunRequest::new("go").resume(token(value)).build()
+    RunRequest::new("go").resume(token(value))
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +121,7 @@ async fn a_cancel_that_comes_with_the_end_leaves_exactly_one_of_them() {
         std::future::pending::<()>().await;
     });
     for prompt in ["cancel first", "end first"] {
-        let end = end(runner.run(RunRequest::new(prompt).build())).await;
+        let end = end(runner.run(RunRequest::new(prompt))).await;
         assert!(end.ok, "the engine said it before the driver saw the cancel: {end:?}");
     }
 }
@@ -254,12 +254,12 @@ async fn the_idle_limit_pauses_while_the_consumer_does_not_read_and_the_wall_clo
         run.emit(success("all")).await.unwrap();
     })
     .buffer(4, 1 << 20);
-    let request = RunRequest::new("go").idle_timeout(Duration::from_secs(5)).build();
+    let request = RunRequest::new("go").idle_timeout(Duration::from_secs(5));
     let events = runner.run(request);
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert!(end(events).await.ok);
 
-    let request = RunRequest::new("go").wall_timeout(Duration::from_mins(1)).build();
+    let request = RunRequest::new("go").wall_timeout(Duration::from_mins(1));
     let events = runner.run(request);
     tokio::time::sleep(Duration::from_hours(1)).await;
     let end = end(events).await;
@@ -277,7 +277,7 @@ async fn the_terminal_event_never_waits_for_the_consumer() {
         run.emit(success("all")).await.unwrap();
     })
     .buffer(2, 1 << 20);
-    let full = runner.run(RunRequest::new("fill it").resume(token("a")).build());
+    let full = runner.run(RunRequest::new("fill it").resume(token("a")));
     settle_tasks().await;
     // Nobody has read a thing, and the session is free.
     assert!(end(runner.run(on("a"))).await.ok);
@@ -368,7 +368,7 @@ async fn two_consumers_see_their_own_run_only() {
         run.emit(note(&name)).await.unwrap();
         run.stop().cancelled().await;
     });
-    let requests = ["one", "two"].map(|name| RunRequest::new(name).build());
+    let requests = ["one", "two"].map(RunRequest::new);
     let cancels = requests.clone().map(|request| request.cancel);
     let [mut one, mut two] = requests.map(|request| runner.run(request));
     until_action(&mut one, "one").await;

@@ -16,11 +16,11 @@ use takopi_core::{EngineId, EngineRunner, RunRequest, Runner};
 use tokio::sync::Barrier;
 
 fn prompt() -> RunRequest {
-    RunRequest::new("go").build()
+    RunRequest::new("go")
 }
 
 fn on(value: &str) -> RunRequest {
-    RunRequest::new("go").resume(token(value)).build()
+    RunRequest::new("go").resume(token(value))
 }
 
 #[tokio::test(start_paused = true)]
@@ -222,7 +222,7 @@ async fn a_token_of_another_engine_or_no_token_at_all_runs_nothing() {
         std::future::ready(())
     });
     for asked in [ResumeToken::new("codex", "a"), token("--last"), token(""), token("a b")] {
-        let request = RunRequest::new("go").resume(asked.clone()).build();
+        let request = RunRequest::new("go").resume(asked.clone());
         let events = all(runner.run(request)).await;
         let end = end_of(&events);
         assert_eq!(events.len(), 1);
@@ -266,8 +266,8 @@ async fn a_panic_in_translation_ends_the_run_and_no_other() {
         }
     });
     let (bad, good) = tokio::join!(
-        end(runner.run(RunRequest::new("bad").build())),
-        end(runner.run(RunRequest::new("good").build())),
+        end(runner.run(RunRequest::new("bad"))),
+        end(runner.run(RunRequest::new("good"))),
     );
     assert_eq!(bad.reason, Some(Reason::Protocol));
     assert!(bad.error.unwrap().contains("boom bad"));
@@ -403,7 +403,7 @@ async fn a_resume_that_failed_before_started_carries_the_token_asked_for() {
 async fn a_refused_request_runs_nothing_and_says_why() {
     let ground = Ground::here();
     let runner = EngineRunner::new(Demo::new()).on(ground.host.clone());
-    let request = RunRequest::new("go").cwd("/no/such/directory").build();
+    let request = RunRequest::new("go").cwd("/no/such/directory");
     let events = all(runner.run(request)).await;
     assert_eq!(events.len(), 1);
     assert!(end_of(&events).error.as_deref().unwrap().contains("/no/such/directory"));
@@ -445,14 +445,14 @@ async fn a_runner_is_an_object_and_knows_its_resume_lines() {
 async fn the_demo_shows_every_kind_and_honours_resume() {
     let ground = Ground::here();
     let runner = EngineRunner::new(Demo::new()).on(ground.host.clone());
-    let events = all(runner.run(RunRequest::new("hello").build())).await;
+    let events = all(runner.run(RunRequest::new("hello"))).await;
     for kind in ActionKind::KNOWN {
         assert!(actions(&events).iter().any(|event| event.action.kind == *kind), "{kind}");
     }
     assert!(actions(&events).iter().any(|event| event.ok == Some(false)), "a command fails");
     let first = end_of(&events);
     assert!(first.ok && first.answer.contains("hello"));
-    let again = RunRequest::new("more").resume(first.resume.clone()).build();
+    let again = RunRequest::new("more").resume(first.resume.clone());
     let second = end(runner.run(again)).await;
     assert_eq!(second.resume, first.resume);
     assert!(second.answer.contains("Welcome back"));

@@ -12,11 +12,11 @@ use takopi_core::process::{Before, Ladder, Launch, Marked, Rung, StdinPlan};
 use takopi_core::{RunRequest, Runner};
 
 fn prompt() -> RunRequest {
-    RunRequest::new("go").build()
+    RunRequest::new("go")
 }
 
 fn on(value: &str) -> RunRequest {
-    RunRequest::new("go").resume(token(value)).build()
+    RunRequest::new("go").resume(token(value))
 }
 
 /// Says that it started once all before it is done, and then does nothing.
@@ -221,7 +221,7 @@ async fn a_run_that_reached_a_limit_ends_when_nothing_of_it_is_left() {
         (RunRequest::new("go").idle_timeout(Duration::from_millis(500)), Reason::TimeoutIdle),
         (RunRequest::new("go").wall_timeout(Duration::from_millis(500)), Reason::TimeoutWall),
     ] {
-        let end = end(runner.run(request.build())).await;
+        let end = end(runner.run(request)).await;
         assert_eq!((end.reason, end.answer.as_str()), (Some(reason), "so far"));
         assert!(ground.processes().is_empty() && ground.is_unlocked());
     }
@@ -279,7 +279,7 @@ async fn drop_two_hundred_streams() {
         let mut streams: Vec<_> = (0..20)
             .map(|member| {
                 let name = format!("s{number}-{member}");
-                runner.run(RunRequest::new(&name).build())
+                runner.run(RunRequest::new(&name))
             })
             .collect();
         for stream in &mut streams {
@@ -400,9 +400,7 @@ async fn run_forty_at_once() {
     let ground = Ground::apart();
     let runner = shell(then_wait("")).on(&ground);
     let mut streams: Vec<_> = (0..40)
-        .map(|number| {
-            runner.run(RunRequest::new("go").resume(token(&format!("s{number}"))).build())
-        })
+        .map(|number| runner.run(RunRequest::new("go").resume(token(&format!("s{number}")))))
         .collect();
     // The script names another session than asked: all break off, and nothing is left of them.
     for stream in streams.drain(..) {

@@ -13,7 +13,7 @@ use takopi_core::{RunRequest, Runner};
 async fn a_third_party_engine_runs_resumes_and_refuses() {
     let ground = Ground::apart();
     let runner = Jsonl::runner(third_party_engine::Tally).on(ground.host.clone());
-    let events = all(runner.run(RunRequest::new("one two\nthree").build())).await;
+    let events = all(runner.run(RunRequest::new("one two\nthree"))).await;
     assert_eq!(events.len(), 4);
     assert!(is_started(&events[0]));
     let first = end_of(&events);
@@ -22,11 +22,11 @@ async fn a_third_party_engine_runs_resumes_and_refuses() {
     let line = runner.format_resume(first.resume.as_ref().unwrap());
     let resume = runner.extract_resume(&format!("an answer\n\n{line}"));
     assert_eq!(resume, first.resume);
-    let events = all(runner.run(RunRequest::new("four").resume(resume).build())).await;
+    let events = all(runner.run(RunRequest::new("four").resume(resume))).await;
     assert_eq!(end_of(&events).resume, first.resume);
     assert_eq!(end_of(&events).answer, "1 words");
 
-    let events = all(runner.run(RunRequest::new("five").resume(token("tally-1")).build())).await;
+    let events = all(runner.run(RunRequest::new("five").resume(token("tally-1")))).await;
     assert_eq!(end_of(&events).reason, Some(Reason::InvalidRequest), "a token of another engine");
     runner.shutdown().await;
     assert!(ground.is_unlocked());

@@ -24,7 +24,7 @@ async fn a_silent_engine_ends_at_the_idle_limit_which_is_named_with_its_value() 
             run.emit(Completed::failure(LAB, Reason::Interrupted, "cut").answer("so far")).await;
     });
     let begun = Instant::now();
-    let end = end(runner.run(RunRequest::new("go").idle_timeout(300 * SECOND).build())).await;
+    let end = end(runner.run(RunRequest::new("go").idle_timeout(300 * SECOND))).await;
     assert_eq!(begun.elapsed(), 300 * SECOND);
     assert_eq!((end.ok, end.reason), (false, Some(Reason::TimeoutIdle)));
     let error = end.error.unwrap();
@@ -44,7 +44,7 @@ async fn a_long_run_ends_at_the_wall_clock_which_is_named_with_its_value() {
     let begun = Instant::now();
     let request =
         RunRequest::new("go").idle_timeout(5 * SECOND).wall_timeout(Duration::from_millis(90_500));
-    let end = end(runner.run(request.build())).await;
+    let end = end(runner.run(request)).await;
     assert_eq!(begun.elapsed(), 91 * SECOND, "the engine looks up once a second");
     assert_eq!(end.reason, Some(Reason::TimeoutWall));
     let error = end.error.unwrap();
@@ -66,7 +66,7 @@ async fn every_event_of_the_run_renews_the_idle_limit() {
         }
         run.emit(success("")).await.unwrap();
     });
-    assert!(end(runner.run(RunRequest::new("go").idle_timeout(5 * SECOND).build())).await.ok);
+    assert!(end(runner.run(RunRequest::new("go").idle_timeout(5 * SECOND))).await.ok);
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,9 +77,9 @@ async fn without_limits_a_run_may_take_as_long_as_it_likes() {
         sleep(Duration::from_mins(1)).await;
         run.emit(success("")).await.unwrap();
     });
-    assert!(end(runner.run(RunRequest::new("go").build())).await.ok);
+    assert!(end(runner.run(RunRequest::new("go"))).await.ok);
     let request = RunRequest::new("go").idle_timeout(Duration::MAX).wall_timeout(Duration::MAX);
-    assert!(end(runner.run(request.build())).await.ok, "and the longest limit is none");
+    assert!(end(runner.run(request)).await.ok, "and the longest limit is none");
 }
 
 /// Emits the actions, is then silent for half a minute, and ends well unless it is stopped.
@@ -100,7 +100,7 @@ fn then_silent(ground: &Ground, actions: Vec<ActionEvent>) -> impl Runner + use<
 }
 
 fn quick() -> RunRequest {
-    RunRequest::new("go").idle_timeout(5 * SECOND).build()
+    RunRequest::new("go").idle_timeout(5 * SECOND)
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,10 +185,8 @@ fn asks() -> Step {
 async fn an_approval_that_waits_pauses_the_idle_limit() {
     let ground = Ground::here();
     let runner = EngineRunner::new(Demo::scripted([asks()])).on(ground.host.clone());
-    let request = RunRequest::new("go")
-        .idle_timeout(5 * SECOND)
-        .approvals(Arc::new(Slow(3600 * SECOND)))
-        .build();
+    let request =
+        RunRequest::new("go").idle_timeout(5 * SECOND).approvals(Arc::new(Slow(3600 * SECOND)));
     let begun = Instant::now();
     let events = all(runner.run(request)).await;
     assert!(end_of(&events).ok, "{events:?}");
@@ -202,10 +200,8 @@ async fn the_idle_limit_counts_again_once_an_approval_is_answered() {
     let ground = Ground::here();
     let script = [asks(), Step::Pause(3600 * SECOND)];
     let runner = EngineRunner::new(Demo::scripted(script)).on(ground.host.clone());
-    let request = RunRequest::new("go")
-        .idle_timeout(5 * SECOND)
-        .approvals(Arc::new(Slow(100 * SECOND)))
-        .build();
+    let request =
+        RunRequest::new("go").idle_timeout(5 * SECOND).approvals(Arc::new(Slow(100 * SECOND)));
     let begun = Instant::now();
     assert_eq!(end(runner.run(request)).await.reason, Some(Reason::TimeoutIdle));
     assert_eq!(begun.elapsed(), 105 * SECOND);
@@ -220,8 +216,7 @@ async fn an_approved_command_is_still_at_work_for_the_idle_limit() {
     let script =
         [command(Phase::Started), asks(), Step::Pause(3600 * SECOND), command(Phase::Completed)];
     let runner = EngineRunner::new(Demo::scripted(script)).on(ground.host.clone());
-    let request =
-        RunRequest::new("go").idle_timeout(5 * SECOND).approvals(Arc::new(Slow(SECOND))).build();
+    let request = RunRequest::new("go").idle_timeout(5 * SECOND).approvals(Arc::new(Slow(SECOND)));
     assert!(end(runner.run(request)).await.ok);
 }
 
@@ -231,8 +226,7 @@ async fn an_approval_nobody_answers_ends_with_the_wall_clock() {
     let runner = EngineRunner::new(Demo::scripted([asks()])).on(ground.host.clone());
     let request = RunRequest::new("go")
         .wall_timeout(60 * SECOND)
-        .approvals(Arc::new(Slow(Duration::from_secs(1 << 30))))
-        .build();
+        .approvals(Arc::new(Slow(Duration::from_secs(1 << 30))));
     assert_eq!(end(runner.run(request)).await.reason, Some(Reason::TimeoutWall));
 }
 
@@ -240,7 +234,7 @@ async fn an_approval_nobody_answers_ends_with_the_wall_clock() {
 async fn without_a_handler_an_approval_is_declined_visibly() {
     let ground = Ground::here();
     let runner = EngineRunner::new(Demo::scripted([asks()])).on(ground.host.clone());
-    let events = all(runner.run(RunRequest::new("go").build())).await;
+    let events = all(runner.run(RunRequest::new("go"))).await;
     let answer = actions(&events)[1];
     assert_eq!(answer.ok, Some(false));
     assert!(answer.message.as_deref().unwrap().contains("declined"));
@@ -253,7 +247,7 @@ async fn an_emit_that_is_given_up_while_it_waits_does_not_stop_the_clock() {
         run.emit(started("a")).await.unwrap();
         run.stop().cancelled().await;
     });
-    let mut held = holder.run(RunRequest::new("go").build());
+    let mut held = holder.run(RunRequest::new("go"));
     crate::common::until_started(&mut held).await;
     let runner = lab(&ground.host, |run| async move {
         // An engine that waits for several things at once drops what it does not wait for.

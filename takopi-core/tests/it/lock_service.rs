@@ -256,7 +256,7 @@ fn machine(name: &'static str, port: u16) -> Machine {
 }
 
 fn on_session() -> RunRequest {
-    RunRequest::new("go").resume(token("a")).build()
+    RunRequest::new("go").resume(token("a"))
 }
 
 /// A runner whose turns wait for `go`, and log when they begin and when nothing of them is left.
@@ -348,7 +348,7 @@ async fn a_lock_is_lost_for_a_new_session_too_when_the_service_is_gone() {
     let one = machine("one", port);
     let (_go, wait) = watch::channel(false);
     let runner = turns(&one, "one", &Arc::default(), wait);
-    let mut running = runner.run(RunRequest::new("go").build());
+    let mut running = runner.run(RunRequest::new("go"));
     until_started(&mut running).await;
     let holder = service.keys.lock().unwrap().get_mut("lab:a").unwrap().holder.take();
     let (_, _, connection) = holder.unwrap();

@@ -286,7 +286,7 @@ async fn leave_warm(ground: &Ground, warm: &Arc<Warm>) {
             run.emit(success("")).await.unwrap();
         }
     });
-    assert!(end(runner.run(RunRequest::new("go").build())).await.ok);
+    assert!(end(runner.run(RunRequest::new("go"))).await.ok);
     ground.host.settle().await;
 }
 

@@ -16,7 +16,7 @@ use takopi_core::{Refusal, RunRequest, Runner, TakopiEvent};
 const MEGABYTE: usize = 1 << 20;
 
 fn prompt() -> RunRequest {
-    RunRequest::new("go").build()
+    RunRequest::new("go")
 }
 
 #[tokio::test]
@@ -51,10 +51,10 @@ async fn the_prompt_is_on_stdin_which_is_then_closed_and_never_in_the_arguments(
         tr '\0' ' ' < /proc/$$/cmdline | grep -q "$prompt" && echo '{"note":"in the arguments"}'
         echo "{\"done\":\"$prompt\"}"
     "#;
-    let events = all(shell(script).on(&ground).run(RunRequest::new("secret word").build())).await;
+    let events = all(shell(script).on(&ground).run(RunRequest::new("secret word"))).await;
     assert_eq!(end_of(&events).answer, "secret word");
     assert!(actions(&events).is_empty());
-    let debug = format!("{:?}", RunRequest::new("secret word").build());
+    let debug = format!("{:?}", RunRequest::new("secret word"));
     assert!(!debug.contains("secret"), "nor in what is logged: {debug}");
 }
 
@@ -255,14 +255,14 @@ async fn a_busy_session_is_waited_for_and_tried_again_within_wait() {
         echo '{"done":"third time"}'
     "#;
     let runner = shell(script).on(&ground);
-    let request = RunRequest::new("go").resume(token("a")).build();
+    let request = RunRequest::new("go").resume(token("a"));
     let events = all(runner.run(request)).await;
     assert_eq!(end_of(&events).answer, "third time");
     assert!(titles(&events)[0].contains("somebody outside"));
     assert!(is_started(&events[2]), "{events:?}");
 
     std::fs::remove_file(ground.file("tries")).unwrap();
-    let request = RunRequest::new("go").resume(token("a")).wait(Duration::from_millis(50)).build();
+    let request = RunRequest::new("go").resume(token("a")).wait(Duration::from_millis(50));
     let end = end(runner.run(request)).await;
     assert_eq!((end.reason, end.resume), (Some(Reason::SessionBusy), Some(token("a"))));
     assert!(end.error.unwrap().contains("somebody outside"));
@@ -326,7 +326,7 @@ async fn a_hundred_runs_at_once_keep_their_lines_apart() {
     let runner = shell(script).on(&ground);
     let runs = (0..100).map(|number| {
         let name = format!("n{number}");
-        let run = all(runner.run(RunRequest::new(&name).build()));
+        let run = all(runner.run(RunRequest::new(&name)));
         async move { (name, run.await) }
     });
     for (name, events) in futures::future::join_all(runs).await {

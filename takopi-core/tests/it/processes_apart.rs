@@ -93,7 +93,7 @@ async fn runner(stay: bool) {
     let runner =
         takopi_core::jsonl::Jsonl::runner(shell(script).bash().env("DIR", host.state_directory()));
     let session = std::env::var("SESSION").ok().map(|id| codec().token(&id).unwrap());
-    let request = RunRequest::new("go").resume(session).build();
+    let request = RunRequest::new("go").resume(session);
     let cancel = request.cancel.clone();
     let mut events = runner.run(request);
     if stay {
@@ -439,8 +439,7 @@ async fn a_holder_in_another_process_is_named() {
     let seen = ground.host.session_locks().holder(&key("a")).await.unwrap();
     assert_eq!(i32::try_from(seen.pid), Ok(holder.pid()));
     let runner = shell(r#"echo '{"started":"a"}'; echo '{"done":""}'"#).on(&ground);
-    let request =
-        RunRequest::new("go").resume(crate::common::token("a")).wait(Duration::ZERO).build();
+    let request = RunRequest::new("go").resume(crate::common::token("a")).wait(Duration::ZERO);
     let end = end(runner.run(request)).await;
     assert!(end.error.unwrap().contains(&format!("process {}", holder.pid())));
 }

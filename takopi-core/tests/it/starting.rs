@@ -20,7 +20,7 @@ use takopi_core::process::{
 use takopi_core::{RunRequest, Runner};
 
 fn prompt() -> RunRequest {
-    RunRequest::new("go").build()
+    RunRequest::new("go")
 }
 
 /// Plays a part in a process of its own.
@@ -41,7 +41,7 @@ async fn tell_environment() {
     let script = r#"echo '{"started":"a"}'; env > $DIR/env; echo '{"done":""}'"#;
     let launch = |launch: Launch| launch.env_policy(EnvPolicy::default().deny("MY_BOT_*"));
     let runner = shell(script).launch_with(launch).on(&ground);
-    let request = RunRequest::new("go").env("SLACK_ON_PURPOSE", "asked for").build();
+    let request = RunRequest::new("go").env("SLACK_ON_PURPOSE", "asked for");
     assert!(end(runner.run(request)).await.ok);
     for line in std::fs::read_to_string(ground.file("env")).unwrap().lines() {
         say(line);
@@ -81,7 +81,7 @@ async fn a_missing_program_is_said_to_be_missing() {
     let ground = Ground::apart();
     for name in ["no-such-program-anywhere", "/no/such/program", "./no-such-program"] {
         let runner = shell("").program(name).on(&ground);
-        let request = RunRequest::new("go").resume(token("a")).build();
+        let request = RunRequest::new("go").resume(token("a"));
         let events = all(runner.run(request)).await;
         let end = end_of(&events);
         assert_eq!(end.reason, Some(Reason::EngineMissing), "{name}");
@@ -108,7 +108,7 @@ async fn a_program_that_may_not_be_executed_is_said_to_be_so() {
 #[tokio::test]
 async fn a_missing_directory_is_named() {
     let ground = Ground::apart();
-    let request = RunRequest::new("go").cwd("/no/such/directory").build();
+    let request = RunRequest::new("go").cwd("/no/such/directory");
     let end = end(shell("").on(&ground).run(request)).await;
     assert_eq!(end.reason, Some(Reason::InvalidRequest));
     assert!(end.error.unwrap().contains("/no/such/directory"));
@@ -119,7 +119,7 @@ async fn an_engine_runs_in_the_directory_of_its_request() {
     let ground = Ground::apart();
     let script = r#"echo '{"started":"a"}'; echo "{\"done\":\"$(pwd)\"}""#;
     let directory = ground.directory.path().canonicalize().unwrap();
-    let request = RunRequest::new("go").cwd(&directory).build();
+    let request = RunRequest::new("go").cwd(&directory);
     assert_eq!(
         end(shell(script).on(&ground).run(request)).await.answer,
         directory.to_str().unwrap()
@@ -197,10 +197,10 @@ async fn run_without_descriptors() {
     };
     assert!(end(runner.run(prompt())).await.ok);
     let mut files = hoard();
-    tell(end(runner.run(RunRequest::new("go").resume(token("a")).build())).await);
+    tell(end(runner.run(RunRequest::new("go").resume(token("a")))).await);
     // Enough for the lock and the record, not for the pipes.
     files.truncate(files.len() - 4);
-    tell(end(runner.run(RunRequest::new("go").resume(token("a")).build())).await);
+    tell(end(runner.run(RunRequest::new("go").resume(token("a")))).await);
     drop(files);
     assert!(end(runner.run(prompt())).await.ok, "and it goes on when there are some again");
     runner.shutdown().await;

@@ -22,7 +22,7 @@ fn not_steered(text: &str) -> Result<(), NotSteered> {
 async fn a_follow_up_is_taken_into_the_running_turn() {
     let runner = endless().runner();
     let (steer, heard) = steering();
-    let request = RunRequest::new("begin").steering(heard).build();
+    let request = RunRequest::new("begin").steering(heard);
     let cancel = request.cancel.clone();
     let mut events = runner.run(request);
     assert!(matches!(events.next().await, Some(TakopiEvent::Started(_))));
@@ -40,11 +40,11 @@ async fn a_follow_up_is_taken_into_the_running_turn() {
 #[tokio::test]
 async fn what_is_said_before_the_turn_begins_waits_for_it() {
     let runner = endless().runner();
-    let mut first = runner.run(RunRequest::new("first").build());
+    let mut first = runner.run(RunRequest::new("first"));
     let Some(TakopiEvent::Started(started)) = first.next().await else { panic!("no start") };
 
     let (steer, heard) = steering();
-    let second = RunRequest::new("second").resume(started.resume).steering(heard).build();
+    let second = RunRequest::new("second").resume(started.resume).steering(heard);
     let mut second = runner.run(second);
     let said = tokio::spawn(async move { steer.say("go on").await });
     drop(first);
@@ -57,7 +57,7 @@ async fn an_engine_that_cannot_be_steered_hands_back_at_once() {
     let ground = Ground::here();
     let deaf = lab(&ground.host, |run| async move { run.stop().cancelled().await });
     let (steer, heard) = steering();
-    let _events = deaf.run(RunRequest::new("begin").steering(heard).build());
+    let _events = deaf.run(RunRequest::new("begin").steering(heard));
     assert_eq!(steer.say("hello").await, not_steered("hello"));
 }
 
@@ -65,13 +65,13 @@ async fn an_engine_that_cannot_be_steered_hands_back_at_once() {
 async fn a_run_that_is_refused_hands_back_and_a_second_run_hears_nothing() {
     let runner = endless().runner();
     let (steer, heard) = steering();
-    let request = RunRequest::new("begin").cwd("/nowhere/at/all").steering(heard).build();
+    let request = RunRequest::new("begin").cwd("/nowhere/at/all").steering(heard);
     let refused: Vec<_> = runner.run(request.clone()).collect().await;
     assert_eq!(refused.len(), 1);
     assert_eq!(steer.say("hello").await, not_steered("hello"));
 
     let mut again = request;
-    again.cwd = None;
+    again.settings.cwd = None;
     let mut events = runner.run(again);
     assert!(matches!(events.next().await, Some(TakopiEvent::Started(_))));
     assert_eq!(steer.say("hello").await, not_steered("hello"));

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 const SECOND: Duration = Duration::from_secs(1);
 
 fn on(value: &str) -> RunRequest {
-    RunRequest::new("go").resume(token(value)).build()
+    RunRequest::new("go").resume(token(value))
 }
 
 /// Starts the session of its request, or one named by its prompt, and takes ten seconds over it.
@@ -58,7 +58,7 @@ async fn runs_on_the_same_token_go_one_after_the_other_first_come_first_served()
     let runs: Vec<_> = (0..20)
         .map(|number| {
             let token = token(if number % 3 == 0 { "A" } else { "a" });
-            let request = RunRequest::new(number.to_string()).resume(token).build();
+            let request = RunRequest::new(number.to_string()).resume(token);
             runners[number % 2].run(request)
         })
         .collect();
@@ -91,7 +91,7 @@ async fn runs_on_different_tokens_and_new_sessions_go_in_parallel() {
         let name = format!("s{number}");
         let request = RunRequest::new(&name);
         let request = if number < 10 { request.resume(token(&name)) } else { request };
-        end(runner.run(request.build()))
+        end(runner.run(request))
     });
     for end in futures::future::join_all(runs).await {
         assert!(end.ok, "{end:?}");
@@ -119,7 +119,7 @@ async fn a_new_sessions_lock_is_taken_before_started_is_emitted() {
                 ground.host.local_locks().holder(&key("a")).now_or_never().unwrap()
             }
         };
-        let mut events = runner.run(RunRequest::new("go").build());
+        let mut events = runner.run(RunRequest::new("go"));
         assert!(!is_started(&events.next().await.unwrap()));
         assert!(is_started(&events.next().await.unwrap()));
         assert_eq!(holder().unwrap().pid, std::process::id());
@@ -134,9 +134,9 @@ async fn a_new_sessions_lock_is_taken_before_started_is_emitted() {
 async fn a_second_new_session_with_the_same_id_is_held_back_until_the_first_ends() {
     let ground = Ground::here();
     let runner = ten_seconds(&ground.host);
-    let mut first = runner.run(RunRequest::new("twin").build());
+    let mut first = runner.run(RunRequest::new("twin"));
     until_started(&mut first).await;
-    let second = runner.run(RunRequest::new("twin").build());
+    let second = runner.run(RunRequest::new("twin"));
     let begun = Instant::now();
     let (first, second) = tokio::join!(async { (end(first).await, Instant::now()) }, async {
         let mut second = second;
@@ -161,7 +161,7 @@ async fn a_started_that_was_given_up_while_it_waited_can_be_said_again_and_still
     let mut first = holder.run(on("a"));
     until_started(&mut first).await;
     let begun = Instant::now();
-    let second = all(impatient.run(RunRequest::new("go").build())).await;
+    let second = all(impatient.run(RunRequest::new("go"))).await;
     assert_eq!(end_of(&second).answer, "in the end");
     assert!(second.iter().any(is_started));
     assert!(begun.elapsed() >= 10 * SECOND, "not before the first was done");
@@ -173,7 +173,7 @@ async fn a_started_that_was_given_up_while_it_waited_can_be_said_again_and_still
         run.emit(success("in the end")).await.unwrap();
     })
     .buffer(1, 1 << 20);
-    let events = unread.run(RunRequest::new("go").build());
+    let events = unread.run(RunRequest::new("go"));
     tokio::time::sleep(5 * SECOND).await;
     let events = all(events).await;
     assert!(end_of(&events).ok && events.iter().any(is_started));
@@ -194,7 +194,7 @@ async fn success_said_while_started_still_waits_is_no_success() {
         run.emit(success("too early")).await.unwrap();
         let _ = waiting.await;
     });
-    let end = end(runner.run(RunRequest::new("go").build())).await;
+    let end = end(runner.run(RunRequest::new("go"))).await;
     assert_eq!((end.reason, end.resume), (Some(Reason::Protocol), Some(token("a"))));
     assert_eq!(end.answer, "too early");
 }
@@ -241,8 +241,8 @@ async fn no_wait_at_all_fails_at_once() {
     until_started(&mut first).await;
     let begun = Instant::now();
     for request in [
-        RunRequest::new("go").resume(token("a")).wait(Duration::ZERO).build(),
-        RunRequest::new("a").wait(Duration::ZERO).build(),
+        RunRequest::new("go").resume(token("a")).wait(Duration::ZERO),
+        RunRequest::new("a").wait(Duration::ZERO),
     ] {
         let events = all(runner.run(request)).await;
         let end = end_of(&events);
@@ -253,7 +253,7 @@ async fn no_wait_at_all_fails_at_once() {
     }
     assert!(begun.elapsed().is_zero());
     // It needs no patience where nobody waits.
-    let request = RunRequest::new("go").resume(token("b")).wait(Duration::ZERO).build();
+    let request = RunRequest::new("go").resume(token("b")).wait(Duration::ZERO);
     assert!(end(runner.run(request)).await.ok);
 }
 
@@ -268,7 +268,7 @@ async fn wait_bounds_the_waiting() {
         let mut first = runner.run(on("a"));
         until_started(&mut first).await;
         let begun = Instant::now();
-        let end = end(runner.run(request.build())).await;
+        let end = end(runner.run(request)).await;
         assert_eq!(begun.elapsed(), 3 * SECOND);
         assert_eq!((end.reason, end.resume), (Some(Reason::SessionBusy), Some(token("a"))));
         drop(first);
@@ -276,7 +276,7 @@ async fn wait_bounds_the_waiting() {
     // Enough patience is enough.
     let mut first = runner.run(on("a"));
     until_started(&mut first).await;
-    let request = RunRequest::new("go").resume(token("a")).wait(11 * SECOND).build();
+    let request = RunRequest::new("go").resume(token("a")).wait(11 * SECOND);
     assert!(end(runner.run(request)).await.ok);
 }
 
@@ -288,7 +288,7 @@ async fn waiting_is_not_counted_by_the_limits() {
         let mut first = runner.run(on("a"));
         until_started(&mut first).await;
         // Its own ten seconds fit, ten more would not.
-        let request = request.idle_timeout(11 * SECOND).wall_timeout(12 * SECOND).build();
+        let request = request.idle_timeout(11 * SECOND).wall_timeout(12 * SECOND);
         let begun = Instant::now();
         let end = end(runner.run(request)).await;
         assert!(end.ok, "{end:?}");
@@ -307,7 +307,7 @@ async fn a_full_buffer_does_not_keep_a_waiting_run_from_its_turn_or_its_bound() 
     .buffer(1, 1 << 20);
     let mut first = runner.run(on("a"));
     until_started(&mut first).await;
-    let unread = noisy.run(RunRequest::new("go").wait(3 * SECOND).build());
+    let unread = noisy.run(RunRequest::new("go").wait(3 * SECOND));
     tokio::time::sleep(5 * SECOND).await;
     let events = unread.collect::<Vec<_>>().now_or_never().expect("it ended without a reader");
     assert_eq!(end_of(&events).reason, Some(Reason::SessionBusy));
@@ -329,7 +329,7 @@ async fn waiting_for_somebody_outside_is_visible_bounded_and_not_counted() {
         run.emit(started("a")).await.unwrap();
         run.emit(success("")).await.unwrap();
     });
-    let request = RunRequest::new("go").resume(token("a")).wall_timeout(SECOND).build();
+    let request = RunRequest::new("go").resume(token("a")).wall_timeout(SECOND);
     let events = all(runner.run(request)).await;
     let words = actions(&events);
     assert!(words[0].action.title.contains("process 7"));
@@ -337,7 +337,7 @@ async fn waiting_for_somebody_outside_is_visible_bounded_and_not_counted() {
     assert_eq!((words[1].phase, &words[1].action.id), (Phase::Completed, &words[0].action.id));
     assert!(end_of(&events).ok, "ten seconds outside a limit of one: {events:?}");
 
-    let request = RunRequest::new("go").resume(token("a")).wait(5 * SECOND).build();
+    let request = RunRequest::new("go").resume(token("a")).wait(5 * SECOND);
     let begun = Instant::now();
     let end = end(runner.run(request)).await;
     assert_eq!(end.reason, Some(Reason::SessionBusy));
@@ -374,7 +374,7 @@ async fn a_lock_directory_that_cannot_be_made_ends_the_run_and_says_so() {
             run.emit(started("a")).await.unwrap_err();
         }
     });
-    for request in [on("a"), RunRequest::new("go").build()] {
+    for request in [on("a"), RunRequest::new("go")] {
         let end = end(runner.run(request)).await;
         assert_eq!((end.reason, end.resume), (Some(Reason::SpawnFailed), Some(token("a"))));
         let error = end.error.unwrap();

@@ -19,7 +19,7 @@ fn lab(server: Server) -> Lab {
 async fn one_run(server: Server) -> (Lab, Seen) {
     let lab = lab(server);
     let runner = lab.app_server(Duration::ZERO);
-    let seen = run(&runner, lab.request("hi").build()).await;
+    let seen = run(&runner, lab.request("hi")).await;
     runner.shutdown().await;
     lab.assert_nothing_left().await;
     (lab, seen)
@@ -119,7 +119,7 @@ async fn an_active_writer_is_waited_out_on_one_server_and_the_session_is_never_a
         .once("thread/resume", app_server::busy());
     let lab = lab(server);
     let runner = lab.app_server(Duration::ZERO);
-    let seen = run(&runner, lab.request("hi").resume(session()).build()).await;
+    let seen = run(&runner, lab.request("hi").resume(session())).await;
     assert_eq!(seen.ok().resume, Some(session()));
     assert_eq!(lab.control.calls("thread/resume").len(), 3);
     assert_eq!(lab.control.calls("thread/start").len(), 0);
@@ -128,7 +128,7 @@ async fn an_active_writer_is_waited_out_on_one_server_and_the_session_is_never_a
 
     let lab = Lab::new(Server::new().always("thread/resume", app_server::busy()).script());
     let runner = lab.app_server(Duration::ZERO);
-    let request = lab.request("hi").resume(session()).wait(SHORT).build();
+    let request = lab.request("hi").resume(session()).wait(SHORT);
     assert_eq!(run(&runner, request).await.failed("session_busy").resume, Some(session()));
     assert_eq!(lab.control.calls("thread/start").len(), 0);
     runner.shutdown().await;
@@ -139,14 +139,14 @@ async fn an_active_writer_is_waited_out_on_one_server_and_the_session_is_never_a
 async fn an_unknown_thread_and_another_thread_are_never_silently_new_ones() {
     let lab = lab(Server::new().always("thread/resume", app_server::not_found()));
     let runner = lab.app_server(Duration::ZERO);
-    let seen = run(&runner, lab.request("hi").resume(session()).build()).await;
+    let seen = run(&runner, lab.request("hi").resume(session())).await;
     assert_eq!(seen.failed("session_not_found").resume, Some(session()));
 
     let other = json!({"thread": {"id": "01a1e21b-ffff-7eb0-9d27-459e98f10b74"}});
     let server = Server::new().always("thread/resume", [Step::ReplyWith(other)]);
     let lab = Lab::new(server.script());
     let runner = lab.app_server(Duration::ZERO);
-    let seen = run(&runner, lab.request("hi").resume(session()).build()).await;
+    let seen = run(&runner, lab.request("hi").resume(session())).await;
     assert_eq!(seen.failed("protocol").resume, Some(session()));
     assert!(!seen.events.iter().any(is_started));
     assert_eq!(lab.control.calls("turn/start").len(), 0, "the prompt goes nowhere");
@@ -261,8 +261,8 @@ async fn a_reply_or_an_end_too_long_to_read_is_protocol_and_other_lines_are_pass
 async fn usage_is_of_this_run_alone_warm_and_resumed() {
     let lab = lab(Server::new());
     let runner = lab.app_server(LONG);
-    let first = run(&runner, lab.request("one").build()).await;
-    let second = run(&runner, lab.request("two").resume(first.session()).build()).await;
+    let first = run(&runner, lab.request("one")).await;
+    let second = run(&runner, lab.request("two").resume(first.session())).await;
     assert_eq!(lab.control.starts().len(), 1);
     for seen in [&first, &second] {
         let usage = seen.ok().usage.clone().unwrap();
@@ -285,7 +285,7 @@ fn told_usage(turn: &str, total: u64, last: u64) -> Step {
 async fn resumed_usage(server: Server) -> u64 {
     let lab = lab(server);
     let runner = lab.app_server(Duration::ZERO);
-    let seen = run(&runner, lab.request("hi").resume(session()).build()).await;
+    let seen = run(&runner, lab.request("hi").resume(session())).await;
     runner.shutdown().await;
     seen.ok().usage.as_ref().unwrap().input_tokens
 }
@@ -318,11 +318,11 @@ async fn a_server_that_is_too_old_or_cannot_be_started_is_one_clear_end() {
     for binary in ["/nowhere/codex", "no-codex-of-this-name", "/dev/null"] {
         let codex = takopi_codex::Codex::new().binary(binary);
         let runner = codex.app_server().on(lab.host.clone());
-        let seen = run(&runner, lab.request("hi").build()).await;
+        let seen = run(&runner, lab.request("hi")).await;
         assert!(seen.failed("engine_missing").error.as_ref().unwrap().contains(binary));
     }
     let runner = lab.app_server(Duration::ZERO);
-    let seen = run(&runner, lab.request("hi").cwd("/nowhere/at/all").build()).await;
+    let seen = run(&runner, lab.request("hi").cwd("/nowhere/at/all")).await;
     assert!(seen.failed("invalid_request").error.as_ref().unwrap().contains("/nowhere/at/all"));
     assert_eq!(lab.control.starts().len(), 0);
 }
@@ -335,10 +335,10 @@ async fn two_runs_on_one_session_are_two_turns_never_one_folded_into_the_other()
     };
     let lab = Lab::new(Script::nth([script().script(), script().script()]));
     let runner = lab.app_server(LONG);
-    let one = run(&runner, lab.request("one").resume(session()).build());
+    let one = run(&runner, lab.request("one").resume(session()));
     let two = async {
         lab.control.call("turn/start").await;
-        let two = run(&runner, lab.request("two").resume(session()).build());
+        let two = run(&runner, lab.request("two").resume(session()));
         let open = async {
             tokio::task::yield_now().await;
             assert_eq!(lab.control.calls("turn/start").len(), 1);

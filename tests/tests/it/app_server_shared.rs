@@ -28,8 +28,7 @@ async fn a_hundred_sessions_at_once_get_their_own_answers_on_few_processes() {
     }
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home, PoolLimits::new(12, 60, 4));
-    let runs = (0..100)
-        .map(|number| run(&runner, request(&home, &format!("prompt {number:03}.")).build()));
+    let runs = (0..100).map(|number| run(&runner, request(&home, &format!("prompt {number:03}."))));
     let seen = join_all(runs).await;
     for (number, seen) in seen.iter().enumerate() {
         assert_eq!(seen.ok().answer, format!("answer {number:03}"));
@@ -52,10 +51,10 @@ async fn sessions_share_a_process_and_go_on_where_their_thread_is_loaded() {
     model.when("three", "3");
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home, PoolLimits::new(4, 10, 2));
-    let one = run(&runner, request(&home, "one").build()).await.session();
-    let two = run(&runner, request(&home, "two").build()).await.session();
+    let one = run(&runner, request(&home, "one")).await.session();
+    let two = run(&runner, request(&home, "two")).await.session();
     assert_ne!(one, two);
-    let three = run(&runner, request(&home, "three").resume(one).build()).await;
+    let three = run(&runner, request(&home, "three").resume(one)).await;
     assert_eq!(three.ok().answer, "3");
     assert_eq!(home.servers().len(), 1);
     assert_eq!(model.requests()[2].user_texts(), ["one", "three"]);
@@ -74,11 +73,11 @@ async fn a_full_process_is_drained_and_replaced_but_never_under_a_run() {
     let home = TestHome::new(&model);
     // Two sessions fill a process; two processes at the most.
     let runner = runner(&codex, &home, PoolLimits::new(2, 2, 2));
-    let mut long = runner.run(request(&home, "long").build());
+    let mut long = runner.run(request(&home, "long"));
     let seen = until(&mut long, "Started", is_started).await;
     gate.reached().await;
     for name in ["a.", "b.", "c."] {
-        assert_eq!(run(&runner, request(&home, name).build()).await.ok().answer, name);
+        assert_eq!(run(&runner, request(&home, name)).await.ok().answer, name);
     }
     gate.open();
     assert_eq!(finish(long, seen).await.ok().answer, "long answer");
@@ -97,10 +96,10 @@ async fn interrupting_one_session_leaves_its_neighbour_alone_and_nothing_running
     model.when("again", "going on");
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home, PoolLimits::new(4, 10, 1));
-    let mut neighbour = runner.run(request(&home, "neighbour").build());
+    let mut neighbour = runner.run(request(&home, "neighbour"));
     let before = until(&mut neighbour, "Started", is_started).await;
     let cancel = CancellationToken::new();
-    let mut work = runner.run(request(&home, "work").cancel(cancel.clone()).build());
+    let mut work = runner.run(request(&home, "work").cancel(cancel.clone()));
     let seen = until(&mut work, "Started", is_started).await;
     home.wait_for_command("sleep 622").await;
     home.wait_for_command("sleep 620").await;
@@ -115,7 +114,7 @@ async fn interrupting_one_session_leaves_its_neighbour_alone_and_nothing_running
     assert_eq!(sleeping, [], "whoever sees the end knows that nothing is left");
     gate.open();
     assert_eq!(finish(neighbour, before).await.ok().answer, "undisturbed");
-    let again = run(&runner, request(&home, "again").resume(seen.session()).build()).await;
+    let again = run(&runner, request(&home, "again").resume(seen.session())).await;
     assert_eq!(again.ok().answer, "going on");
     runner.shutdown().await;
     home.assert_no_processes().await;

@@ -37,7 +37,7 @@ async fn rate_limits_are_telemetry_said_once_for_the_same_figures() {
     );
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home);
-    let seen = run(&runner, request(&home, "work").build()).await;
+    let seen = run(&runner, request(&home, "work")).await;
     assert_eq!(seen.ok().answer, "done");
     let told = seen.actions(&ActionKind::Telemetry);
     let used: Vec<_> =
@@ -65,7 +65,7 @@ async fn the_progress_of_an_mcp_tool_is_an_update_of_its_action() {
     ];
     let lab = Lab::new(Server::new().turn(steps.into_iter().chain(turn::answer("done"))).script());
     let runner = lab.app_server(Duration::ZERO);
-    let mut stream = runner.run(lab.request("work").build());
+    let mut stream = runner.run(lab.request("work"));
     let half = until(
         &mut stream,
         "the update",

@@ -60,7 +60,7 @@ async fn decided(
     replies: impl IntoIterator<Item = Reply>,
 ) -> Seen {
     let (ask, mut questions): (Ask, mpsc::Receiver<Pending>) = channel(4);
-    let stream = runner.run(request(home, prompt).approvals(Arc::new(ask)).build());
+    let stream = runner.run(request(home, prompt).approvals(Arc::new(ask)));
     let answers = async {
         for reply in replies {
             let question = questions.recv().await.unwrap();
@@ -159,7 +159,7 @@ async fn a_handler_that_does_not_answer_declines_when_its_time_is_over() {
     for prompt in ["write", "patch"] {
         let (ask, _questions) = channel(1);
         let late = with_timeout(ask, Duration::from_millis(50));
-        let asked = request(&home, prompt).approvals(Arc::new(late)).build();
+        let asked = request(&home, prompt).approvals(Arc::new(late));
         let seen = run(&runner, asked).await;
         assert_eq!(seen.ok().answer, "went on");
         assert_eq!(said(question(&seen)), "declined: nobody answered within 50ms");
@@ -226,7 +226,7 @@ async fn rules_let_pass_what_they_allow_and_nothing_else() {
         ("patch", true, "accepted: a rule allows writes below"),
     ];
     for (prompt, ok, message) in expected {
-        let seen = run(&runner, request(&home, prompt).approvals(rules.clone()).build()).await;
+        let seen = run(&runner, request(&home, prompt).approvals(rules.clone())).await;
         assert_eq!(seen.ok().answer, "ended");
         let question = question(&seen);
         assert_eq!(question.ok, Some(ok), "{prompt}");
@@ -255,14 +255,14 @@ async fn tools_of_a_server_of_the_hosts_own_pass_and_those_of_another_do_not() {
     let ours = home.env().into_iter().fold(ours, |ours, (name, value)| ours.env(name, value));
     let runner = runner_of(Codex::new().binary(&codex.path).mcp_server(ours), &home);
     let rules = Arc::new(Rules::new().mcp_server("ours"));
-    let ours = run(&runner, request(&home, "ours").approvals(rules.clone()).build()).await;
+    let ours = run(&runner, request(&home, "ours").approvals(rules.clone())).await;
     assert_eq!(ours.ok().answer, "ended");
     assert_eq!(question(&ours).ok, Some(true), "{:#?}", ours.events);
     assert_eq!(question(&ours).action.detail["server"], "ours");
     assert_eq!(ours.done(&ActionKind::Tool)[0].ok, Some(true));
     let heard = model.requests_about("ours")[1].tool_outputs();
     assert!(heard[0].text.contains(r#""a":1"#), "{heard:?}");
-    let theirs = run(&runner, request(&home, "theirs").approvals(rules).build()).await;
+    let theirs = run(&runner, request(&home, "theirs").approvals(rules)).await;
     assert_eq!(theirs.ok().answer, "ended");
     assert_eq!(said(question(&theirs)), "declined: no rule allows it");
     assert_eq!(theirs.done(&ActionKind::Tool)[0].ok, Some(false));
@@ -289,15 +289,14 @@ async fn refused_permissions_are_not_had() {
         .feature("request_permissions_tool", true)
         .build();
     let runner = runner(&codex, &home);
-    let refused = run(&runner, request(&home, "refuse").approvals(Arc::new(deny())).build()).await;
+    let refused = run(&runner, request(&home, "refuse").approvals(Arc::new(deny()))).await;
     assert_eq!(refused.ok().answer, "ended");
     assert_eq!(question(&refused).action.title, "network");
     assert_eq!(question(&refused).action.detail["asks_for"], "permissions");
     assert_eq!(question(&refused).action.detail["reason"], "to fetch");
     let heard = model.requests_about("refuse")[1].tool_outputs();
     assert!(!heard[0].text.contains("true"), "{heard:?}");
-    let granted =
-        run(&runner, request(&home, "grant").approvals(Arc::new(accept_all())).build()).await;
+    let granted = run(&runner, request(&home, "grant").approvals(Arc::new(accept_all()))).await;
     assert_eq!(question(&granted).ok, Some(true));
     let heard = model.requests_about("grant")[1].tool_outputs();
     assert!(heard[0].text.contains("true"), "{heard:?}");
@@ -321,7 +320,7 @@ async fn a_question_of_the_agent_gets_its_answer() {
     let home = TestHome::builder(&model).feature("default_mode_request_user_input", true).build();
     let runner = runner(&codex, &home);
     let (ask, mut questions) = channel(1);
-    let stream = runner.run(request(&home, "ask me").approvals(Arc::new(ask)).build());
+    let stream = runner.run(request(&home, "ask me").approvals(Arc::new(ask)));
     let answers = async {
         let question = questions.recv().await.unwrap();
         assert_eq!(question.request.kind, ApprovalKind::UserInput);

@@ -136,7 +136,7 @@ async fn round(lab: &Lab, runner: &dyn Runner, cases: Vec<Case>) {
     lab.home.assert_no_processes().await;
     for n in 0..SESSIONS {
         let request = lab.request("hi").resume(session(lab, n)).wait(Duration::ZERO);
-        assert_eq!(run(&lab.exec(), request.build()).await.ok().answer, "healthy");
+        assert_eq!(run(&lab.exec(), request).await.ok().answer, "healthy");
     }
 }
 
@@ -165,7 +165,7 @@ async fn one(lab: &Lab, runner: &dyn Runner, case: &Case, env: &Env) {
         .idle_timeout(case.idle)
         .wall_timeout(case.wall)
         .cancel(cancel.clone());
-    let mut stream = runner.run(request.build());
+    let mut stream = runner.run(request);
     let (events, over) = match case.wish {
         Wish::Read => (Vec::new(), false),
         Wish::Drop(after) | Wish::Cancel(after) => some(&mut stream, after, case).await,

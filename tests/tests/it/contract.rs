@@ -7,7 +7,6 @@ use futures::future::BoxFuture;
 use takopi_codex::Codex;
 use takopi_codex::app_server::CodexAppServer;
 use takopi_core::demo::Demo;
-use takopi_core::runner::RunRequestBuilder;
 use takopi_core::{
     ApprovalHandler, ApprovalRequest, Decision, EngineRunner, Host, RunRequest, Runner,
 };
@@ -60,7 +59,7 @@ impl Subject for DemoSubject {
         Arc::new(Demo::new().runner().on(self.host.clone()).buffer(TIGHT.0, TIGHT.1))
     }
 
-    fn request(&self, prompt: Prompt<'_>) -> RunRequestBuilder {
+    fn request(&self, prompt: Prompt<'_>) -> RunRequest {
         match prompt {
             Prompt::Answers(word) | Prompt::Works(word) => RunRequest::new(word),
             Prompt::Waits(word) | Prompt::Hangs(word) => {
@@ -127,7 +126,7 @@ impl Subject for CodexSubject {
         }
     }
 
-    fn request(&self, prompt: Prompt<'_>) -> RunRequestBuilder {
+    fn request(&self, prompt: Prompt<'_>) -> RunRequest {
         let (word, answer) = match prompt {
             Prompt::Answers(word) => (word, Answer::text(word)),
             Prompt::Works(word) => {

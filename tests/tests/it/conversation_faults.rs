@@ -7,8 +7,8 @@ use serde_json::json;
 use takopi_codex::app_server::{
     CodexAppServer, Conversation, ConversationReport, HostTool, Message, TurnOptions,
 };
+use takopi_core::RunRequest;
 use takopi_core::approvals::{accept_all, channel};
-use takopi_core::runner::RunRequestBuilder;
 use takopi_core::{ActionKind, Decision, EngineRunner, Reason, TakopiEvent};
 use takopi_tests::fake::{Script, Server, Signal, Step, turn};
 use takopi_tests::lab::Lab;
@@ -27,9 +27,9 @@ fn conversation(lab: &Lab) -> Conversation {
 fn with(
     lab: &Lab,
     server: CodexAppServer,
-    settings: impl FnOnce(RunRequestBuilder) -> RunRequestBuilder,
+    settings: impl FnOnce(RunRequest) -> RunRequest,
 ) -> Conversation {
-    Conversation::on(lab.host.clone(), server, settings(lab.request("")).build())
+    Conversation::on(lab.host.clone(), server, settings(lab.request("")))
 }
 
 async fn say(conversation: &Conversation, input: &str) -> ConversationReport {
@@ -97,7 +97,7 @@ async fn a_request_that_is_asked_twice_is_answered_twice_and_one_settled_late_is
             .script(),
     );
     let runner = lab.app_server(Duration::ZERO);
-    let asked = lab.request("go").approvals(Arc::new(accept_all())).build();
+    let asked = lab.request("go").approvals(Arc::new(accept_all()));
     let seen = run(&runner, asked).await;
     assert_eq!(seen.ok().answer, "went on");
     // Codex takes the first answer for either, and may settle the second before it is decided.
@@ -121,8 +121,7 @@ async fn cancel_ends_the_turn_where_codex_has_no_word_for_it() {
         let lab = Lab::new(Server::new().turns(steps).script());
         let runner = lab.app_server(Duration::ZERO);
         let (ask, mut questions) = channel(1);
-        let stream =
-            takopi_core::Runner::run(&runner, lab.request("go").approvals(Arc::new(ask)).build());
+        let stream = takopi_core::Runner::run(&runner, lab.request("go").approvals(Arc::new(ask)));
         let answer = async {
             questions.recv().await.unwrap().answer(Decision::Cancel);
         };
@@ -146,7 +145,7 @@ async fn a_handler_that_panics_is_a_no() {
     }
     let steps = [turn::ask_command("leave", "c1", "ls")].into_iter().chain(turn::answer("on"));
     let lab = Lab::new(Server::new().turns(steps).script());
-    let asked = lab.request("go").approvals(Arc::new(Broken)).build();
+    let asked = lab.request("go").approvals(Arc::new(Broken));
     let seen = run(&lab.app_server(Duration::ZERO), asked).await;
     assert_eq!(seen.ok().answer, "on");
     assert_eq!(decisions(&seen), ["declined: the approval handler panicked"]);
@@ -179,7 +178,7 @@ async fn a_tool_at_work_is_dropped_with_its_turn() {
         lab.control.open("called");
         call.closed().await;
     };
-    let (seen, ()) = tokio::join!(run(&runner, lab.request("go").build()), beside);
+    let (seen, ()) = tokio::join!(run(&runner, lab.request("go")), beside);
     seen.ok();
     takopi_core::Runner::shutdown(&runner).await;
     lab.assert_nothing_left().await;

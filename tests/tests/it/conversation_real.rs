@@ -7,7 +7,6 @@ use takopi_codex::Codex;
 use takopi_codex::app_server::{
     CodexAppServer, Conversation, ConversationReport, Message, TurnOptions,
 };
-use takopi_core::runner::RunRequestBuilder;
 use takopi_core::{Host, Reason, RunRequest, TakopiEvent, UsageScope};
 use takopi_tests::home::TestHome;
 use takopi_tests::model::{Answer, Gate, ModelServer};
@@ -19,11 +18,11 @@ const LONG: Duration = Duration::from_mins(10);
 fn conversation(
     codex: &real::Codex,
     home: &TestHome,
-    settings: impl FnOnce(RunRequestBuilder) -> RunRequestBuilder,
+    settings: impl FnOnce(RunRequest) -> RunRequest,
 ) -> Conversation {
     let host = Host::builder().state_directory(home.state()).build().unwrap();
     let server = CodexAppServer::new(Codex::new().binary(&codex.path)).keep_warm(LONG);
-    let settings: RunRequest = settings(request(home, "")).build();
+    let settings: RunRequest = settings(request(home, ""));
     Conversation::on(host, server, settings)
 }
 

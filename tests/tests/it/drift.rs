@@ -55,9 +55,9 @@ async fn a_new_run_and_a_resumed_one_over_both_transports() {
         }
         let home = TestHome::new(&model);
         let over_exec = exec(codex, &home);
-        let first = run(&over_exec, request(&home, "first").build()).await;
+        let first = run(&over_exec, request(&home, "first")).await;
         assert_eq!(first.outline(), ["started", "turn started: turn started", "completed: first"]);
-        let resume = |word| request(&home, word).resume(first.session()).build();
+        let resume = |word| request(&home, word).resume(first.session());
         let second = run(&over_exec, resume("second")).await;
         let usage = second.ok().usage.clone().unwrap();
         assert_eq!((usage.input_tokens, usage.scope), (22, UsageScope::Thread));
@@ -108,10 +108,10 @@ async fn a_command_and_a_patch_over_both_transports() {
         model.when("by exec", script());
         model.when("by server", script());
         let home = TestHome::new(&model);
-        let seen = run(&exec(codex, &home), request(&home, "by exec").build()).await;
+        let seen = run(&exec(codex, &home), request(&home, "by exec")).await;
         check_work(codex, &home, &seen);
         let runner = app_server(codex, &home, Duration::ZERO);
-        let seen = run(&runner, request(&home, "by server").build()).await;
+        let seen = run(&runner, request(&home, "by server")).await;
         check_work(codex, &home, &seen);
         runner.shutdown().await;
         home.assert_no_processes().await;
@@ -121,7 +121,7 @@ async fn a_command_and_a_patch_over_both_transports() {
 
 async fn check_cancel(runner: &dyn Runner, home: &TestHome, word: &str) {
     let cancel = CancellationToken::new();
-    let mut stream = runner.run(request(home, word).cancel(cancel.clone()).build());
+    let mut stream = runner.run(request(home, word).cancel(cancel.clone()));
     let seen = until(&mut stream, "Started", is_started).await;
     home.wait_for_command("sleep 622").await;
     home.wait_for_command("sleep 620").await;
@@ -129,7 +129,7 @@ async fn check_cancel(runner: &dyn Runner, home: &TestHome, word: &str) {
     let seen = finish(stream, seen).await;
     seen.failed("interrupted");
     assert_eq!(home.processes(), [], "whoever sees the end knows that nothing is left");
-    let again = run(runner, request(home, "again").resume(seen.session()).build()).await;
+    let again = run(runner, request(home, "again").resume(seen.session())).await;
     assert_eq!(again.ok().answer, "going on");
     runner.shutdown().await;
 }
@@ -160,8 +160,8 @@ async fn two_resumes_at_once_are_two_turns_in_one_history() {
         let home = TestHome::new(&model);
         // The transports share the sessions and their locks.
         let (one, other) = (exec(codex, &home), app_server(codex, &home, LONG));
-        let token = run(&one, request(&home, "begin").build()).await.session();
-        let resume = |word| request(&home, word).resume(token.clone()).build();
+        let token = run(&one, request(&home, "begin")).await.session();
+        let resume = |word| request(&home, word).resume(token.clone());
         let (left, right) = join(run(&one, resume("left")), run(&other, resume("right"))).await;
         assert_eq!((&*left.ok().answer, &*right.ok().answer), ("left", "right"));
         let requests = model.requests();
@@ -187,16 +187,16 @@ async fn failures_have_the_same_reasons_over_both_transports() {
             model.when("boom", Answer::new().failed("server_error", "boom from mock model"));
             model.when("login", Answer::status(401, "token expired"));
             model.when("limit", Answer::usage_limit());
-            let boom = run(&*runner, request(&home, "boom").build()).await;
+            let boom = run(&*runner, request(&home, "boom")).await;
             assert!(
                 boom.failed("engine_failed").error.as_ref().unwrap().contains("boom from mock")
             );
-            let login = run(&*runner, request(&home, "login").build()).await;
+            let login = run(&*runner, request(&home, "login")).await;
             assert!(login.failed("auth").error.as_ref().unwrap().contains("codex login"));
-            run(&*runner, request(&home, "limit").build()).await.failed("usage_limit");
+            run(&*runner, request(&home, "limit")).await.failed("usage_limit");
             let unknown = "01a1e21b-26e5-7eb0-9d27-459e98f10b74";
             let unknown = takopi_core::ResumeToken::new("codex", unknown);
-            let seen = run(&*runner, request(&home, "hi").resume(unknown).build()).await;
+            let seen = run(&*runner, request(&home, "hi").resume(unknown)).await;
             seen.failed("session_not_found");
             runner.shutdown().await;
         }
@@ -216,7 +216,7 @@ async fn tools_of_mcp_servers_and_web_searches_are_shown_over_both_transports() 
         for runner in runners {
             let call = Answer::new().call_in(&namespace, "echo", serde_json::json!({"text": "yo"}));
             model.when("work", [call, Answer::new().web_search("octopus").message("done")]);
-            let seen = run(&*runner, request(&home, "work").build()).await;
+            let seen = run(&*runner, request(&home, "work")).await;
             assert_eq!(seen.ok().answer, "done");
             let tool = seen.done(&ActionKind::Tool)[0];
             assert_eq!((tool.action.title.as_str(), tool.ok), ("lab.echo", Some(true)));

@@ -23,7 +23,7 @@ fn opened(steps: impl IntoIterator<Item = Step>) -> Script {
 async fn cancelled_at_ready(lab: &Lab) -> takopi_tests::runs::Seen {
     let cancel = CancellationToken::new();
     let runner = lab.exec();
-    let mut stream = runner.run(lab.request("hi").cancel(cancel.clone()).build());
+    let mut stream = runner.run(lab.request("hi").cancel(cancel.clone()));
     let seen = until(&mut stream, "Started", is_started).await;
     lab.control.reached("ready").await;
     cancel.cancel();
@@ -82,7 +82,7 @@ async fn a_killed_codex_leaves_none_of_its_commands() {
         Grandchild::new("detached").at(Place::Detached).spawn(),
         Step::Die(Signal::Kill),
     ]));
-    run(&lab.exec(), lab.request("hi").build()).await.failed("process_died");
+    run(&lab.exec(), lab.request("hi")).await.failed("process_died");
     lab.host.settle().await;
     lab.control.all_gone().await;
     lab.assert_nothing_left().await;
@@ -93,7 +93,7 @@ async fn what_detached_itself_stays_after_an_ordinary_end() {
     let server = Grandchild::new("dev server").at(Place::Detached);
     let lab = Lab::new(opened([server.spawn(), exec::message("up"), exec::turn_completed()]));
     let runner = lab.exec();
-    run(&runner, lab.request("hi").build()).await.ok();
+    run(&runner, lab.request("hi")).await.ok();
     let server = lab.control.reached("dev server").await;
     runner.shutdown().await;
     assert_eq!(lab.control.alive(), [server.pid]);
@@ -107,13 +107,13 @@ async fn a_grandchild_that_holds_the_pipes_delays_nothing() {
     };
     let lab = Lab::new(opened([holder(), exec::message("Hello."), exec::turn_completed()]));
     let runner = lab.exec();
-    let first = run(&runner, lab.request("hi").build()).await;
+    let first = run(&runner, lab.request("hi")).await;
     assert_eq!(first.ok().answer, "Hello.");
     // Nor does it hold the session.
-    run(&runner, lab.request("hi").resume(first.session()).build()).await.ok();
+    run(&runner, lab.request("hi").resume(first.session())).await.ok();
 
     let lab = Lab::new(opened([holder(), Step::stderr("why"), Step::Exit(2)]));
-    let seen = run(&lab.exec(), lab.request("hi").build()).await;
+    let seen = run(&lab.exec(), lab.request("hi")).await;
     assert_eq!(seen.failed("engine_failed").error.as_deref(), Some("codex exec failed (rc=2)."));
     assert_eq!(seen.done(&ActionKind::Warning)[0].action.detail["stderr_tail"], "why\n");
 }
@@ -123,13 +123,13 @@ async fn the_answer_comes_at_the_end_of_the_turn_and_the_session_is_held_until_c
     let lingering = opened([exec::message("Hello."), exec::turn_completed(), Step::gate("linger")]);
     let lab = Lab::new(Script::nth([lingering, exec::hello("again")]));
     let runner = lab.exec();
-    let first = run(&runner, lab.request("hi").build()).await;
+    let first = run(&runner, lab.request("hi")).await;
     assert_eq!(first.ok().answer, "Hello.");
     let codex = lab.control.started(0).await.pid;
     assert_eq!(lab.control.alive(), [codex], "the answer did not wait for the process");
-    let at_once = lab.request("hi").resume(first.session()).wait(Duration::ZERO).build();
+    let at_once = lab.request("hi").resume(first.session()).wait(Duration::ZERO);
     run(&runner, at_once).await.failed("session_busy");
-    let mut waiting = runner.run(lab.request("hi").resume(first.session()).build());
+    let mut waiting = runner.run(lab.request("hi").resume(first.session()));
     let seen = until(
         &mut waiting,
         "the note about waiting",
@@ -147,7 +147,7 @@ async fn a_codex_that_lingers_for_ever_is_ended() {
     let lab =
         Lab::new(opened([exec::message("Hello."), exec::turn_completed(), Step::SleepForever]));
     let runner = lab.exec();
-    assert_eq!(run(&runner, lab.request("hi").build()).await.ok().answer, "Hello.");
+    assert_eq!(run(&runner, lab.request("hi")).await.ok().answer, "Hello.");
     runner.shutdown().await;
     lab.assert_nothing_left().await;
 }
@@ -157,13 +157,13 @@ async fn a_dropped_stream_ends_codex_before_the_session_can_be_had_again() {
     let hanging = opened([Step::reached("ready"), Step::SleepForever]);
     let lab = Lab::new(Script::nth([hanging, exec::hello("again")]));
     let runner = lab.exec();
-    let mut stream = runner.run(lab.request("hi").build());
+    let mut stream = runner.run(lab.request("hi"));
     let seen = until(&mut stream, "Started", is_started).await;
     let Some(TakopiEvent::Started(started)) = seen.last() else { panic!() };
     let session = started.resume.clone();
     let first = lab.control.reached("ready").await;
     drop(stream);
-    let seen = run(&runner, lab.request("hi").resume(session).build()).await;
+    let seen = run(&runner, lab.request("hi").resume(session)).await;
     assert_eq!(seen.ok().answer, "again");
     assert!(!lab.control.alive().contains(&first.pid), "the first was gone before");
     lab.assert_nothing_left().await;
@@ -174,12 +174,12 @@ async fn runs_dropped_in_line_and_before_they_were_polled_leave_no_trace() {
     let hanging = opened([Step::reached("ready"), Step::gate("go"), exec::turn_completed()]);
     let lab = Lab::new(hanging);
     let runner = lab.exec();
-    let first = runner.run(lab.request("hi").resume(session()).build());
+    let first = runner.run(lab.request("hi").resume(session()));
     lab.control.reached("ready").await;
     for _ in 0..50 {
-        drop(runner.run(lab.request("hi").resume(session()).build()));
+        drop(runner.run(lab.request("hi").resume(session())));
     }
-    let last = runner.run(lab.request("hi").resume(session()).build());
+    let last = runner.run(lab.request("hi").resume(session()));
     lab.control.open("go");
     finish(first, Vec::new()).await.ok();
     finish(last, Vec::new()).await.ok();
@@ -190,7 +190,7 @@ async fn runs_dropped_in_line_and_before_they_were_polled_leave_no_trace() {
 #[tokio::test]
 async fn silence_after_turn_started_is_ended_by_the_idle_limit_which_is_named() {
     let lab = Lab::new(opened([exec::message("so far"), Step::SleepForever]));
-    let seen = run(&lab.exec(), lab.request("hi").idle_timeout(SHORT).build()).await;
+    let seen = run(&lab.exec(), lab.request("hi").idle_timeout(SHORT)).await;
     let end = seen.failed("timeout_idle");
     assert_eq!(end.answer, "so far");
     let error = end.error.as_deref().unwrap();
@@ -208,10 +208,10 @@ async fn a_running_command_is_not_idle_and_the_wall_limit_is_its_own() {
         exec::message("built"),
         exec::turn_completed(),
     ]));
-    let seen = run(&lab.exec(), lab.request("hi").idle_timeout(SHORT).build()).await;
+    let seen = run(&lab.exec(), lab.request("hi").idle_timeout(SHORT)).await;
     assert_eq!(seen.ok().answer, "built");
     let lab = Lab::new(opened([exec::command_started("item_0", "sleep"), Step::SleepForever]));
-    let request = lab.request("hi").idle_timeout(SHORT).wall_timeout(SHORT * 2).build();
+    let request = lab.request("hi").idle_timeout(SHORT).wall_timeout(SHORT * 2);
     let seen = run(&lab.exec(), request).await;
     let error = seen.failed("timeout_wall").error.clone().unwrap();
     assert!(error.contains("600"), "{error}");
@@ -221,7 +221,7 @@ async fn a_running_command_is_not_idle_and_the_wall_limit_is_its_own() {
 #[tokio::test]
 async fn a_codex_that_closes_its_output_and_stays_is_ended() {
     let lab = Lab::new(opened([Step::CloseStdout, Step::SleepForever]));
-    let seen = run(&lab.exec(), lab.request("hi").build()).await;
+    let seen = run(&lab.exec(), lab.request("hi")).await;
     seen.failed("protocol");
     lab.assert_nothing_left().await;
 }
@@ -234,9 +234,9 @@ async fn a_consumer_that_does_not_read_stalls_nobody_else_and_loses_nothing() {
         exec::hello("other"),
     ]));
     let runner = lab.exec();
-    let mut stalled = runner.run(lab.request("hi").idle_timeout(SHORT).build());
+    let mut stalled = runner.run(lab.request("hi").idle_timeout(SHORT));
     let first = stalled.next().await;
-    let other = run(&runner, lab.request("hi").build()).await;
+    let other = run(&runner, lab.request("hi")).await;
     assert_eq!(other.ok().answer, "other");
     let seen = finish(stalled, first.into_iter().collect()).await;
     assert_eq!(seen.ok().answer, "all said");
@@ -255,7 +255,7 @@ async fn fifty_runs_at_once_each_have_their_own_session() {
         [Step::ReadStdin, exec::thread_started(), Step::gate("go"), exec::message("$PROMPT")];
     let lab = Lab::new(Script::exec(script.into_iter().chain([exec::turn_completed()])));
     let runner = lab.exec();
-    let runs = (0..50).map(|n| run(&runner, lab.request(&format!("prompt {n}")).build()));
+    let runs = (0..50).map(|n| run(&runner, lab.request(&format!("prompt {n}"))));
     let director = async {
         lab.control.started(49).await;
         lab.control.open("go");

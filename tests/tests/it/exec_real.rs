@@ -27,13 +27,13 @@ async fn a_new_run_and_a_resumed_one() {
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home);
 
-    let first = run(&runner, request(&home, "first").build()).await;
+    let first = run(&runner, request(&home, "first")).await;
     assert_eq!(first.ok().answer, "Hello.");
     assert_eq!(first.outline(), ["started", "turn started: turn started", "completed: Hello."]);
     let usage = first.completed().usage.clone().unwrap();
     assert_eq!((usage.input_tokens, usage.scope), (11, UsageScope::Turn));
 
-    let second = run(&runner, request(&home, "second").resume(first.session()).build()).await;
+    let second = run(&runner, request(&home, "second").resume(first.session())).await;
     assert_eq!(second.ok().answer, "Hello again.");
     assert_eq!(second.session(), first.session());
     let usage = second.completed().usage.clone().unwrap();
@@ -55,10 +55,10 @@ async fn two_resumes_of_one_token_at_once_both_reach_the_model_in_two_turns() {
     let home = TestHome::new(&model);
     // Two hosts do not share a table of locks, only the files: like two processes.
     let (one, other) = (runner(&codex, &home), runner(&codex, &home));
-    let token = run(&one, request(&home, "first").build()).await.session();
+    let token = run(&one, request(&home, "first")).await.session();
 
-    let left = run(&one, request(&home, "left").resume(token.clone()).build());
-    let right = run(&other, request(&home, "right").resume(token.clone()).build());
+    let left = run(&one, request(&home, "left").resume(token.clone()));
+    let right = run(&other, request(&home, "right").resume(token.clone()));
     let (left, right) = join(left, right).await;
     assert_eq!(left.ok().answer, "answer to left");
     assert_eq!(right.ok().answer, "answer to right");
@@ -78,10 +78,10 @@ async fn a_resume_started_while_a_new_session_runs_waits_for_it() {
     let home = TestHome::new(&model);
     let (one, other) = (runner(&codex, &home), runner(&codex, &home));
 
-    let mut first = one.run(request(&home, "first").build());
+    let mut first = one.run(request(&home, "first"));
     let seen = until(&mut first, "Started", is_started).await;
     let Some(takopi_core::TakopiEvent::Started(started)) = seen.last() else { panic!() };
-    let mut second = other.run(request(&home, "second").resume(started.resume.clone()).build());
+    let mut second = other.run(request(&home, "second").resume(started.resume.clone()));
     let waiting = until(&mut second, "the note about waiting", |event| {
         matches!(event, takopi_core::TakopiEvent::Action(event) if event.action.id == takopi_core::runner::WAIT_ACTION)
     })
@@ -106,7 +106,7 @@ async fn a_failing_command_a_patch_and_reasoning_are_shown() {
     );
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home);
-    let seen = run(&runner, request(&home, "work").build()).await;
+    let seen = run(&runner, request(&home, "work")).await;
     assert_eq!(seen.ok().answer, "done");
     let command = seen.done(&ActionKind::Command)[0];
     assert_eq!(command.action.title, "echo out; exit 3");
@@ -131,7 +131,7 @@ async fn mcp_calls_and_web_searches_are_shown() {
     );
     let home = TestHome::builder(&model).lab_mcp().build();
     let runner = runner(&codex, &home);
-    let seen = run(&runner, request(&home, "work").build()).await;
+    let seen = run(&runner, request(&home, "work")).await;
     assert_eq!(seen.ok().answer, "done");
     let tool = seen.done(&ActionKind::Tool)[0];
     assert_eq!((tool.action.title.as_str(), tool.ok), ("lab.echo", Some(true)));
@@ -148,11 +148,11 @@ async fn failures_get_their_reason() {
     model.when("limit", Answer::usage_limit());
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home);
-    let boom = run(&runner, request(&home, "boom").build()).await;
+    let boom = run(&runner, request(&home, "boom")).await;
     assert!(boom.failed("engine_failed").error.as_ref().unwrap().contains("boom from mock model"));
-    let login = run(&runner, request(&home, "login").build()).await;
+    let login = run(&runner, request(&home, "login")).await;
     assert!(login.failed("auth").error.as_ref().unwrap().contains("codex login"));
-    run(&runner, request(&home, "limit").build()).await.failed("usage_limit");
+    run(&runner, request(&home, "limit")).await.failed("usage_limit");
 }
 
 #[tokio::test]
@@ -165,7 +165,7 @@ async fn a_reconnect_with_recovery_is_one_note() {
     );
     let home = TestHome::builder(&model).stream_max_retries(5).build();
     let runner = runner(&codex, &home);
-    let seen = run(&runner, request(&home, "go").build()).await;
+    let seen = run(&runner, request(&home, "go")).await;
     assert_eq!(seen.ok().answer, "recovered");
     let notes: Vec<_> = seen
         .actions(&ActionKind::Note)
@@ -187,7 +187,7 @@ async fn cancel_during_a_command_leaves_nothing_running_and_the_session_goes_on(
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home);
     let cancel = CancellationToken::new();
-    let mut stream = runner.run(request(&home, "work").cancel(cancel.clone()).build());
+    let mut stream = runner.run(request(&home, "work").cancel(cancel.clone()));
     let seen = until(&mut stream, "the command", |event| {
         matches!(event, takopi_core::TakopiEvent::Action(event) if event.action.kind == ActionKind::Command)
     })
@@ -199,7 +199,7 @@ async fn cancel_during_a_command_leaves_nothing_running_and_the_session_goes_on(
     seen.failed("interrupted");
     // Whoever sees the end knows that nothing is left: no polling.
     assert_eq!(home.processes(), [], "{seen:#?}");
-    let again = run(&runner, request(&home, "again").resume(seen.session()).build()).await;
+    let again = run(&runner, request(&home, "again").resume(seen.session())).await;
     assert_eq!(again.ok().answer, "going on");
 }
 
@@ -211,13 +211,13 @@ async fn dropping_the_stream_ends_codex_before_the_next_run_on_the_session() {
     model.when("again", "going on");
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home);
-    let mut stream = runner.run(request(&home, "hang").build());
+    let mut stream = runner.run(request(&home, "hang"));
     let seen = until(&mut stream, "Started", is_started).await;
     let Some(takopi_core::TakopiEvent::Started(started)) = seen.last() else { panic!() };
     let token = started.resume.clone();
     model.wait_for_requests(1).await;
     drop(stream);
-    let again = run(&runner, request(&home, "again").resume(token).build()).await;
+    let again = run(&runner, request(&home, "again").resume(token)).await;
     assert_eq!(again.ok().answer, "going on");
     runner.shutdown().await;
     home.assert_no_processes().await;
@@ -231,12 +231,12 @@ async fn tokens_that_are_none_start_nothing() {
     let runner = runner(&codex, &home);
     for value in ["my-session", "--last", "--dangerously-bypass-approvals-and-sandbox", ""] {
         let token = ResumeToken::new("codex", value);
-        let seen = run(&runner, request(&home, "hi").resume(token.clone()).build()).await;
+        let seen = run(&runner, request(&home, "hi").resume(token.clone())).await;
         assert_eq!(seen.failed("invalid_request").resume, Some(token));
         assert_eq!(seen.events.len(), 1);
     }
     let unknown = ResumeToken::new("codex", "01a1e21b-26e5-7eb0-9d27-459e98f10b74");
-    let seen = run(&runner, request(&home, "hi").resume(unknown.clone()).build()).await;
+    let seen = run(&runner, request(&home, "hi").resume(unknown.clone())).await;
     assert_eq!(seen.failed("session_not_found").resume, Some(unknown));
     assert_eq!(model.requests().len(), 0, "no new session, no prompt sent");
 }
@@ -250,9 +250,9 @@ async fn an_upper_case_token_is_the_same_session() {
     model.otherwise(takopi_tests::model::Script::repeat(Answer::text("fine")));
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home);
-    let token = run(&runner, request(&home, "one").build()).await.session();
+    let token = run(&runner, request(&home, "one")).await.session();
     let shouted = ResumeToken::new("codex", token.value.to_uppercase());
-    let seen = run(&runner, request(&home, "two").resume(shouted).build()).await;
+    let seen = run(&runner, request(&home, "two").resume(shouted)).await;
     assert_eq!(seen.ok().resume, Some(token));
 }
 
@@ -269,18 +269,16 @@ async fn a_session_held_by_another_codex_is_waited_for() {
     model.when("theirs", Answer::new().wait_for(&gate).message("their answer"));
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home);
-    let token = run(&runner, request(&home, "begin").build()).await.session();
+    let token = run(&runner, request(&home, "begin")).await.session();
     let theirs = RawCodex::resume(&codex, &home, &token.value, "theirs").await;
     let theirs = tokio::spawn(theirs.end());
     gate.reached().await;
     // Not for longer than it was told to.
-    let busy = run(
-        &runner,
-        request(&home, "mine").resume(token.clone()).wait(Duration::from_millis(300)).build(),
-    )
-    .await;
+    let busy =
+        run(&runner, request(&home, "mine").resume(token.clone()).wait(Duration::from_millis(300)))
+            .await;
     assert_eq!(busy.failed("session_busy").resume, Some(token.clone()));
-    let mut mine = runner.run(request(&home, "mine").resume(token).build());
+    let mut mine = runner.run(request(&home, "mine").resume(token));
     let seen = until(&mut mine, "the note about waiting", |event| {
         matches!(event, takopi_core::TakopiEvent::Action(event) if event.action.id == takopi_core::runner::WAIT_ACTION)
     })
@@ -298,8 +296,8 @@ async fn npms_own_wrapper_runs_and_is_cancelled_cleanly() {
     model.when("work", Answer::new().exec("sleep 603"));
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home);
-    assert_eq!(run(&runner, request(&home, "hello").build()).await.ok().answer, "Hello.");
-    let mut stream = runner.run(request(&home, "work").build());
+    assert_eq!(run(&runner, request(&home, "hello")).await.ok().answer, "Hello.");
+    let mut stream = runner.run(request(&home, "work"));
     home.wait_for_command("sleep 603").await;
     let first = stream.next().await;
     assert!(first.is_some());

@@ -44,7 +44,7 @@ async fn each_failure_of_the_model_has_its_reason() {
         ("busy", "rate_limit", "Rate limit reached"),
         ("odd", "engine_failed", "an odd thing happened"),
     ] {
-        let seen = run(&runner, request(&home, prompt).build()).await;
+        let seen = run(&runner, request(&home, prompt)).await;
         let error = seen.failed(reason).error.clone().unwrap();
         assert!(error.to_lowercase().contains(&told.to_lowercase()), "{prompt}: {error}");
     }

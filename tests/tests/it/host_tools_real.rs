@@ -36,7 +36,7 @@ async fn a_tool_of_the_host_is_called_and_its_result_reaches_the_model() {
         async { Ok::<_, String>("ticket 7: the build is red") }
     });
     let runner = runner(&codex, &home, vec![tool]);
-    let seen = run(&runner, request(&home, "look").build()).await;
+    let seen = run(&runner, request(&home, "look")).await;
     assert_eq!(seen.ok().answer, "it is red");
     let offered = model.requests()[0].body["tools"].to_string();
     assert!(offered.contains("Reads a ticket."), "{offered}");
@@ -50,7 +50,7 @@ async fn a_tool_of_the_host_is_called_and_its_result_reaches_the_model() {
     assert_eq!(actions[1].ok, Some(true));
 
     // In a fresh process, which knows the tools of the thread from its record.
-    let again = run(&runner, request(&home, "again").resume(seen.session()).build()).await;
+    let again = run(&runner, request(&home, "again").resume(seen.session())).await;
     assert_eq!(again.ok().answer, "still red");
     let calls = calls.lock().unwrap().clone();
     assert_eq!(calls.len(), 2);
@@ -86,7 +86,7 @@ async fn a_tool_that_fails_or_hangs_is_a_clear_failure_to_the_model() {
         ("hangs", "the tool `hangs` did not answer within 200ms"),
         ("breaks", "the tool `breaks` broke"),
     ] {
-        let seen = run(&runner, request(&home, name).build()).await;
+        let seen = run(&runner, request(&home, name)).await;
         assert_eq!(seen.ok().answer, "went on");
         assert_eq!(seen.done(&ActionKind::Tool)[0].ok, Some(false), "{name}");
         let heard = model.requests_about(name)[1].tool_outputs();

@@ -91,7 +91,7 @@ async fn every_recording_is_translated_as_it_was() {
         let lab = Lab::new(Server::new().always("turn/start", steps).script());
         let runner = lab.app_server(Duration::ZERO);
         let request = lab.request("hi").approvals(Arc::new(AcceptAll));
-        let seen = run(&runner, request.build()).await;
+        let seen = run(&runner, request).await;
         runner.shutdown().await;
         insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true }, {
             insta::assert_snapshot!(format!("{release}-{name}"), neutral(&lab, &seen));

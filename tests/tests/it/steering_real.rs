@@ -21,7 +21,7 @@ async fn a_follow_up_is_taken_into_the_running_turn_and_answered_in_it() {
     let runner = Codex::new().binary(&codex.path).app_server().on(host);
 
     let (steer, heard) = steering();
-    let mut stream = runner.run(request(&home, "begin").steering(heard).build());
+    let mut stream = runner.run(request(&home, "begin").steering(heard));
     let events = until(&mut stream, "the start", is_started).await;
     gate.reached().await;
     steer.say("and mind the tests").await.unwrap();
@@ -47,7 +47,7 @@ async fn exec_cannot_be_steered_and_hands_back_at_once() {
     let runner = Codex::new().binary(&codex.path).exec().on(host);
 
     let (steer, heard) = steering();
-    let mut stream = runner.run(request(&home, "begin").steering(heard).build());
+    let mut stream = runner.run(request(&home, "begin").steering(heard));
     let events = until(&mut stream, "the start", is_started).await;
     assert_eq!(steer.say("hello").await.unwrap_err().text, "hello");
     gate.open();

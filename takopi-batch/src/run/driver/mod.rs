@@ -245,7 +245,7 @@ impl Driver {
     }
 
     async fn start(&mut self, mut queued: Queued) {
-        if let Some(error) = queued.job.missing_file() {
+        if let Some(error) = queued.job.settings.missing_path() {
             let lane = queued.lane;
             self.breaks(lane);
             self.fails(queued, Reason::InvalidRequest, error);

@@ -92,7 +92,7 @@ fn what_is_wrong_is_said_before_anything_runs() {
         (&["good.txt", "other.txt"], "one file of prompts at a time: cat good.txt other.txt |"),
         (&["good.txt", "--out", "notes"], "hint: choose another file for the results"),
         (&["good.txt", "--cd", "/no/such"], "the directory /no/such does not exist"),
-        (&["good.txt", "--image", "/no/such"], "the file /no/such does not exist"),
+        (&["good.txt", "--image", "/no/such"], "the image /no/such does not exist"),
         (&["good.txt", "--fail-fast", "--on-failure", "stop"], "cannot be used with"),
         (&["report", "notes"], "notes:1 is no result of a batch"),
         (&["report", "missing"], "cannot read missing: No such file"),

@@ -52,8 +52,8 @@ fn usage_is_2_and_nothing_is_on_standard_output() {
         (&["run", "--resume", "two words", "x"], "no line such as `codex resume ID`"),
         (&["run", "--resume", "a", "--last", "x"], "cannot be used with"),
         (&["run", "--engine", "demo", "--last", "x"], "demo keeps no sessions"),
-        (&["run", "--image", "/no/such.png", "x"], "the file /no/such.png does not exist"),
-        (&["run", "--output-schema", "/no/such", "x"], "the file /no/such does not exist"),
+        (&["run", "--image", "/no/such.png", "x"], "the image /no/such.png does not exist"),
+        (&["run", "--output-schema", "/no/such", "x"], "the output schema /no/such does not exist"),
         (&["run", "--transport", "exec", "--approve", "ask", "x"], "over exec codex cannot ask"),
         (&["run", "--transport", "exec", "--approve", "accept", "x"], "over exec codex cannot ask"),
         (&["run", "--engine", "demo", "-c", "pace=soon", "x"], "-c pace: expected a length"),
@@ -73,7 +73,7 @@ fn a_bad_configuration_file_is_2_with_its_line() {
     let file = lab.write("config.toml", "# mine\nmodle = 'x'\n");
     let ran = lab.run(&["--config", file.to_str().unwrap(), "run", "--engine", "demo", "x"]);
     assert_eq!(ran.code, Some(2));
-    let expected = format!("error: {}:2: unknown field `modle`", file.display());
+    let expected = format!("error: {}:2: unknown setting `modle`", file.display());
     assert!(ran.stderr.starts_with(&expected), "{}", ran.stderr);
 }
 

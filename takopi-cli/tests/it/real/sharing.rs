@@ -21,13 +21,13 @@ async fn a_session_that_a_program_keeps_warm_is_had_by_the_command_and_then_by_t
         let engine = CodexAppServer::new(codex).keep_warm(Duration::from_hours(1));
         let program = EngineRunner::new(engine).on(host);
 
-        let first = run(&program, request(&lab.home, "one").build()).await;
+        let first = run(&program, request(&lab.home, "one")).await;
         let session = first.session();
         assert_eq!(lab.home.servers().len(), 1, "the program keeps it warm");
         let resume = ["run", "--transport", transport, "--resume", &session.value, "-q", "two"];
         let second = lab.run(&resume).await;
         assert_eq!((second.code, second.stdout.as_str()), (Some(0), "2\n"), "{}", second.stderr);
-        let third = run(&program, request(&lab.home, "three").resume(session).build()).await;
+        let third = run(&program, request(&lab.home, "three").resume(session)).await;
         assert_eq!(third.ok().answer, "3");
         assert_eq!(lab.model.requests()[2].user_texts(), ["one", "two", "three"]);
         program.shutdown().await;

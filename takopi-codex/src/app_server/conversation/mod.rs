@@ -40,7 +40,7 @@ pub use self::report::ConversationReport;
 /// use takopi_core::RunRequest;
 ///
 /// # async fn example() {
-/// let settings = RunRequest::new("").cwd("/srv/project").build();
+/// let settings = RunRequest::new("").cwd("/srv/project");
 /// let conversation = Conversation::new(CodexAppServer::new(Codex::new()), settings);
 /// let turn = conversation.run_turn("what does this project do?", TurnOptions::default()).await;
 /// println!("{}", turn.final_text.unwrap_or_default());

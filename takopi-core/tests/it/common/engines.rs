@@ -190,7 +190,7 @@ impl LineEngine for Shell {
         for (name, value) in &request.env {
             launch = launch.env(name, value);
         }
-        if let Some(cwd) = &request.cwd {
+        if let Some(cwd) = &request.settings.cwd {
             launch = launch.cwd(cwd);
         }
         Ok((self.launch)(launch))
