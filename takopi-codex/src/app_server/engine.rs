@@ -15,10 +15,10 @@ use uuid::Uuid;
 use super::approvals::Desk;
 use super::client::{Client, ServerLaunch};
 use super::conversation::Record;
+use super::driver::{ServerHealth, ServerUse, TurnDriver};
 use super::error::ClientError;
 use super::limits::TurnLimits;
 use super::pool::{Pool, PoolLimits};
-use super::talk::{Broken, Fitness, Talk};
 use super::thread::{Thread, ThreadOptions};
 use super::tools::{HostTool, Tools};
 use super::translator::TurnTranslator;
@@ -102,37 +102,40 @@ impl CodexAppServer {
         }
         let (session, kept) = opened?;
         let fresh = run.resume.is_none();
-        let mut talk = Talk {
+        let server_use = match &self.pool {
+            Some(pool) => ServerUse::Shared { patience: pool.patience() },
+            None => ServerUse::Own,
+        };
+        let driver = TurnDriver {
             run,
-            session: &session,
+            client: &session.client,
+            thread: &session.thread,
             directory: directory.clone(),
             translator: TurnTranslator::new(self.codex.title(), directory_of(&directory), fresh),
             desk: Desk::new(run.clone(), self.tools.clone(), directory),
             limits: self.limits,
-            patience: self.pool.as_ref().map(Pool::patience),
+            server_use,
             record,
             events: Vec::new(),
         };
-        let spoken = talk.speak().await;
-        if kept && spoken.as_ref().is_err_and(Broken::is_before_the_turn) {
-            // It had died while nobody looked, and never began the turn: another one can. Only once,
-            // because that one is new.
+        let end = driver.run().await;
+        if kept && end.never_began {
+            // It had died while nobody looked: another one can run the turn. Only once, because that
+            // one is new.
             return self.replace(run, session, record).await;
         }
-        let end = talk.end(spoken).await;
         if let Some(record) = record {
-            let alone = session.place.is_none();
             record.ended(match end.server {
-                Fitness::Well => false,
-                Fitness::CutShort => alone,
-                Fitness::Broken => true,
+                ServerHealth::Usable => false,
+                ServerHealth::Interrupted => server_use == ServerUse::Own,
+                ServerHealth::Broken => true,
             });
         }
         // Before the end is said: whoever shuts down behind it must find the session, and whoever
         // sees the end of a run that was cut short knows that nothing is left of it.
         self.leave(run, session, end.server).await;
         // Stopped or not: the end is told, to whoever asks for it.
-        let _ = run.emit_all(end.last_words).await;
+        let _ = run.emit_all(end.last_events).await;
         run.emit(end.completed).await?;
         Ok(())
     }
@@ -145,7 +148,7 @@ impl CodexAppServer {
         record: Option<&Record>,
     ) -> Result<(), Ended> {
         match session.place {
-            Some((place, _)) => place.retire(None),
+            Some((place, _)) => place.abandon(None),
             None => session.client.kill_sparing(session.before).await,
         }
         Box::pin(self.turn(run, record)).await
@@ -257,36 +260,40 @@ impl CodexAppServer {
     }
 
     /// Decides what becomes of the session and its server when the turn is over.
-    async fn leave(&self, run: &EngineRun, mut session: Session, server: Fitness) {
+    async fn leave(&self, run: &EngineRun, mut session: Session, server: ServerHealth) {
         let lease = run.keep_lease();
         let token = resume_codec().token(session.thread.id());
         let Some(key) = token.as_ref().map(SessionKey::new) else {
             return match session.place {
-                Some((place, _)) => place.retire(lease),
+                Some((place, _)) => place.abandon(lease),
                 None => session.client.kill().await,
             };
         };
         match (session.place.take(), server) {
-            (None, Fitness::Well) => {
+            (None, ServerHealth::Usable) => {
                 let gone = session.client.is_closed();
                 let time = if gone { Duration::ZERO } else { self.keep_warm };
                 self.warm.keep(key, session, lease, time);
             }
             // Ending the process is the surest way to leave nothing behind.
-            (None, Fitness::CutShort | Fitness::Broken) => {
+            (None, ServerHealth::Interrupted | ServerHealth::Broken) => {
                 session.client.kill_sparing(session.before).await;
             }
-            (Some((place, commands)), Fitness::Well) => {
+            (Some((place, commands)), ServerHealth::Usable) => {
                 place.release(key, (session.thread, session.settings), commands, lease);
             }
             (Some((place, commands)), server) => {
-                let cut_short = server == Fitness::CutShort;
-                let clean = cut_short && session.thread.clean_background_terminals().await.is_ok();
+                let answers = server == ServerHealth::Interrupted
+                    && match session.thread.clean_background_terminals().await {
+                        // A refusal is an answer; what the commands started is ended below.
+                        Ok(()) | Err(ClientError::Refused { .. }) => true,
+                        Err(_) => false,
+                    };
                 commands.end(session.before).await;
-                if clean {
+                if answers {
                     place.release(key, (session.thread, session.settings), commands, lease);
                 } else {
-                    place.retire(lease);
+                    place.abandon(lease);
                 }
             }
         }

@@ -23,6 +23,7 @@
 mod approvals;
 mod client;
 mod conversation;
+mod driver;
 mod engine;
 mod error;
 mod limits;
@@ -31,7 +32,6 @@ mod pool;
 mod requests;
 mod routes;
 mod streams;
-mod talk;
 mod thread;
 mod tools;
 mod transcript;

@@ -23,8 +23,6 @@ use super::warm::Settings;
 
 /// How often a server's keeper looks at it.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long the neighbours of a run that broke a server may take before it is closed under them.
-const NEIGHBOURS: Duration = Duration::from_mins(1);
 
 /// How much a pool of shared app-servers takes on.
 #[derive(Debug, Clone, Copy)]
@@ -81,8 +79,8 @@ struct Server {
     threads: HashMap<SessionKey, Loaded>,
     /// Sessions whose writer the server may still hold, though nobody can run them here.
     lost: Vec<SessionLease>,
-    /// No new session is put on it; it is closed when nobody runs on it, or at this moment.
-    draining: Option<Instant>,
+    /// No new session is put on it; it is closed when nobody runs on it.
+    draining: bool,
     idle_since: Instant,
 }
 
@@ -194,9 +192,9 @@ impl Pool {
                 && server.threads.get(key).is_some_and(|loaded| loaded.settings.serve(settings));
             if !serves || server.client.is_closed() {
                 // Nobody else can have the session before this server is gone.
-                server.draining.get_or_insert(far());
+                server.draining = true;
             }
-            if server.draining.is_some() || server.busy >= limits.busy {
+            if server.draining || server.busy >= limits.busy {
                 return Next::Wait;
             }
             let loaded = server.threads.remove(key);
@@ -204,7 +202,7 @@ impl Pool {
             return Next::Take(Box::new(self.seat(server, thread)));
         }
         let roomy = state.servers.iter_mut().filter(|server| {
-            server.draining.is_none()
+            !server.draining
                 && !server.client.is_closed()
                 && !server.is_full(&limits)
                 && server.launch == *launch
@@ -252,7 +250,7 @@ impl Pool {
                 busy: 0,
                 threads: HashMap::new(),
                 lost: Vec::new(),
-                draining: None,
+                draining: false,
                 idle_since: Instant::now(),
             });
             number
@@ -268,7 +266,7 @@ impl Pool {
         let server = state.servers.iter_mut().find(|server| server.threads.contains_key(key))?;
         let loaded = server.threads.get_mut(key)?;
         if loaded.lease.as_ref().is_some_and(SessionLease::is_wanted) {
-            server.draining.get_or_insert(far());
+            server.draining = true;
             return None;
         }
         loaded.lease.take()
@@ -302,14 +300,11 @@ impl Pool {
                 };
                 let server = &mut state.servers[index];
                 if server.is_wanted() || server.client.is_closed() || closed {
-                    server.draining.get_or_insert(far());
+                    server.draining = true;
                 }
                 let now = Instant::now();
                 let tired = now.saturating_duration_since(server.idle_since) >= self.keep;
-                let over = match server.draining {
-                    Some(at) => server.busy == 0 || now >= at,
-                    None => server.busy == 0 && tired,
-                };
+                let over = server.busy == 0 && (server.draining || tired);
                 over.then(|| state.servers.swap_remove(index))
             };
             if let Some(server) = over {
@@ -334,7 +329,7 @@ impl Place {
         self.leave(|server, limits| {
             server.threads.insert(key, Loaded { thread, settings, commands, lease });
             if server.threads.len() >= limits.loaded {
-                server.draining.get_or_insert(far());
+                server.draining = true;
             }
         });
     }
@@ -349,15 +344,7 @@ impl Place {
     pub(super) fn abandon(mut self, lease: Option<SessionLease>) {
         self.leave(|server, _| {
             server.lost.extend(lease);
-            server.draining.get_or_insert(far());
-        });
-    }
-
-    /// The server is of no further use; its neighbours get a while to finish.
-    pub(super) fn retire(mut self, lease: Option<SessionLease>) {
-        self.leave(|server, _| {
-            server.lost.extend(lease);
-            server.draining = Some(Instant::now() + NEIGHBOURS);
+            server.draining = true;
         });
     }
 
@@ -379,7 +366,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if !self.released {
-            self.leave(|server, _| server.draining = Some(Instant::now() + NEIGHBOURS));
+            self.leave(|server, _| server.draining = true);
         }
     }
 }
@@ -400,9 +387,4 @@ impl Drop for Starting<'_> {
 async fn close(server: Server) {
     server.client.close().await;
     drop((server.threads, server.lost));
-}
-
-/// When a server that is drained without haste is closed under its runs: never.
-fn far() -> Instant {
-    Instant::now() + Duration::from_hours(24 * 365)
 }

@@ -105,35 +105,9 @@ struct TurnId {
 }
 
 impl TurnStream {
-    pub(super) async fn start(
-        client: &Client,
-        thread: &str,
-        text: &str,
-        options: &TurnOptions,
-    ) -> Result<Self, ClientError> {
-        // Before the request: events may come ahead of its reply.
+    /// Listens for a turn that is about to be started. Its events may come ahead of the reply.
+    pub(super) fn open(client: &Client, thread: &str) -> Result<Self, ClientError> {
         let inbox = client.routes().open_turn(thread)?;
-        let listening = Listening { client, thread, armed: true };
-        let started: TurnStarted =
-            client.request("turn/start", &turn_params(thread, text, options)).await?;
-        client.routes().name_turn(thread, &started.turn.id);
-        listening.keep();
-        Ok(Self {
-            client: ClientRef(client.clone()),
-            thread: thread.to_owned(),
-            id: started.turn.id,
-            inbox,
-            over: false,
-        })
-    }
-
-    /// Begins to shorten the thread's history, which codex does in a turn of its own.
-    pub(super) async fn compact(client: &Client, thread: &str) -> Result<Self, ClientError> {
-        let inbox = client.routes().open_turn(thread)?;
-        let listening = Listening { client, thread, armed: true };
-        let params = json!({ "threadId": thread });
-        client.request::<Value>("thread/compact/start", &params).await?;
-        listening.keep();
         Ok(Self {
             client: ClientRef(client.clone()),
             thread: thread.to_owned(),
@@ -141,6 +115,39 @@ impl TurnStream {
             inbox,
             over: false,
         })
+    }
+
+    /// Sends the prompt. What came of the turn before a failure can still be read.
+    pub(super) async fn begin(
+        &mut self,
+        text: &str,
+        options: &TurnOptions,
+    ) -> Result<(), ClientError> {
+        let client = &self.client.0;
+        let params = turn_params(&self.thread, text, options);
+        let started: TurnStarted = client.request("turn/start", &params).await?;
+        client.routes().name_turn(&self.thread, &started.turn.id);
+        self.id = started.turn.id;
+        Ok(())
+    }
+
+    pub(super) async fn start(
+        client: &Client,
+        thread: &str,
+        text: &str,
+        options: &TurnOptions,
+    ) -> Result<Self, ClientError> {
+        let mut turn = Self::open(client, thread)?;
+        turn.begin(text, options).await?;
+        Ok(turn)
+    }
+
+    /// Begins to shorten the thread's history, which codex does in a turn of its own.
+    pub(super) async fn compact(client: &Client, thread: &str) -> Result<Self, ClientError> {
+        let turn = Self::open(client, thread)?;
+        let params = json!({ "threadId": thread });
+        client.request::<Value>("thread/compact/start", &params).await?;
+        Ok(turn)
     }
 
     /// The turn's id; empty until a turn that the server began by itself has said so.
@@ -254,27 +261,6 @@ impl Drop for TurnStream {
     fn drop(&mut self) {
         if !self.over {
             self.client.0.routes().close_turn(&self.thread);
-        }
-    }
-}
-
-/// Stops listening for a turn that could not be started.
-struct Listening<'a> {
-    client: &'a Client,
-    thread: &'a str,
-    armed: bool,
-}
-
-impl Listening<'_> {
-    fn keep(mut self) {
-        self.armed = false;
-    }
-}
-
-impl Drop for Listening<'_> {
-    fn drop(&mut self) {
-        if self.armed {
-            self.client.routes().close_turn(self.thread);
         }
     }
 }

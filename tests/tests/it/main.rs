@@ -8,10 +8,13 @@
 )]
 
 mod app_server_client;
+mod app_server_end_order;
 mod app_server_endings;
 mod app_server_faults;
+mod app_server_neighbours;
 mod app_server_pool;
 mod app_server_real;
+mod app_server_replay;
 mod app_server_requests;
 mod app_server_shared;
 mod app_server_telling;

@@ -1,0 +1,507 @@
+//! One turn of a run: sends the prompt and emits what comes of it.
+//!
+//! `Completed` is not emitted here. It goes back to the engine with the health of the server, because
+//! the end is reported only when it is known what becomes of the server.
+//!
+//! Promises:
+//! - a stop never leaves a turn in an unknown state on a server that others use: a pending
+//!   `turn/start` is waited for, then the turn is interrupted and read to its end, all within limits;
+//! - a server is called broken only if it is dead, does not answer, or lost its login. A refused
+//!   interrupt is no fault: the turn may have ended a moment before, or not quite begun;
+//! - a turn counts as never begun only if the server died before it sent anything of it. Only such a
+//!   turn may be sent again.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use takopi_core::RunRequest;
+use takopi_core::model::{Completed, Reason, TakopiEvent};
+use takopi_core::runner::{EngineRun, FollowUp, Refusal, Stopped};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::approvals::{Desk, Next};
+use super::client::Client;
+use super::conversation::Record;
+use super::engine::refusal_of;
+use super::error::ClientError;
+use super::limits::{TurnClock, TurnLimits};
+use super::message::{Address, Notification};
+use super::thread::Thread;
+use super::translator::{TurnTranslator, interrupted};
+use super::turn::{TurnEvent, TurnOptions, TurnStream, interrupt, steer};
+use crate::CODEX;
+
+/// How long a shared server may take to answer `turn/start` of a run that was stopped meanwhile.
+const START_LIMIT: Duration = Duration::from_secs(10);
+/// How long codex may take to end a turn that was interrupted.
+const INTERRUPT_LIMIT: Duration = Duration::from_secs(5);
+/// How soon a refused interrupt is sent again, while the turn has not ended.
+const INTERRUPT_AGAIN: Duration = Duration::from_millis(200);
+/// How long the rest of a dead server's output may take to arrive.
+const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
+
+/// How a turn ended.
+pub(super) struct TurnEnd {
+    pub(super) completed: Completed,
+    pub(super) server: ServerHealth,
+    /// The last events, to be emitted ahead of `completed`. They may wait for the consumer, which the
+    /// server need not: the turn is over.
+    pub(super) last_events: Vec<TakopiEvent>,
+    /// The server died before it sent anything of the turn: the prompt may be sent to another.
+    pub(super) never_began: bool,
+}
+
+/// What can be done with a server after a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ServerHealth {
+    /// It can go on.
+    Usable,
+    /// No turn runs, but this one did not end by itself: processes of its commands may be left.
+    Interrupted,
+    /// It is dead, does not answer, or lost its login.
+    Broken,
+}
+
+/// Who uses the server that runs the turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ServerUse {
+    /// This session alone: the server waits for the consumer, and is ended if the turn is stopped.
+    Own,
+    /// Other sessions too: a consumer that takes nothing for this long ends its turn.
+    Shared {
+        /// See [`PoolLimits::patience`](super::PoolLimits::patience).
+        patience: Duration,
+    },
+}
+
+/// Drives one turn of a thread.
+pub(super) struct TurnDriver<'a> {
+    pub(super) run: &'a EngineRun,
+    pub(super) client: &'a Client,
+    pub(super) thread: &'a Thread,
+    pub(super) directory: PathBuf,
+    pub(super) translator: TurnTranslator,
+    pub(super) desk: Desk,
+    pub(super) limits: TurnLimits,
+    pub(super) server_use: ServerUse,
+    /// Where the turn of a conversation is recorded.
+    pub(super) record: Option<&'a Record>,
+    /// Translated and not emitted yet.
+    pub(super) events: Vec<TakopiEvent>,
+}
+
+/// Why a turn was not started.
+enum StartError {
+    /// The run was stopped, and the server is left like this.
+    Stopped(ServerHealth),
+    /// Nothing was started: the request is bad, or the server refused it.
+    Refused(Refusal),
+    /// The server failed; whether it had sent something of the turn.
+    Failed { error: ClientError, began: bool },
+}
+
+/// Why a turn that was started is not followed to its end.
+enum FollowError {
+    Stopped,
+    /// A limit of the turn was reached.
+    Overdue(Refusal),
+    /// The consumer did not take the events.
+    Stalled,
+    Failed(ClientError),
+}
+
+impl TurnDriver<'_> {
+    /// Confirms the session, sends the prompt, and emits what comes of it. Returns when the turn is
+    /// over, or when its server is known to be broken.
+    pub(super) async fn run(mut self) -> TurnEnd {
+        let mut turn = match self.start().await {
+            Ok(turn) => turn,
+            Err(StartError::Stopped(server)) => {
+                let completed = self.completed(interrupted);
+                return self.end(completed, server);
+            }
+            Err(StartError::Refused(refusal)) => {
+                let completed = self.failure(refusal);
+                let server = health_after(&completed);
+                return self.end(completed, server);
+            }
+            Err(StartError::Failed { error, began }) => {
+                let gone = matches!(error, ClientError::Closed { .. });
+                let completed = self.failure(refusal_of(&error));
+                let end = self.end(completed, ServerHealth::Broken);
+                return TurnEnd { never_began: gone && !began, ..end };
+            }
+        };
+        self.translator.named(turn.id(), turn.usage_before());
+        if let Some(record) = self.record {
+            record.begun(self.client, self.thread.id(), &turn);
+        }
+        let (completed, server) = match self.follow(&mut turn).await {
+            Ok(()) => {
+                let completed = self.completed(interrupted);
+                let server = health_after(&completed);
+                (completed, server)
+            }
+            Err(FollowError::Stopped) => {
+                let server = self.interrupt(turn).await;
+                (self.completed(interrupted), server)
+            }
+            Err(FollowError::Overdue(refusal)) => {
+                let server = self.interrupt(turn).await;
+                (self.cut_short(refusal), server)
+            }
+            Err(FollowError::Stalled) => {
+                let server = self.interrupt(turn).await;
+                let stalled = ClientError::Stalled { thread: self.thread.id().to_owned() };
+                let completed = self.cut_short(refusal_of(&stalled));
+                // Nobody takes them, and the end does not wait for a consumer that stalled.
+                self.events.clear();
+                (completed, server)
+            }
+            Err(FollowError::Failed(error)) => {
+                (self.failure(refusal_of(&error)), ServerHealth::Broken)
+            }
+        };
+        self.end(completed, server)
+    }
+
+    fn end(&mut self, completed: Completed, server: ServerHealth) -> TurnEnd {
+        let last_events = std::mem::take(&mut self.events);
+        TurnEnd { completed, server, last_events, never_began: false }
+    }
+
+    async fn start(&mut self) -> Result<TurnStream, StartError> {
+        self.translator.thread_started(self.thread.id(), &mut self.events);
+        // Nothing was sent yet: a stop leaves the server as it is.
+        let untouched = |_: Stopped| StartError::Stopped(ServerHealth::Interrupted);
+        self.emit().await.map_err(untouched)?;
+        if let Some(recorded) = self.recorded_elsewhere() {
+            let note = format!("the session was recorded in {recorded}");
+            self.run.note(note).await.map_err(untouched)?;
+        }
+        let mut options =
+            turn_options(&self.run.request, &self.directory).await.map_err(StartError::Refused)?;
+        if let Some(record) = self.record {
+            options = record.settings(options);
+        }
+        let failed = |error| StartError::Failed { error, began: true };
+        let mut turn = TurnStream::open(self.client, self.thread.id()).map_err(failed)?;
+        match self.send_prompt(&mut turn, &options).await {
+            Ok(()) => Ok(turn),
+            Err(StartError::Failed { error, .. }) => {
+                let began = self.read_rest(&mut turn).await;
+                Err(StartError::Failed { error, began })
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Sends `turn/start`. A stop meanwhile does not drop the request on a shared server: without its
+    /// reply nobody would know whether the turn runs.
+    async fn send_prompt(
+        &mut self,
+        turn: &mut TurnStream,
+        options: &TurnOptions,
+    ) -> Result<(), StartError> {
+        let mut reply = Box::pin(turn.begin(&self.run.request.prompt, options));
+        tokio::select! {
+            biased;
+            () = self.run.stop().cancelled() => {}
+            reply = &mut reply => return reply.map_err(|error| match error {
+                ClientError::Refused { .. } => StartError::Refused(refusal_of(&error)),
+                error => StartError::Failed { error, began: true },
+            }),
+        }
+        if self.server_use == ServerUse::Own {
+            // It is ended with whatever it has begun.
+            return Err(StartError::Stopped(ServerHealth::Broken));
+        }
+        match timeout(START_LIMIT, reply).await {
+            // The stop is seen again where the turn is followed, and the turn is interrupted there.
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(ClientError::Refused { .. })) => {
+                Err(StartError::Stopped(ServerHealth::Interrupted))
+            }
+            Ok(Err(_)) | Err(_) => Err(StartError::Stopped(ServerHealth::Broken)),
+        }
+    }
+
+    /// Reads what a server sent before it failed to answer `turn/start`. Returns whether anything of
+    /// the turn was among it, or may have been.
+    async fn read_rest(&mut self, turn: &mut TurnStream) -> bool {
+        // A request can fail before all of the output was read.
+        if timeout(OUTPUT_LIMIT, self.client.closed()).await.is_err() {
+            return true;
+        }
+        let mut began = false;
+        loop {
+            match turn.try_next() {
+                Ok(Some(TurnEvent::Told(notification))) => {
+                    began |= belongs_to_turn(&notification, self.thread.id());
+                    self.handle(&notification);
+                }
+                // A question, or an end that was too long.
+                Ok(Some(TurnEvent::Asked(_))) | Err(_) => began = true,
+                Ok(None) => break,
+            }
+        }
+        self.translator.flush(&mut self.events);
+        began
+    }
+
+    async fn follow(&mut self, turn: &mut TurnStream) -> Result<(), FollowError> {
+        let run = self.run;
+        let mut clock = TurnClock::new(self.limits, Instant::now());
+        let mut follow_ups = run.follow_ups();
+        while !self.translator.is_over() {
+            let deadline = clock.deadline(self.desk.is_busy());
+            tokio::select! {
+                biased;
+                () = run.stop().cancelled() => return Err(FollowError::Stopped),
+                settled = self.desk.settled() => {
+                    clock.still_here(Instant::now());
+                    if self.desk.settle(settled, &mut self.events)? == Next::EndTurn {
+                        self.interrupt_in_background(turn);
+                    }
+                }
+                follow_up = follow_ups.next() => self.steer_in_background(turn, follow_up),
+                event = turn.next() => {
+                    run.heard();
+                    let mut next = event?;
+                    while let Some(event) = next {
+                        self.receive(event, &mut clock);
+                        next = turn.try_next()?;
+                    }
+                    self.translator.flush(&mut self.events);
+                }
+                () = at(deadline) => {
+                    return Err(FollowError::Overdue(clock.refusal(Instant::now())));
+                }
+            }
+            if self.translator.is_over() {
+                break;
+            }
+            self.emit_in_time(turn).await?;
+            if !self.translator.tool_at_work() {
+                run.no_tool_at_work();
+            }
+        }
+        self.desk.close(&mut self.events);
+        Ok(())
+    }
+
+    /// Emits what was received. A consumer that does not take it ends the turn, unless the server is
+    /// there for this run alone: then the server waits.
+    async fn emit_in_time(&mut self, turn: &TurnStream) -> Result<(), FollowError> {
+        let ServerUse::Shared { patience } = self.server_use else {
+            return Ok(self.emit().await?);
+        };
+        tokio::select! {
+            biased;
+            emitted = self.emit() => Ok(emitted?),
+            () = turn.overflowed() => Err(FollowError::Stalled),
+            () = sleep(patience) => Err(FollowError::Stalled),
+        }
+    }
+
+    fn receive(&mut self, event: TurnEvent, clock: &mut TurnClock) {
+        match event {
+            TurnEvent::Told(notification) => {
+                clock.hear(&notification, Instant::now());
+                self.desk.hear(&notification, &mut self.events);
+                self.handle(&notification);
+            }
+            TurnEvent::Asked(request) => self.desk.take(request, &mut self.events),
+        }
+    }
+
+    fn handle(&mut self, notification: &Notification) {
+        if let Some(record) = self.record {
+            record.told(notification);
+        }
+        self.translator.told(notification, &mut self.events);
+    }
+
+    /// Interrupts the turn, whose end is then received like any other.
+    fn interrupt_in_background(&self, turn: &TurnStream) {
+        let client = self.client.clone();
+        let (thread, turn) = (self.thread.id().to_owned(), turn.id().to_owned());
+        self.run.host().track(async move {
+            if let Err(error) = interrupt(&client, &thread, &turn, INTERRUPT_LIMIT).await {
+                tracing::debug!(%error, "a turn was not interrupted");
+            }
+        });
+    }
+
+    /// Hands a follow-up to the turn; one that the server does not take goes back to its sender.
+    fn steer_in_background(&self, turn: &TurnStream, follow_up: FollowUp) {
+        let client = self.client.clone();
+        let (thread, turn) = (self.thread.id().to_owned(), turn.id().to_owned());
+        self.run.host().track(async move {
+            match steer(&client, &thread, &turn, follow_up.text()).await {
+                Ok(()) => follow_up.taken(),
+                Err(error) => tracing::debug!(%error, "a turn did not take a follow-up"),
+            }
+        });
+    }
+
+    async fn emit(&mut self) -> Result<(), Stopped> {
+        let events = std::mem::take(&mut self.events).into_iter();
+        // The end is emitted by the engine, when it is known what becomes of the server.
+        let (end, events) = events.partition(|event| matches!(event, TakopiEvent::Completed(_)));
+        self.events = end;
+        self.run.emit_all(events).await
+    }
+
+    /// Interrupts the turn and reads it to its end, for the answer so far.
+    async fn interrupt(&mut self, mut turn: TurnStream) -> ServerHealth {
+        let (client, thread) = (self.client, self.thread);
+        let id = turn.id().to_owned();
+        let (ended, mut end) = tokio::sync::oneshot::channel::<()>();
+        // The server must have answered, so that the request cannot reach a later turn.
+        let request = async {
+            loop {
+                match interrupt(client, thread.id(), &id, INTERRUPT_LIMIT).await {
+                    Ok(()) => return Ok(()),
+                    // The turn has just ended, or has not quite begun: its end tells which.
+                    Err(ClientError::Refused { .. }) => {
+                        if timeout(INTERRUPT_AGAIN, &mut end).await.is_ok() {
+                            return Ok(());
+                        }
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        // Read meanwhile: a server that waits for its reader does not read the request.
+        let rest = async {
+            loop {
+                match turn.next().await {
+                    Ok(Some(TurnEvent::Told(notification))) => self.handle(&notification),
+                    Ok(None) => break,
+                    Err(error @ ClientError::Closed { .. }) => return Err(error),
+                    // Questions are declined; the end comes even behind an overflow.
+                    Ok(Some(TurnEvent::Asked(_))) | Err(_) => {}
+                }
+            }
+            let _ = ended.send(());
+            Ok(())
+        };
+        match timeout(INTERRUPT_LIMIT, futures::future::try_join(request, rest)).await {
+            Ok(Ok(_)) => ServerHealth::Interrupted,
+            Ok(Err(_)) | Err(_) => ServerHealth::Broken,
+        }
+    }
+
+    /// The `Completed` of a turn that was ended for this. Its own end, if it came to one, was not
+    /// what ended the run.
+    fn cut_short(&mut self, refusal: Refusal) -> Completed {
+        let turn = self.completed(interrupted);
+        Completed::failure(CODEX, refusal.reason, refusal.error)
+            .answer(turn.answer)
+            .usage(turn.usage)
+            .resume(turn.resume)
+    }
+
+    fn failure(&mut self, refusal: Refusal) -> Completed {
+        self.completed(|| Completed::failure(CODEX, refusal.reason, refusal.error))
+    }
+
+    /// The `Completed` of the turn; `otherwise` if the turn did not come to an end.
+    fn completed(&mut self, otherwise: impl FnOnce() -> Completed) -> Completed {
+        if !self.translator.is_over() {
+            self.translator.finish(otherwise(), &mut self.events);
+        }
+        let is_end = |event: &mut TakopiEvent| matches!(event, TakopiEvent::Completed(_));
+        match self.events.extract_if(.., is_end).next() {
+            Some(TakopiEvent::Completed(completed)) => completed,
+            _ => interrupted(),
+        }
+    }
+
+    /// Where the session was recorded, if that is not where it is run.
+    fn recorded_elsewhere(&self) -> Option<String> {
+        self.run.resume.as_ref()?;
+        let recorded = self.thread.opened().get("thread")?.get("cwd")?.as_str()?;
+        let same = Path::new(recorded) == self.directory
+            || self.directory.canonicalize().is_ok_and(|here| here == Path::new(recorded));
+        (!same).then(|| recorded.to_owned())
+    }
+}
+
+/// Whether a notification shows that the turn has begun. Usage and status of a thread are sent
+/// without a turn, too.
+fn belongs_to_turn(notification: &Notification, thread: &str) -> bool {
+    let of_thread = !matches!(
+        notification.method.as_str(),
+        "thread/tokenUsage/updated" | "thread/status/changed"
+    );
+    of_thread && Address::of(&notification.params).thread() == Some(thread)
+}
+
+impl From<Stopped> for FollowError {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
+}
+
+impl From<ClientError> for FollowError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Stalled { .. } => Self::Stalled,
+            error => Self::Failed(error),
+        }
+    }
+}
+
+/// The settings of the turn.
+async fn turn_options(request: &RunRequest, directory: &Path) -> Result<TurnOptions, Refusal> {
+    let output_schema = match &request.output_schema {
+        Some(file) => Some(read_schema(file).await?),
+        None => None,
+    };
+    Ok(TurnOptions {
+        cwd: Some(directory.to_owned()),
+        model: request.model.clone(),
+        effort: request.effort.clone(),
+        images: request.images.clone(),
+        output_schema,
+        sandbox_policy: request.sandbox.as_deref().and_then(sandbox_policy),
+        ..TurnOptions::default()
+    })
+}
+
+/// A server that lost its login is of no further use.
+fn health_after(completed: &Completed) -> ServerHealth {
+    if completed.reason == Some(Reason::Auth) { ServerHealth::Broken } else { ServerHealth::Usable }
+}
+
+/// A sandbox mode in the form in which a turn takes it.
+fn sandbox_policy(mode: &str) -> Option<Value> {
+    let kind = match mode {
+        "read-only" => "readOnly",
+        "workspace-write" => "workspaceWrite",
+        "danger-full-access" => "dangerFullAccess",
+        _ => return None,
+    };
+    Some(serde_json::json!({ "type": kind }))
+}
+
+async fn read_schema(file: &Path) -> Result<Value, Refusal> {
+    let text = tokio::fs::read(file).await.map_err(|error| error.to_string());
+    let schema =
+        text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
+    schema.map_err(|error| {
+        let error = format!("the output schema {} cannot be used: {error}", file.display());
+        Refusal::new(Reason::SpawnFailed, error)
+    })
+}
+
+/// Resolves at this moment; never without one.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
