@@ -37,6 +37,7 @@
 //! | lock | [`locks`] | one run at a time on a session, first come, first served |
 //! | engine | [`runner::Engine`], [`jsonl`] | what to start, and how its lines become events |
 //! | process | [`process`] | started, fed, framed, ended; nothing left behind |
+//! | kept servers | [`keeper`] | processes that stay between runs, and the sessions they have loaded |
 //! | events | [`model`] | what the consumer reads |
 //!
 //! The run is a task on takopi's own supervisor thread; the consumer holds only the end of a bounded
@@ -57,6 +58,7 @@ pub mod approvals;
 pub mod demo;
 pub mod host;
 pub mod jsonl;
+pub mod keeper;
 pub mod locks;
 pub mod model;
 pub mod process;

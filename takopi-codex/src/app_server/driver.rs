@@ -14,8 +14,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::Value;
-use takopi_core::RunRequest;
 use takopi_core::model::{Completed, Reason, TakopiEvent};
 use takopi_core::runner::{EngineRun, FollowUp, Refusal, Stopped};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -27,6 +25,7 @@ use super::engine::refusal_of;
 use super::error::ClientError;
 use super::limits::{TurnClock, TurnLimits};
 use super::message::{Address, Notification};
+use super::settings::turn_options;
 use super::thread::Thread;
 use super::translator::{TurnTranslator, interrupted};
 use super::turn::{TurnEvent, TurnOptions, TurnStream, interrupt, steer};
@@ -455,47 +454,9 @@ impl From<ClientError> for FollowError {
     }
 }
 
-/// The settings of the turn.
-async fn turn_options(request: &RunRequest, directory: &Path) -> Result<TurnOptions, Refusal> {
-    let output_schema = match &request.output_schema {
-        Some(file) => Some(read_schema(file).await?),
-        None => None,
-    };
-    Ok(TurnOptions {
-        cwd: Some(directory.to_owned()),
-        model: request.model.clone(),
-        effort: request.effort.clone(),
-        images: request.images.clone(),
-        output_schema,
-        sandbox_policy: request.sandbox.as_deref().and_then(sandbox_policy),
-        ..TurnOptions::default()
-    })
-}
-
 /// A server that lost its login is of no further use.
 fn health_after(completed: &Completed) -> ServerHealth {
     if completed.reason == Some(Reason::Auth) { ServerHealth::Broken } else { ServerHealth::Usable }
-}
-
-/// A sandbox mode in the form in which a turn takes it.
-fn sandbox_policy(mode: &str) -> Option<Value> {
-    let kind = match mode {
-        "read-only" => "readOnly",
-        "workspace-write" => "workspaceWrite",
-        "danger-full-access" => "dangerFullAccess",
-        _ => return None,
-    };
-    Some(serde_json::json!({ "type": kind }))
-}
-
-async fn read_schema(file: &Path) -> Result<Value, Refusal> {
-    let text = tokio::fs::read(file).await.map_err(|error| error.to_string());
-    let schema =
-        text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
-    schema.map_err(|error| {
-        let error = format!("the output schema {} cannot be used: {error}", file.display());
-        Refusal::new(Reason::SpawnFailed, error)
-    })
 }
 
 /// Resolves at this moment; never without one.

@@ -15,9 +15,11 @@
 //!   same binary, settings and environment;
 //! - a warm session is a lease: it is given up within a second when another process, or another
 //!   runner, wants it;
-//! - a process that timed out, died or was cut short is never handed out again;
-//! - in shared mode ([`CodexAppServer::shared`]) many sessions run on few processes, each with a bound
-//!   on busy and on loaded sessions; none is closed under a run;
+//! - a process of one session whose run died, timed out or was cancelled is never used again;
+//! - in shared mode ([`CodexAppServer::shared`]) many sessions run on few processes, each with a limit
+//!   on running and on loaded sessions. None is closed under a run. A cancel or a timeout changes
+//!   nothing for the other runs, and a process that answered it is used again;
+//! - a turn of which anything was received is never sent twice;
 //! - every request of the server gets an answer; without anybody to ask it is declined, visibly.
 
 mod approvals;
@@ -28,16 +30,17 @@ mod engine;
 mod error;
 mod limits;
 mod message;
-mod pool;
 mod requests;
 mod routes;
+mod servers;
+mod session;
+mod settings;
 mod streams;
 mod thread;
 mod tools;
 mod transcript;
 mod translator;
 mod turn;
-mod warm;
 mod wire;
 
 pub use client::{Client, ServerInfo, ServerLaunch};
@@ -45,8 +48,8 @@ pub use conversation::{Conversation, ConversationReport};
 pub use engine::CodexAppServer;
 pub use error::ClientError;
 pub use message::{ErrorBody, Notification, RequestId};
-pub use pool::PoolLimits;
 pub use requests::ServerRequest;
+pub use servers::PoolLimits;
 pub use thread::{Thread, ThreadOptions};
 pub use tools::{HostTool, HostToolCall, ToolOutput};
 pub use transcript::{Message, ToolCall, Transcript};

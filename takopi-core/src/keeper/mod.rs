@@ -1,0 +1,361 @@
+//! Keeps the servers of an engine between runs: processes that have sessions loaded.
+//!
+//! The bookkeeping is the same for every engine with warm processes: which session is loaded where,
+//! who holds its lease, which server has room, when one is closed. What a server is, and whether it
+//! suits a run, is the engine's business ([`Server`], and the `fits` of [`Keeper::offer`]). A warm
+//! process for one session is a server with room for one ([`KeeperLimits::one_session`]); a pool is
+//! servers with room for many ([`KeeperLimits::shared`]).
+//!
+//! Ownership: the keeper owns the servers and the leases of sessions that nobody runs. A run has a
+//! [`Seat`] on its server, and the session's lock. At its end it gives the session back with the
+//! lease ([`Seat::release`]), reports that nothing was loaded ([`Seat::vacate`]), or that the state of
+//! the session is unknown ([`Seat::abandon`], and every seat that is dropped).
+//!
+//! A server is open, then draining (it gets no further run), then closing. Promises:
+//! - a server is never closed under a run, however long that takes;
+//! - a lease is given up only when its server is gone, because the server may still write to the
+//!   session;
+//! - a session that is wanted elsewhere is given up within a second, if nobody runs on its server;
+//! - no more servers than the limit exist, those that are starting or closing included;
+//! - a server that fails to start is the failure of one run; the next that needs one starts another;
+//! - closing happens on the host and goes on whatever becomes of the caller.
+
+mod seat;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use self::slot::{Custody, Phase, Slot};
+use crate::host::Host;
+use crate::locks::{SessionKey, SessionLease};
+
+pub use self::seat::{Seat, StartPermit};
+
+/// How often a server is looked at: whether it is alive, and whether its sessions are wanted.
+const LOOK: Duration = Duration::from_millis(200);
+/// How long a session whose lease was handed over may wait for its run.
+const HANDOVER_LIMIT: Duration = Duration::from_secs(5);
+
+/// A process that can have sessions loaded.
+pub trait Server: Send + Sync + 'static {
+    /// What is kept of a loaded session between two runs.
+    type Session: Send + 'static;
+
+    /// Whether the server is gone.
+    fn is_closed(&self) -> bool;
+
+    /// Ends the server. Returns when it is gone and writes to none of its sessions any more.
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()>;
+}
+
+/// How many servers there are, and what each of them takes on.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct KeeperLimits {
+    /// Runs at once on one server.
+    pub running: usize,
+    /// Sessions that one server has loaded, those that run included.
+    pub loaded: usize,
+    /// Servers. A run that finds all of them busy waits.
+    pub servers: usize,
+    /// Servers that are started at the same time.
+    pub starting: usize,
+    /// How long a server that nobody runs on is kept.
+    pub idle: Duration,
+}
+
+impl KeeperLimits {
+    /// A server for each session, kept for this long after its last run.
+    pub fn one_session(idle: Duration) -> Self {
+        Self { running: 1, loaded: 1, servers: usize::MAX, starting: usize::MAX, idle }
+    }
+
+    /// Many sessions on few servers, which are started one after the other: the first may have room
+    /// for everybody who waits. No limit is less than one.
+    pub fn shared(running: usize, loaded: usize, servers: usize, idle: Duration) -> Self {
+        let (running, loaded, servers) = (running.max(1), loaded.max(1), servers.max(1));
+        Self { running, loaded, servers, starting: 1, idle }
+    }
+}
+
+/// What a run gets that needs a server.
+pub enum Offer<S: Server> {
+    /// A place on a server, with the session if it is loaded there.
+    Seat(Seat<S>),
+    /// The right to start a server.
+    Start(StartPermit<S>),
+}
+
+/// The servers of an engine. Clones are the same keeper.
+pub struct Keeper<S: Server> {
+    inner: Arc<Inner<S>>,
+}
+
+struct Inner<S: Server> {
+    limits: KeeperLimits,
+    state: Mutex<State<S>>,
+    /// Notified whenever a waiting run may find something new.
+    changed: Notify,
+    closing: TaskTracker,
+}
+
+struct State<S: Server> {
+    slots: Vec<Slot<S>>,
+    starting: usize,
+    next_number: u64,
+    /// Nothing is kept any more.
+    shut_down: bool,
+}
+
+impl<S: Server> Clone for Keeper<S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone() }
+    }
+}
+
+impl<S: Server> Keeper<S> {
+    /// A keeper without servers.
+    pub fn new(limits: KeeperLimits) -> Self {
+        let state = State { slots: Vec::new(), starting: 0, next_number: 0, shut_down: false };
+        let closing = TaskTracker::new();
+        // Which only means that it can be waited for.
+        closing.close();
+        let (state, changed) = (Mutex::new(state), Notify::new());
+        Self { inner: Arc::new(Inner { limits, state, changed, closing }) }
+    }
+
+    /// A seat for a run, or the permit to start a server for it; waits until there is either.
+    ///
+    /// The run holds the lock of the session `key`. If the session is loaded, its seat is there; if
+    /// that server does not fit any more, it is closed first. `fits` decides by the server, and by the
+    /// session if it is loaded there.
+    pub async fn offer(
+        &self,
+        key: Option<&SessionKey>,
+        fits: impl Fn(&S, Option<&S::Session>) -> bool,
+    ) -> Offer<S> {
+        let _awaited = key.map(|key| Awaited::new(self, key));
+        loop {
+            // Before the look, so that no change is missed.
+            let changed = self.inner.changed.notified();
+            if let Some(offer) = self.look(key, &fits) {
+                return offer;
+            }
+            changed.await;
+        }
+    }
+
+    fn look(
+        &self,
+        key: Option<&SessionKey>,
+        fits: &impl Fn(&S, Option<&S::Session>) -> bool,
+    ) -> Option<Offer<S>> {
+        let limits = self.inner.limits;
+        let mut state = self.state();
+        let state = &mut *state;
+        let shut_down = state.shut_down;
+        let loaded = key.and_then(|key| Some((key, state.slot_of(key)?)));
+        if let Some((key, slot)) = loaded {
+            let session = slot.sessions.get(key).map(|kept| &kept.session);
+            if slot.server.is_closed() || !fits(&slot.server, session) {
+                slot.drain();
+            }
+            if slot.phase != Phase::Open || slot.running >= limits.running {
+                self.review(slot, shut_down);
+                return None;
+            }
+            let session = slot.sessions.remove(key).map(|kept| kept.session);
+            return Some(Offer::Seat(self.seat(slot, session)));
+        }
+        let roomy = state.slots.iter_mut().filter(|slot| {
+            slot.has_room(&limits) && !slot.server.is_closed() && fits(&slot.server, None)
+        });
+        if let Some(slot) = roomy.min_by_key(|slot| slot.running) {
+            return Some(Offer::Seat(self.seat(slot, None)));
+        }
+        if state.starting >= limits.starting {
+            return None;
+        }
+        if state.slots.len().saturating_add(state.starting) < limits.servers {
+            state.starting += 1;
+            return Some(Offer::Start(StartPermit { keeper: self.clone() }));
+        }
+        // One that is closing makes room already.
+        if state.slots.iter().all(|slot| slot.phase != Phase::Closing) {
+            let idle = state.slots.iter_mut().filter(|slot| slot.running == 0);
+            if let Some(slot) = idle.min_by_key(|slot| slot.idle_since) {
+                self.begin_close(slot);
+            }
+        }
+        None
+    }
+
+    fn seat(&self, slot: &mut Slot<S>, session: Option<S::Session>) -> Seat<S> {
+        slot.running += 1;
+        Seat::new(self.clone(), slot.number, slot.server.clone(), session)
+    }
+
+    /// Hands over the lease of a session to a run. One that is wanted elsewhere is given up instead.
+    pub fn take_lease(&self, key: &SessionKey) -> Option<SessionLease> {
+        let mut state = self.state();
+        let shut_down = state.shut_down;
+        let slot = state.slot_of(key).filter(|slot| slot.phase == Phase::Open)?;
+        let kept = slot.sessions.get_mut(key)?;
+        let Custody::Keeper(lease) = &mut kept.custody else { return None };
+        if lease.as_ref().is_some_and(SessionLease::is_wanted) {
+            slot.drain();
+            self.review(slot, shut_down);
+            return None;
+        }
+        let lease = lease.take()?;
+        kept.custody = Custody::HandedOver { until: Instant::now() + HANDOVER_LIMIT };
+        Some(lease)
+    }
+
+    /// Closes every server that nobody runs on and waits until they are gone. The others are closed
+    /// when their runs are over. Nothing is kept from here on.
+    pub async fn shutdown(&self) {
+        {
+            let mut state = self.state();
+            state.shut_down = true;
+            for slot in &mut state.slots {
+                self.review(slot, true);
+            }
+        }
+        self.inner.closing.wait().await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<S>> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, host: &Host, server: S) -> Seat<S> {
+        let seat = {
+            let mut state = self.state();
+            state.next_number += 1;
+            let mut slot = Slot::new(state.next_number, host.clone(), Arc::new(server));
+            let seat = self.seat(&mut slot, None);
+            state.slots.push(slot);
+            seat
+        };
+        host.runtime().spawn(self.clone().tend(seat.number()));
+        seat
+    }
+
+    /// Looks after one server until it is closing.
+    async fn tend(self, number: u64) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let mut state = self.state();
+            let shut_down = state.shut_down;
+            let Some(slot) = state.slots.iter_mut().find(|slot| slot.number == number) else {
+                return;
+            };
+            self.review(slot, shut_down);
+            if slot.phase == Phase::Closing {
+                return;
+            }
+        }
+    }
+
+    /// Decides whether a server goes on.
+    fn review(&self, slot: &mut Slot<S>, shut_down: bool) {
+        let now = Instant::now();
+        if shut_down || slot.must_drain(now) {
+            slot.drain();
+        }
+        let tired = slot.is_expendable()
+            && now.saturating_duration_since(slot.idle_since) >= self.inner.limits.idle;
+        if slot.running == 0 && (slot.phase == Phase::Draining || tired) {
+            self.begin_close(slot);
+        }
+    }
+
+    /// Closes a server. It stays known until it is gone, so that its sessions go nowhere else.
+    fn begin_close(&self, slot: &mut Slot<S>) {
+        if slot.phase == Phase::Closing {
+            return;
+        }
+        slot.phase = Phase::Closing;
+        let (keeper, number, server) = (self.clone(), slot.number, slot.server.clone());
+        let token = self.inner.closing.token();
+        slot.host.track(async move {
+            server.close().await;
+            let gone = {
+                let mut state = keeper.state();
+                let index = state.slots.iter().position(|slot| slot.number == number);
+                index.map(|index| state.slots.swap_remove(index))
+            };
+            // The leases with it: the sessions are free.
+            drop(gone);
+            keeper.inner.changed.notify_waiters();
+            drop(token);
+        });
+    }
+
+    /// Changes the slot of a run that leaves its seat.
+    fn leave(&self, number: u64, change: impl FnOnce(&mut Slot<S>)) {
+        {
+            let mut state = self.state();
+            let shut_down = state.shut_down;
+            if let Some(slot) = state.slots.iter_mut().find(|slot| slot.number == number) {
+                slot.running = slot.running.saturating_sub(1);
+                slot.idle_since = Instant::now();
+                change(slot);
+                self.review(slot, shut_down);
+            }
+        }
+        self.inner.changed.notify_waiters();
+    }
+}
+
+impl<S: Server> State<S> {
+    fn slot_of(&mut self, key: &SessionKey) -> Option<&mut Slot<S>> {
+        self.slots.iter_mut().find(|slot| slot.sessions.contains_key(key))
+    }
+}
+
+/// A run waits for the session whose lease it was given. If the run goes away without it, the session
+/// has no lease, and its server must go.
+struct Awaited<'a, S: Server> {
+    keeper: &'a Keeper<S>,
+    key: &'a SessionKey,
+}
+
+impl<'a, S: Server> Awaited<'a, S> {
+    fn new(keeper: &'a Keeper<S>, key: &'a SessionKey) -> Self {
+        let awaited = Self { keeper, key };
+        awaited.change(|custody| {
+            if matches!(custody, Custody::HandedOver { .. }) {
+                *custody = Custody::Awaited;
+            }
+        });
+        awaited
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Custody)) {
+        let mut state = self.keeper.state();
+        let kept = state.slot_of(self.key).and_then(|slot| slot.sessions.get_mut(self.key));
+        if let Some(kept) = kept {
+            change(&mut kept.custody);
+        }
+    }
+}
+
+impl<S: Server> Drop for Awaited<'_, S> {
+    fn drop(&mut self) {
+        self.change(|custody| {
+            if matches!(custody, Custody::Awaited) {
+                *custody = Custody::HandedOver { until: Instant::now() };
+            }
+        });
+    }
+}
