@@ -25,6 +25,7 @@ pub mod fake;
 pub mod home;
 mod install;
 pub mod lab;
+pub mod limits;
 pub mod model;
 pub mod real;
 pub mod runs;

@@ -33,8 +33,10 @@ use crate::CODEX;
 
 /// How long a shared server may take to answer `turn/start` of a run that was stopped meanwhile.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// How long codex may take to end a turn that was interrupted.
+/// How long codex may take to end a turn that was interrupted, on a process of its own.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(5);
+/// The same on a shared server, which is busier and not given up lightly.
+const INTERRUPT_LIMIT_SHARED: Duration = Duration::from_secs(10);
 /// How soon a refused interrupt is sent again, while the turn has not ended.
 const INTERRUPT_AGAIN: Duration = Duration::from_millis(200);
 /// How long the rest of a dead server's output may take to arrive.
@@ -356,12 +358,16 @@ impl TurnDriver<'_> {
     /// Interrupts the turn and reads it to its end, for the answer so far.
     async fn interrupt(&mut self, mut turn: TurnStream) -> ServerHealth {
         let (client, thread) = (self.client, self.thread);
+        let limit = match self.server_use {
+            ServerUse::Own => INTERRUPT_LIMIT,
+            ServerUse::Shared { .. } => INTERRUPT_LIMIT_SHARED,
+        };
         let id = turn.id().to_owned();
         let (ended, mut end) = tokio::sync::oneshot::channel::<()>();
         // The server must have answered, so that the request cannot reach a later turn.
         let request = async {
             loop {
-                match interrupt(client, thread.id(), &id, INTERRUPT_LIMIT).await {
+                match interrupt(client, thread.id(), &id, limit).await {
                     Ok(()) => return Ok(()),
                     // The turn has just ended, or has not quite begun: its end tells which.
                     Err(ClientError::Refused { .. }) => {
@@ -387,7 +393,7 @@ impl TurnDriver<'_> {
             let _ = ended.send(());
             Ok(())
         };
-        match timeout(INTERRUPT_LIMIT, futures::future::try_join(request, rest)).await {
+        match timeout(limit, futures::future::try_join(request, rest)).await {
             Ok(Ok(_)) => ServerHealth::Interrupted,
             Ok(Err(_)) | Err(_) => ServerHealth::Broken,
         }

@@ -11,7 +11,7 @@ use super::error::ClientError;
 use super::turn::{TurnOptions, TurnReport, TurnStream};
 
 /// How long a server may take to end its background terminals.
-const CLEAN_LIMIT: Duration = Duration::from_secs(5);
+const CLEAN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Settings of a thread. What is left out is the user's own configuration.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -9,6 +9,7 @@ use takopi_core::{EngineRunner, Host, Runner};
 use takopi_tests::fake::app_server::{Server, not_found};
 use takopi_tests::fake::{Step, turn};
 use takopi_tests::lab::{Lab, SESSION, session};
+use takopi_tests::limits::with_enough_time;
 use takopi_tests::runs::{finish, is_started, run, until};
 use tokio_util::sync::CancellationToken;
 
@@ -36,7 +37,7 @@ async fn begun(
     lab: &Lab,
     prompt: &str,
 ) -> (EventStream, Vec<takopi_core::TakopiEvent>) {
-    let mut stream = runner.run(lab.request(prompt));
+    let mut stream = runner.run(lab.request(prompt).build());
     let events = until(&mut stream, "Started", is_started).await;
     (stream, events)
 }
@@ -62,7 +63,7 @@ async fn on_a_shared_process_a_consumer_that_stops_reading_ends_its_own_run_and_
     let seen = finish(chatty, events).await;
     seen.failed("consumer_stalled");
     assert!(seen.events.len() <= 7, "the buffer is bounded: {}", seen.events.len());
-    let again = run(&runner, lab.request("again").resume(seen.session())).await;
+    let again = run(&runner, lab.request("again").resume(seen.session()).build()).await;
     assert_eq!(again.ok().answer, "going on");
     assert_eq!(lab.control.starts().len(), 1, "its server was of use all the time");
     runner.shutdown().await;
@@ -71,19 +72,28 @@ async fn on_a_shared_process_a_consumer_that_stops_reading_ends_its_own_run_and_
 
 #[tokio::test]
 async fn a_consumer_that_takes_nothing_for_too_long_gives_up_its_place() {
-    let lab = Lab::new(
-        Server::new()
-            .turns_when("some words", [items(40), Step::SleepForever])
-            .turns_when("next", turn::answer("my turn"))
-            .script(),
-    );
-    let limits = PoolLimits::new(1, 10, 1).patience(Duration::from_millis(50));
-    let runner = shared(&lab, limits).buffer(4, 1 << 20);
-    let (unread, events) = begun(&runner, &lab, "some words").await;
-    let next = run(&runner, lab.request("next")).await;
-    assert_eq!(next.ok().answer, "my turn");
-    finish(unread, events).await.failed("consumer_stalled");
-    runner.shutdown().await;
+    with_enough_time(async |patience| {
+        let lab = Lab::new(
+            Server::new()
+                .turns_when("some words", [items(40), Step::SleepForever])
+                .turns_when("next", turn::answer("my turn"))
+                .script(),
+        );
+        let limits = PoolLimits::new(1, 10, 1).patience(patience);
+        let runner = shared(&lab, limits).buffer(4, 1 << 20);
+        let (unread, events) = begun(&runner, &lab, "some words").await;
+        let next = run(&runner, lab.request("next").build()).await;
+        finish(unread, events).await.failed("consumer_stalled");
+        runner.shutdown().await;
+        if !next.completed().ok {
+            // This consumer was too slow as well.
+            next.failed("consumer_stalled");
+            return false;
+        }
+        assert_eq!(next.ok().answer, "my turn");
+        true
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -96,11 +106,11 @@ async fn a_refused_turn_or_session_leaves_the_server_fit_and_its_place_free() {
             .script(),
     );
     let runner = shared(&lab, PoolLimits::new(1, 10, 1));
-    let refused = run(&runner, lab.request("one")).await;
+    let refused = run(&runner, lab.request("one").build()).await;
     assert_eq!(refused.failed("engine_failed").error.as_deref(), Some("not like this"));
-    let unknown = run(&runner, lab.request("two").resume(session())).await;
+    let unknown = run(&runner, lab.request("two").resume(session()).build()).await;
     unknown.failed("session_not_found");
-    assert_eq!(run(&runner, lab.request("three")).await.ok().answer, "fine");
+    assert_eq!(run(&runner, lab.request("three").build()).await.ok().answer, "fine");
     assert_eq!(lab.control.starts().len(), 1);
     runner.shutdown().await;
     lab.assert_nothing_left().await;
@@ -118,13 +128,13 @@ async fn a_session_that_may_be_on_a_server_goes_nowhere_else_before_that_server_
     let runner = shared(&lab, PoolLimits::new(4, 10, 2));
     let (neighbour, before) = begun(&runner, &lab, "neighbour").await;
     let cancel = CancellationToken::new();
-    let opening = lab.request("open").resume(session()).cancel(cancel.clone());
+    let opening = lab.request("open").resume(session()).cancel(cancel.clone()).build();
     let opening = runner.run(opening);
     lab.control.reached("asked").await;
     cancel.cancel();
     finish(opening, Vec::new()).await.failed("interrupted");
 
-    let mut again = runner.run(lab.request("again").resume(session()));
+    let mut again = runner.run(lab.request("again").resume(session()).build());
     // It waits for the neighbour, whose server may have the session.
     let waiting = until(
         &mut again,
@@ -146,12 +156,12 @@ async fn a_session_that_may_be_on_a_server_goes_nowhere_else_before_that_server_
 async fn a_session_with_other_settings_is_loaded_anew_on_another_server() {
     let lab = Lab::new(Server::new().turns(turn::answer("fine")).script());
     let runner = shared(&lab, PoolLimits::new(4, 10, 1));
-    let first = run(&runner, lab.request("one").model("small")).await;
+    let first = run(&runner, lab.request("one").model("small").build()).await;
     first.ok();
-    let second = run(&runner, lab.request("two").resume(first.session())).await;
+    let second = run(&runner, lab.request("two").resume(first.session()).build()).await;
     second.ok();
     assert_eq!(lab.control.starts().len(), 2, "the model of the run before was not asked for");
-    let third = lab.request("three").option("tools.web_search", "true");
+    let third = lab.request("three").setting("tools.web_search", "true").build();
     run(&runner, third).await.ok();
     assert_eq!(lab.control.starts().len(), 3, "another launch is another process");
     assert_eq!(lab.control.alive().len(), 1, "and there may be only one");
@@ -164,10 +174,10 @@ async fn a_session_with_other_settings_is_loaded_anew_on_another_server() {
 async fn a_session_that_is_wanted_elsewhere_is_given_up() {
     let lab = Lab::new(Server::new().thread(SESSION).turns(turn::answer("fine")).script());
     let runner = shared(&lab, PoolLimits::new(4, 10, 1));
-    run(&runner, lab.request("one")).await.ok();
+    run(&runner, lab.request("one").build()).await.ok();
     let host = Host::builder().state_directory(lab.home.state()).build().unwrap();
     let elsewhere = shared_on(&lab, &host, PoolLimits::default());
-    let seen = run(&elsewhere, lab.request("two").resume(session())).await;
+    let seen = run(&elsewhere, lab.request("two").resume(session()).build()).await;
     assert_eq!(seen.ok().answer, "fine");
     assert_eq!(lab.control.overlaps(), Vec::<String>::new());
     runner.shutdown().await;

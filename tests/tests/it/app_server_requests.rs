@@ -2,14 +2,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use futures::future::{BoxFuture, join, join_all};
 use serde_json::{Value, json};
 use takopi_codex::app_server::{Client, ClientError, ThreadOptions, TurnOptions};
-use takopi_core::{ActionKind, ApprovalHandler, ApprovalRequest, Decision, Phase, Runner};
+use takopi_core::{
+    ActionKind, ApprovalHandler, ApprovalRequest, Decision, Phase, Runner, TakopiEvent,
+};
 use takopi_tests::fake::{Script, Server, Signal, Step, turn};
 use takopi_tests::lab::Lab;
+use takopi_tests::limits::with_enough_time;
 use takopi_tests::model::{PATIENCE, within};
-use takopi_tests::runs::{Seen, run};
+use takopi_tests::runs::{Seen, finish, run};
 
 /// Says the same to everything, or nothing at all.
 struct Says(Option<Decision>);
@@ -33,7 +37,7 @@ async fn one_run(lab: &Lab, handler: Option<Says>) -> Seen {
     if let Some(handler) = handler {
         request = request.approvals(Arc::new(handler));
     }
-    let seen = run(&runner, request).await;
+    let seen = run(&runner, request.build()).await;
     runner.shutdown().await;
     lab.assert_nothing_left().await;
     seen
@@ -171,21 +175,36 @@ async fn a_question_the_server_takes_back_does_not_hang_the_run() {
 
 #[tokio::test]
 async fn a_waiting_question_is_not_idle_and_cancel_overtakes_it() {
-    let limit = Duration::from_millis(200);
-    let lab = lab_of_turn([turn::ask_command("q", "c", "ls")]);
-    let runner = lab.app_server(Duration::ZERO);
-    let cancel = tokio_util::sync::CancellationToken::new();
-    let request = lab.request("hi").approvals(Arc::new(Says(None))).idle_timeout(limit);
-    let run = run(&runner, request.cancel(cancel.clone()));
-    let stop = async {
-        lab.control.call("turn/start").await;
-        tokio::time::sleep(limit * 3).await;
+    with_enough_time(async |limit| {
+        let lab = lab_of_turn([turn::ask_command("q", "c", "ls")]);
+        let runner = lab.app_server(Duration::ZERO);
+        let cancel = tokio_util::sync::CancellationToken::new();
+        let request = lab.request("hi").approvals(Arc::new(Says(None))).idle_timeout(limit);
+        let mut stream = runner.run(request.cancel(cancel.clone()).build());
+        let mut events = Vec::new();
+        let asked = loop {
+            match stream.next().await {
+                Some(event) => events.push(event),
+                None => break false,
+            }
+            let last = events.last().unwrap();
+            if matches!(last, TakopiEvent::Action(event) if event.action.kind == ActionKind::Approval)
+            {
+                break true;
+            }
+        };
+        if !asked {
+            // The limit was over before the question came.
+            return false;
+        }
+        tokio::time::sleep(limit * 2).await;
         cancel.cancel();
-    };
-    let (seen, ()) = join(run, stop).await;
-    seen.failed("interrupted");
-    assert_eq!(lab.home.processes(), []);
-    runner.shutdown().await;
+        finish(stream, events).await.failed("interrupted");
+        assert_eq!(lab.home.processes(), []);
+        runner.shutdown().await;
+        true
+    })
+    .await;
 }
 
 async fn client(lab: &Lab, timeout: Duration) -> Client {
@@ -217,16 +236,22 @@ async fn replies_out_of_order_reach_those_who_asked() {
 
 #[tokio::test]
 async fn a_request_that_is_never_answered_times_out_and_a_late_reply_is_dropped() {
-    let server = Server::new().once("thread/list", [Step::gate("late"), Step::Reply]);
-    let lab = Lab::new(server.script());
-    let client = client(&lab, Duration::from_millis(200)).await;
-    let error = client.call("thread/list", json!({})).await.unwrap_err();
-    assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
-    assert!(error.to_string().contains("thread/list"), "{error}");
-    lab.control.open("late");
-    client.call("thread/list", json!({})).await.unwrap();
-    client.close().await;
-    lab.assert_nothing_left().await;
+    with_enough_time(async |limit| {
+        let server = Server::new().once("thread/list", [Step::gate("late"), Step::Reply]);
+        let lab = Lab::new(server.script());
+        let mut launch = lab.launch();
+        launch.request_timeout = limit;
+        let Ok(client) = Client::start(&lab.host, &launch).await else { return false };
+        let error = client.call("thread/list", json!({})).await.unwrap_err();
+        assert!(matches!(error, ClientError::Timeout { .. }), "{error}");
+        assert!(error.to_string().contains("thread/list"), "{error}");
+        lab.control.open("late");
+        let next = client.call("thread/list", json!({})).await;
+        client.close().await;
+        lab.assert_nothing_left().await;
+        next.is_ok()
+    })
+    .await;
 }
 
 #[tokio::test]

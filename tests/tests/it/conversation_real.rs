@@ -9,6 +9,7 @@ use takopi_codex::app_server::{
 };
 use takopi_core::{Host, Reason, RunRequest, TakopiEvent, UsageScope};
 use takopi_tests::home::TestHome;
+use takopi_tests::limits::with_enough_time;
 use takopi_tests::model::{Answer, Gate, ModelServer};
 use takopi_tests::real;
 use takopi_tests::runs::request;
@@ -147,25 +148,32 @@ async fn an_interrupt_ends_a_command_and_the_next_turn_has_the_history() {
 #[tokio::test]
 async fn a_turn_that_timed_out_retires_its_process_and_the_next_has_the_history() {
     let Some(codex) = real::codex_or_skip("a_turn_that_timed_out") else { return };
-    let model = ModelServer::start();
-    model.when("begin", "begun");
-    model.when("hang", Answer::new().hang());
-    model.when("after", "all there");
-    let home = TestHome::new(&model);
-    let idle = Duration::from_secs(2);
-    let conversation = conversation(&codex, &home, |settings| settings.idle_timeout(idle));
-    assert!(turn(&conversation, "begin").await.ok());
-    let before = home.processes();
-    let hung = turn(&conversation, "hang").await;
-    assert_eq!(hung.reason, Some(Reason::TimeoutIdle), "{hung:#?}");
-    assert!(hung.error.as_deref().unwrap().contains("2s"), "{:?}", hung.error);
-    assert!(hung.retired && !hung.interrupted);
-    let after = turn(&conversation, "after").await;
-    assert_eq!(after.final_text.as_deref(), Some("all there"));
-    assert_ne!(home.processes(), before, "in a fresh process");
-    assert_eq!(model.requests_about("after")[0].user_texts(), ["begin", "hang", "after"]);
-    assert_eq!(model.requests_about("hang").len(), 1, "a turn is never sent twice");
-    conversation.close().await;
+    with_enough_time(async |idle| {
+        let model = ModelServer::start();
+        model.when("begin", "begun");
+        model.when("hang", Answer::new().hang());
+        model.when("after", "all there");
+        let home = TestHome::new(&model);
+        let conversation = conversation(&codex, &home, |settings| settings.idle_timeout(idle));
+        let begun = turn(&conversation, "begin").await;
+        let before = home.processes();
+        let hung = turn(&conversation, "hang").await;
+        let after = turn(&conversation, "after").await;
+        let fresh = home.processes();
+        conversation.close().await;
+        if !begun.ok() || !after.ok() || model.requests_about("hang").is_empty() {
+            return false;
+        }
+        assert_eq!(hung.reason, Some(Reason::TimeoutIdle), "{hung:#?}");
+        assert!(hung.error.as_deref().unwrap().contains(&format!("{idle:?}")), "{hung:#?}");
+        assert!(hung.retired && !hung.interrupted);
+        assert_eq!(after.final_text.as_deref(), Some("all there"));
+        assert_ne!(fresh, before, "in a fresh process");
+        assert_eq!(model.requests_about("after")[0].user_texts(), ["begin", "hang", "after"]);
+        assert_eq!(model.requests_about("hang").len(), 1, "a turn is never sent twice");
+        true
+    })
+    .await;
 }
 
 #[tokio::test]
