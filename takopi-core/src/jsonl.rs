@@ -4,11 +4,15 @@
 //! lines to events: no I/O, no clock). Starting, feeding, framing, waiting for a session that
 //! somebody else holds, ending and reaping are here and in [`process`](crate::process).
 
+mod lines;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::time::timeout;
+
+pub use lines::LineWarnings;
 
 use crate::model::{Completed, EngineId, Reason, ResumeToken, TakopiEvent};
 use crate::process::{Exit, Frame, Launch, Output, Process};
@@ -16,10 +20,6 @@ use crate::runner::{
     Engine, EngineRun, EngineRunner, Refusal, ResumeCodec, RunRequest, SessionScope, Stopped,
 };
 
-/// How many lines that are not JSON are shown before they are only counted.
-const STRANGE_LINES_SHOWN: u64 = 3;
-/// How much of such a line is shown.
-const STRANGE_LINE_SHOWN: usize = 200;
 /// How long a process may live on after it closed its output.
 const EXIT_AFTER_OUTPUT: Duration = Duration::from_secs(10);
 
@@ -156,7 +156,8 @@ impl<E: LineEngine> Jsonl<E> {
             };
             let translator = self.engine.translator(&run.request, run.resume.as_ref());
             let misgiving = self.engine.misgiving(run);
-            let mut talk = Talk { run, translator, events: Vec::new(), strange: 0 };
+            let mut talk =
+                Talk { run, translator, events: Vec::new(), lines: LineWarnings::default() };
             match talk.listen(process, output, misgiving).await? {
                 Ending::Over => return Ok(()),
                 Ending::Busy { holder } => {
@@ -177,8 +178,8 @@ struct Talk<'a, T> {
     run: &'a EngineRun,
     translator: T,
     events: Vec<TakopiEvent>,
-    /// Lines that were not JSON.
-    strange: u64,
+    /// Lines that could not be read.
+    lines: LineWarnings,
 }
 
 impl<T: Translator> Talk<'_, T> {
@@ -225,8 +226,8 @@ impl<T: Translator> Talk<'_, T> {
                 match frame {
                     Frame::Line(line) => self.line(line),
                     Frame::Skipped { bytes, .. } => {
-                        let text = format!("a line of {bytes} bytes was too long and is skipped");
-                        self.events.push(self.run.warning(text));
+                        let warning = self.lines.too_long(bytes);
+                        self.events.extend(warning.map(|text| self.run.warning(text)));
                     }
                 }
             }
@@ -252,11 +253,8 @@ impl<T: Translator> Talk<'_, T> {
             }
         });
         if understood.is_err() {
-            self.strange += 1;
-            if self.strange <= STRANGE_LINES_SHOWN {
-                let text = String::from_utf8_lossy(&line[..line.len().min(STRANGE_LINE_SHOWN)]);
-                self.events.push(self.run.warning(format!("not JSON: {}", text.trim_end())));
-            }
+            let warning = self.lines.not_json(line);
+            self.events.extend(warning.map(|text| self.run.warning(text)));
         }
     }
 
@@ -264,12 +262,9 @@ impl<T: Translator> Talk<'_, T> {
     async fn pass_on(&mut self) -> Result<bool, Stopped> {
         let is_end = |event: &TakopiEvent| matches!(event, TakopiEvent::Completed(_));
         let end = self.events.iter().position(is_end);
-        if let Some(end) = end
-            && self.strange > STRANGE_LINES_SHOWN
-        {
-            let more = self.strange - STRANGE_LINES_SHOWN;
-            self.strange = 0;
-            self.events.insert(end, self.run.warning(format!("{more} more lines were not JSON")));
+        if let Some(end) = end {
+            let rest = self.lines.rest().into_iter().map(|text| self.run.warning(text));
+            self.events.splice(end..end, rest);
         }
         self.run.emit_all(std::mem::take(&mut self.events)).await?;
         Ok(end.is_some())
