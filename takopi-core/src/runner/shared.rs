@@ -191,7 +191,9 @@ impl Shared {
     pub(super) async fn emit(&self, event: TakopiEvent) -> Result<(), Stopped> {
         let verdict = {
             let mut state = self.state();
-            state.clock.heard(Instant::now());
+            if is_activity(&event) {
+                state.clock.heard(Instant::now());
+            }
             let verdict = state.contract.admit(event);
             if let Verdict::Finish(completed) = verdict {
                 // Under the mutex, so that a stop comes either before or behind it.
@@ -243,12 +245,15 @@ impl Shared {
     /// Passes on actions while there is room; gives back the first event that needs more care.
     fn emit_plain(&self, events: &mut impl Iterator<Item = TakopiEvent>) -> Option<TakopiEvent> {
         let mut state = self.state();
-        state.clock.heard(Instant::now());
+        let now = Instant::now();
         let mut nearer = false;
         let odd = self.sender.push_many(events, |event| match event {
             TakopiEvent::Action(action)
                 if !self.stop.is_cancelled() && state.contract.is_open() =>
             {
+                if is_activity(event) {
+                    state.clock.heard(now);
+                }
                 nearer |= state.clock.observe(action);
                 true
             }
@@ -514,6 +519,16 @@ impl Drop for IdlePause<'_> {
         self.shared.state().clock.resume_idle(Instant::now());
         self.shared.clock_changed.notify_one();
     }
+}
+
+/// Whether an event shows that the agent does something: a warning and figures for machines may be
+/// about anything.
+fn is_activity(event: &TakopiEvent) -> bool {
+    !matches!(
+        event,
+        TakopiEvent::Action(event)
+            if matches!(event.action.kind, ActionKind::Warning | ActionKind::Telemetry)
+    )
 }
 
 /// Resolves at this moment; never without one.

@@ -52,6 +52,27 @@ async fn a_long_run_ends_at_the_wall_clock_which_is_named_with_its_value() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn warnings_and_figures_for_machines_do_not_renew_the_idle_limit() {
+    let ground = Ground::here();
+    let runner = lab(&ground.host, |run| async move {
+        run.emit(started("a")).await.unwrap();
+        let figures = || {
+            let action = Action::new("figures", ActionKind::Telemetry, "figures");
+            ActionEvent::new(LAB, action, Phase::Completed).ok(true)
+        };
+        loop {
+            sleep(SECOND).await;
+            let events = vec![run.warning("odd"), figures().into()];
+            if run.emit_all(events).await.is_err() || run.emit(figures()).await.is_err() {
+                return;
+            }
+        }
+    });
+    let end = end(runner.run(RunRequest::new("go").idle_timeout(5 * SECOND).build())).await;
+    assert_eq!(end.reason, Some(Reason::TimeoutIdle));
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_event_of_the_run_renews_the_idle_limit() {
     let ground = Ground::here();
     let runner = lab(&ground.host, |run| async move {
