@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::{BoxFuture, join};
-use takopi_core::runner::RunRequestBuilder;
+use takopi_core::RunRequest;
 use takopi_core::{EventStream, ResumeToken, Runner, TakopiEvent};
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +46,7 @@ pub trait Subject: Send + Sync {
     fn runner(&self) -> Arc<dyn Runner>;
 
     /// A request that makes the engine do this.
-    fn request(&self, prompt: Prompt<'_>) -> RunRequestBuilder;
+    fn request(&self, prompt: Prompt<'_>) -> RunRequest;
 
     /// Resolves when the engine has come to where a [`Prompt::Waits`] waits or a [`Prompt::Hangs`] hangs.
     fn reached(&self, word: &str) -> BoxFuture<'static, ()>;
@@ -103,7 +103,7 @@ macro_rules! contract_tests {
 }
 
 async fn do_run(subject: &impl Subject, runner: &Arc<dyn Runner>, prompt: Prompt<'_>) -> Seen {
-    run(&**runner, subject.request(prompt).build()).await
+    run(&**runner, subject.request(prompt)).await
 }
 
 async fn resume(
@@ -112,7 +112,7 @@ async fn resume(
     session: &ResumeToken,
     prompt: Prompt<'_>,
 ) -> Seen {
-    run(&**runner, subject.request(prompt).resume(session.clone()).build()).await
+    run(&**runner, subject.request(prompt).resume(session.clone())).await
 }
 
 fn named(events: &[TakopiEvent]) -> ResumeToken {
@@ -237,7 +237,7 @@ pub async fn cancel_ends_the_run_as_interrupted_and_the_session_goes_on(subject:
     let runner = subject.runner();
     let cancel = CancellationToken::new();
     let request = subject.request(Prompt::Hangs("hang")).cancel(cancel.clone());
-    let mut stream = runner.run(request.build());
+    let mut stream = runner.run(request);
     let seen = under_way(subject, &mut stream, "hang").await;
     cancel.cancel();
     let seen = finish(stream, seen).await;
@@ -254,7 +254,7 @@ pub async fn a_run_cancelled_before_it_began_begins_nothing(subject: &impl Subje
     let cancel = CancellationToken::new();
     cancel.cancel();
     let request = subject.request(Prompt::Answers("never")).cancel(cancel);
-    let seen = run(&*runner, request.build()).await;
+    let seen = run(&*runner, request).await;
     seen.failed("interrupted");
     assert_eq!(seen.events.len(), 1, "{:#?}", seen.events);
     if let Some(words) = subject.remembered("never") {
@@ -266,7 +266,7 @@ pub async fn a_run_cancelled_before_it_began_begins_nothing(subject: &impl Subje
 /// Dropping cancels; the next run on the session waits for the end of it and then goes on.
 pub async fn a_dropped_run_leaves_no_process_and_a_free_session(subject: &impl Subject) {
     let runner = subject.runner();
-    let mut stream = runner.run(subject.request(Prompt::Hangs("hang")).build());
+    let mut stream = runner.run(subject.request(Prompt::Hangs("hang")));
     let session = named(&under_way(subject, &mut stream, "hang").await);
     drop(stream);
     let again = resume(subject, &runner, &session, Prompt::Answers("again")).await;
@@ -278,7 +278,7 @@ pub async fn a_dropped_run_leaves_no_process_and_a_free_session(subject: &impl S
 /// The end was said: nothing is cancelled any more.
 pub async fn dropping_a_stream_behind_its_end_does_nothing(subject: &impl Subject) {
     let runner = subject.runner();
-    let mut stream = runner.run(subject.request(Prompt::Answers("one")).build());
+    let mut stream = runner.run(subject.request(Prompt::Answers("one")));
     let mut events = Vec::new();
     while let Some(event) = stream.next().await {
         let last = matches!(event, TakopiEvent::Completed(_));
@@ -299,10 +299,10 @@ pub async fn two_runs_on_one_session_take_turns(subject: &impl Subject) {
     let (one, other) = (subject.runner(), subject.runner());
     let session = do_run(subject, &one, Prompt::Answers("begin")).await.session();
     let request = subject.request(Prompt::Waits("first")).resume(session.clone());
-    let mut first = one.run(request.build());
+    let mut first = one.run(request);
     let seen = until(&mut first, "Started", is_started).await;
     let request = subject.request(Prompt::Answers("second")).resume(session.clone());
-    let mut second = other.run(request.build());
+    let mut second = other.run(request);
     let waiting = until(
         &mut second,
         "the note about waiting",
@@ -323,12 +323,12 @@ pub async fn two_runs_on_one_session_take_turns(subject: &impl Subject) {
 /// `wait` bounds the wait; zero fails at once.
 pub async fn a_session_that_is_taken_is_busy_for_those_who_do_not_wait(subject: &impl Subject) {
     let runner = subject.runner();
-    let mut first = runner.run(subject.request(Prompt::Waits("first")).build());
+    let mut first = runner.run(subject.request(Prompt::Waits("first")));
     let seen = until(&mut first, "Started", is_started).await;
     let session = named(&seen);
     for wait in [Duration::ZERO, Duration::from_millis(50)] {
         let request = subject.request(Prompt::Answers("never")).resume(session.clone()).wait(wait);
-        let busy = run(&*runner, request.build()).await;
+        let busy = run(&*runner, request).await;
         assert_eq!(busy.failed("session_busy").resume, Some(session.clone()));
         assert!(!busy.events.iter().any(is_started));
     }
@@ -340,12 +340,12 @@ pub async fn a_session_that_is_taken_is_busy_for_those_who_do_not_wait(subject: 
 /// First come, first served; one that leaves the line leaves no trace.
 pub async fn runs_in_line_are_served_in_the_order_they_came(subject: &impl Subject) {
     let runner = subject.runner();
-    let mut first = runner.run(subject.request(Prompt::Waits("first")).build());
+    let mut first = runner.run(subject.request(Prompt::Waits("first")));
     let seen = until(&mut first, "Started", is_started).await;
     let session = named(&seen);
     let queue = |word| {
         let request = subject.request(Prompt::Answers(word)).resume(session.clone());
-        runner.run(request.build())
+        runner.run(request)
     };
     let (second, dropped, third) = (queue("second"), queue("dropped"), queue("third"));
     drop(dropped);
@@ -366,7 +366,7 @@ pub async fn runs_on_different_sessions_go_on_at_once(subject: &impl Subject) {
     let words = ["red", "green", "blue", "black"];
     let mut streams = Vec::new();
     for word in words {
-        let mut stream = runner.run(subject.request(Prompt::Waits(word)).build());
+        let mut stream = runner.run(subject.request(Prompt::Waits(word)));
         // All are under way before any may go on.
         let seen = under_way(subject, &mut stream, word).await;
         streams.push((word, stream, seen));
@@ -385,7 +385,7 @@ pub async fn runs_on_different_sessions_go_on_at_once(subject: &impl Subject) {
 pub async fn a_slow_consumer_gets_everything_in_order(subject: &impl Subject) {
     let runner = subject.runner();
     let fast = do_run(subject, &runner, Prompt::Works("work")).await;
-    let mut stream = runner.run(subject.request(Prompt::Works("work")).build());
+    let mut stream = runner.run(subject.request(Prompt::Works("work")));
     let mut events = Vec::new();
     while let Some(event) = stream.next().await {
         events.push(event);
@@ -406,7 +406,7 @@ pub async fn a_limit_ends_a_run_and_is_named(subject: &impl Subject) {
     let session = do_run(subject, &runner, Prompt::Answers("one")).await.session();
     let limit = Duration::from_secs(2);
     let request = subject.request(Prompt::Hangs("hang")).resume(session.clone());
-    let seen = run(&*runner, request.wall_timeout(limit).build()).await;
+    let seen = run(&*runner, request.wall_timeout(limit)).await;
     let error = seen.failed("timeout_wall").error.clone().unwrap_or_default();
     assert!(error.contains('2'), "{error}");
     assert_eq!(subject.processes(), Vec::<String>::new(), "whoever sees the end knows");
@@ -419,7 +419,7 @@ pub async fn a_limit_ends_a_run_and_is_named(subject: &impl Subject) {
 pub async fn shutdown_leaves_nothing(subject: &impl Subject) {
     let runner = subject.runner();
     do_run(subject, &runner, Prompt::Answers("one")).await.ok();
-    let mut stream = runner.run(subject.request(Prompt::Hangs("hang")).build());
+    let mut stream = runner.run(subject.request(Prompt::Hangs("hang")));
     under_way(subject, &mut stream, "hang").await;
     drop(stream);
     runner.shutdown().await;

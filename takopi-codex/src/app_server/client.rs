@@ -21,16 +21,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::Host;
-use takopi_core::process::{
-    Before, EnvPolicy, Frame, Ladder, Launch, Output, Process, StdinPlan, StdinWriter,
-};
+use takopi_core::process::{Before, EnvPolicy, Ladder, Launch, Process, StdinPlan, StdinWriter};
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::error::ClientError;
-use super::message::Incoming;
-use super::requests::ServerRequest;
-use super::routes::{AnswerError, Routes, Unrouted};
+use super::reader::read;
+use super::routes::{AnswerError, Routes};
 use super::wire::Wire;
 use crate::{MINIMUM_VERSION, Version};
 
@@ -284,7 +281,9 @@ impl Inner {
         let mut tries = 1;
         let answer = loop {
             match self.ask(method, params, limit).await {
-                Err(ClientError::Refused { code: OVERLOADED, .. }) if tries < OVERLOAD_TRIES => {
+                Err(ClientError::Refused { code: Some(OVERLOADED), .. })
+                    if tries < OVERLOAD_TRIES =>
+                {
                     tokio::time::sleep(backoff(tries)).await;
                     tries += 1;
                 }
@@ -368,42 +367,6 @@ fn backoff(tries: u32) -> Duration {
     let base = 100 * u64::from(2_u32.saturating_pow(tries - 1));
     let (random, _) = Uuid::new_v4().as_u64_pair();
     Duration::from_millis(base + random % (base / 2 + 1))
-}
-
-/// Reads everything the server says, until it is gone.
-async fn read(mut output: Output, routes: Arc<Routes>, wire: Wire, patient: bool) {
-    while output.fill().await {
-        while let Some(frame) = output.pop() {
-            match frame {
-                Frame::Line(line) => deliver(line, &routes, &wire),
-                Frame::Skipped { head, .. } => routes.deliver_beheaded(head),
-                _ => {}
-            }
-        }
-        if patient {
-            routes.room().await;
-        }
-    }
-    routes.close();
-}
-
-fn deliver(line: &[u8], routes: &Routes, wire: &Wire) {
-    if line.iter().all(u8::is_ascii_whitespace) {
-        return;
-    }
-    let text = String::from_utf8_lossy(line);
-    let incoming: Incoming<'_> = match serde_json::from_str(&text) {
-        Ok(incoming) => incoming,
-        Err(error) => {
-            tracing::debug!(%error, "the app-server said something that is no message");
-            return;
-        }
-    };
-    let ask = |id, method, params| ServerRequest::new(id, method, params, wire.clone());
-    if let Unrouted::Asked(request) = routes.deliver(incoming, ask) {
-        tracing::debug!(method = request.method(), "nobody here can be asked");
-        request.decline();
-    }
 }
 
 /// An empty answer.

@@ -24,7 +24,7 @@ use super::conversation::Record;
 use super::engine::refusal_of;
 use super::error::ClientError;
 use super::limits::{TurnClock, TurnLimits};
-use super::message::{Address, Notification};
+use super::notification::{Kind, Notification};
 use super::settings::turn_options;
 use super::thread::Thread;
 use super::translator::{TurnTranslator, interrupted};
@@ -41,6 +41,8 @@ const INTERRUPT_LIMIT_SHARED: Duration = Duration::from_secs(10);
 const INTERRUPT_AGAIN: Duration = Duration::from_millis(200);
 /// How long the rest of a dead server's output may take to arrive.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
+/// How many events a consumer on a shared server is given at once.
+const EMITTED_AT_ONCE: usize = 32;
 
 /// How a turn ended.
 pub(super) struct TurnEnd {
@@ -238,12 +240,13 @@ impl TurnDriver<'_> {
         let mut began = false;
         loop {
             match turn.try_next() {
-                Ok(Some(TurnEvent::Told(notification))) => {
+                Ok(Some(TurnEvent::Notification(notification))) => {
                     began |= belongs_to_turn(&notification, self.thread.id());
-                    self.handle(&notification);
+                    self.handle(&notification, notification.kind());
                 }
-                // A question, or an end that was too long.
-                Ok(Some(TurnEvent::Asked(_))) | Err(_) => began = true,
+                Ok(Some(TurnEvent::Warning(_))) => {}
+                // A sub-agent, a request, or an end that was too long.
+                Ok(Some(TurnEvent::Subagent(_) | TurnEvent::Request(_))) | Err(_) => began = true,
                 Ok(None) => break,
             }
         }
@@ -268,9 +271,11 @@ impl TurnDriver<'_> {
                 }
                 follow_up = follow_ups.next() => self.steer_in_background(turn, follow_up),
                 event = turn.next() => {
-                    run.heard();
                     let mut next = event?;
                     while let Some(event) = next {
+                        if event.is_of_turn() {
+                            run.heard();
+                        }
                         self.receive(event, &mut clock);
                         next = turn.try_next()?;
                     }
@@ -298,30 +303,43 @@ impl TurnDriver<'_> {
         let ServerUse::Shared { patience } = self.server_use else {
             return Ok(self.emit().await?);
         };
-        tokio::select! {
-            biased;
-            emitted = self.emit() => Ok(emitted?),
-            () = turn.overflowed() => Err(FollowError::Stalled),
-            () = sleep(patience) => Err(FollowError::Stalled),
+        // In small batches: a consumer that takes one of them is reading.
+        while !self.events.is_empty() {
+            let rest = self.events.split_off(self.events.len().min(EMITTED_AT_ONCE));
+            tokio::select! {
+                biased;
+                emitted = self.emit() => emitted?,
+                () = turn.overflowed() => return Err(FollowError::Stalled),
+                () = sleep(patience) => return Err(FollowError::Stalled),
+            }
+            self.events.extend(rest);
         }
+        Ok(())
     }
 
     fn receive(&mut self, event: TurnEvent, clock: &mut TurnClock) {
         match event {
-            TurnEvent::Told(notification) => {
-                clock.hear(&notification, Instant::now());
-                self.desk.hear(&notification, &mut self.events);
-                self.handle(&notification);
+            TurnEvent::Notification(notification) => {
+                let kind = notification.kind();
+                if notification.thread().is_some() {
+                    clock.notification(&kind, Instant::now());
+                }
+                self.desk.notification(&notification, &kind, &mut self.events);
+                self.handle(&notification, kind);
             }
-            TurnEvent::Asked(request) => self.desk.take(request, &mut self.events),
+            TurnEvent::Subagent(notification) => {
+                self.desk.notification(&notification, &notification.kind(), &mut self.events);
+            }
+            TurnEvent::Request(request) => self.desk.take(request, &mut self.events),
+            TurnEvent::Warning(warning) => self.events.push(self.run.warning(warning)),
         }
     }
 
-    fn handle(&mut self, notification: &Notification) {
+    fn handle(&mut self, notification: &Notification, kind: Kind<'_>) {
         if let Some(record) = self.record {
-            record.told(notification);
+            record.notification(notification, &kind);
         }
-        self.translator.told(notification, &mut self.events);
+        self.translator.notification(kind, &mut self.events);
     }
 
     /// Interrupts the turn, whose end is then received like any other.
@@ -383,11 +401,13 @@ impl TurnDriver<'_> {
         let rest = async {
             loop {
                 match turn.next().await {
-                    Ok(Some(TurnEvent::Told(notification))) => self.handle(&notification),
+                    Ok(Some(TurnEvent::Notification(notification))) => {
+                        self.handle(&notification, notification.kind());
+                    }
                     Ok(None) => break,
                     Err(error @ ClientError::Closed { .. }) => return Err(error),
-                    // Questions are declined; the end comes even behind an overflow.
-                    Ok(Some(TurnEvent::Asked(_))) | Err(_) => {}
+                    // Requests are declined; the end comes even behind an overflow.
+                    Ok(Some(_)) | Err(_) => {}
                 }
             }
             let _ = ended.send(());
@@ -438,11 +458,9 @@ impl TurnDriver<'_> {
 /// Whether a notification shows that the turn has begun. Usage and status of a thread are sent
 /// without a turn, too.
 fn belongs_to_turn(notification: &Notification, thread: &str) -> bool {
-    let of_thread = !matches!(
-        notification.method.as_str(),
-        "thread/tokenUsage/updated" | "thread/status/changed"
-    );
-    of_thread && Address::of(&notification.params).thread() == Some(thread)
+    let without_turn = ["thread/tokenUsage/updated", "thread/status/changed"]
+        .contains(&notification.method.as_str());
+    !without_turn && notification.thread() == Some(thread)
 }
 
 impl From<Stopped> for FollowError {

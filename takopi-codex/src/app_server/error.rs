@@ -35,8 +35,8 @@ pub enum ClientError {
     Refused {
         /// What was called.
         method: String,
-        /// The error's code.
-        code: i64,
+        /// The error's code, if it could be read.
+        code: Option<i64>,
         /// The error's text.
         message: String,
         /// Further data.

@@ -7,12 +7,13 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use serde::Deserialize;
 use takopi_core::model::Reason;
 use takopi_core::runner::Refusal;
 use tokio::time::Instant;
 
-use super::message::Notification;
+use super::notification::Kind;
+use super::streams::Stream;
+use crate::common::{Body, Item};
 
 /// Limits of a turn.
 #[derive(Debug, Clone, Copy, Default)]
@@ -34,48 +35,29 @@ pub(super) struct TurnClock {
     quiet_since: Option<Instant>,
 }
 
-#[derive(Deserialize)]
-struct ItemTold {
-    item: ItemHead,
-}
-
-#[derive(Deserialize)]
-struct ItemHead {
-    #[serde(default)]
-    id: String,
-    #[serde(default, rename = "type")]
-    kind: String,
-}
-
 impl TurnClock {
     pub(super) fn new(limits: TurnLimits, now: Instant) -> Self {
         Self { limits, begun: now, open: HashSet::new(), quiet_since: None }
     }
 
-    /// Something was told.
-    pub(super) fn hear(&mut self, told: &Notification, now: Instant) {
+    /// A notification about the turn.
+    pub(super) fn notification(&mut self, kind: &Kind<'_>, now: Instant) {
         if self.limits.post_tool_quiet.is_none() {
             return;
         }
-        let item = || told.parse::<ItemTold>().map(|told| told.item);
-        match told.method.as_str() {
-            "item/started" => {
+        match kind {
+            Kind::ItemStarted(item) => {
                 self.quiet_since = None;
-                if let Some(item) = item().filter(|item| is_tool(&item.kind)) {
-                    self.open.insert(item.id);
+                if is_tool(item) {
+                    self.open.insert(id_of(item).to_owned());
                 }
             }
-            "item/completed" => {
-                let tool = item().filter(|item| is_tool(&item.kind));
-                match tool {
-                    Some(item) => {
-                        self.open.remove(&item.id);
-                        self.quiet_since = self.open.is_empty().then_some(now);
-                    }
-                    None => self.quiet_since = None,
-                }
+            Kind::ItemCompleted(item) if is_tool(item) => {
+                self.open.remove(id_of(item));
+                self.quiet_since = self.open.is_empty().then_some(now);
             }
-            delta if delta.ends_with("elta") => self.quiet_since = None,
+            Kind::Text { stream, .. } if *stream == Stream::Progress => self.still_here(now),
+            Kind::ItemCompleted(_) | Kind::Text { .. } => self.quiet_since = None,
             _ => self.still_here(now),
         }
     }
@@ -115,9 +97,20 @@ impl TurnClock {
     }
 }
 
-/// Whether an item of this type is work, and not words.
-fn is_tool(kind: &str) -> bool {
-    !matches!(kind, "userMessage" | "agentMessage" | "reasoning" | "plan" | "hookPrompt" | "error")
+fn id_of<'a>(item: &'a Item<'_>) -> &'a str {
+    item.id.as_deref().unwrap_or_default()
+}
+
+/// Whether an item is work, and not text.
+fn is_tool(item: &Item<'_>) -> bool {
+    match &item.body {
+        Body::UserMessage
+        | Body::AgentMessage { .. }
+        | Body::Thought { .. }
+        | Body::Error { .. } => false,
+        Body::Unknown { kind, .. } => kind.as_deref() != Some("hookPrompt"),
+        _ => true,
+    }
 }
 
 #[cfg(test)]
@@ -126,12 +119,13 @@ mod tests {
     use serde_json::value::to_raw_value;
 
     use super::*;
+    use crate::app_server::notification::Notification;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn told(method: &str, id: &str, kind: &str) -> Notification {
         let params = json!({ "item": { "id": id, "type": kind } });
-        Notification { method: method.to_owned(), params: to_raw_value(&params).unwrap() }
+        Notification::new(method.to_owned(), to_raw_value(&params).unwrap())
     }
 
     fn quiet(begin: Instant) -> TurnClock {
@@ -144,17 +138,17 @@ mod tests {
         let begin = Instant::now();
         let mut clock = quiet(begin);
         assert_eq!(clock.deadline(false), None, "silence at the start is for the idle limit");
-        clock.hear(&told("item/started", "a", "commandExecution"), begin);
+        clock.notification(&told("item/started", "a", "commandExecution").kind(), begin);
         assert_eq!(clock.deadline(false), None);
-        clock.hear(&told("item/completed", "a", "commandExecution"), begin);
+        clock.notification(&told("item/completed", "a", "commandExecution").kind(), begin);
         assert_eq!(clock.deadline(false), Some(begin + 90 * SECOND));
         assert_eq!(clock.deadline(true), None, "somebody is asked");
-        clock.hear(&told("thread/tokenUsage/updated", "", ""), begin + SECOND);
+        clock.notification(&told("thread/tokenUsage/updated", "", "").kind(), begin + SECOND);
         assert_eq!(clock.deadline(false), Some(begin + 91 * SECOND));
         let refusal = clock.refusal(begin + 91 * SECOND);
         assert_eq!(refusal.reason, Reason::TimeoutIdle);
         assert!(refusal.error.contains("90s") && refusal.error.contains("post-tool quiet"));
-        clock.hear(&told("item/agentMessage/delta", "m", ""), begin + 2 * SECOND);
+        clock.notification(&told("item/agentMessage/delta", "m", "").kind(), begin + 2 * SECOND);
         assert_eq!(clock.deadline(false), None);
     }
 
@@ -162,13 +156,13 @@ mod tests {
     fn quiet_waits_for_every_tool_at_work() {
         let begin = Instant::now();
         let mut clock = quiet(begin);
-        clock.hear(&told("item/started", "a", "commandExecution"), begin);
-        clock.hear(&told("item/started", "b", "mcpToolCall"), begin);
-        clock.hear(&told("item/completed", "a", "commandExecution"), begin);
+        clock.notification(&told("item/started", "a", "commandExecution").kind(), begin);
+        clock.notification(&told("item/started", "b", "mcpToolCall").kind(), begin);
+        clock.notification(&told("item/completed", "a", "commandExecution").kind(), begin);
         assert_eq!(clock.deadline(false), None);
-        clock.hear(&told("item/completed", "b", "mcpToolCall"), begin);
+        clock.notification(&told("item/completed", "b", "mcpToolCall").kind(), begin);
         assert!(clock.deadline(false).is_some());
-        clock.hear(&told("item/started", "m", "agentMessage"), begin);
+        clock.notification(&told("item/started", "m", "agentMessage").kind(), begin);
         assert_eq!(clock.deadline(false), None);
     }
 
@@ -177,7 +171,7 @@ mod tests {
         let begin = Instant::now();
         let limits = TurnLimits { post_tool_quiet: None, turn: Some(600 * SECOND) };
         let mut clock = TurnClock::new(limits, begin);
-        clock.hear(&told("item/started", "a", "commandExecution"), begin);
+        clock.notification(&told("item/started", "a", "commandExecution").kind(), begin);
         assert_eq!(clock.deadline(true), Some(begin + 600 * SECOND));
         let refusal = clock.refusal(begin + 600 * SECOND);
         assert_eq!(refusal.reason, Reason::TimeoutWall);

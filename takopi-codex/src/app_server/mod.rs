@@ -22,35 +22,42 @@
 //! - a turn of which anything was received is never sent twice;
 //! - every request of the server gets an answer; without anybody to ask it is declined, visibly.
 
+mod address;
 mod approvals;
 mod client;
 mod conversation;
 mod driver;
 mod engine;
 mod error;
+mod inbox;
 mod limits;
 mod message;
+mod notification;
+mod reader;
 mod requests;
 mod routes;
 mod servers;
 mod session;
 mod settings;
 mod streams;
+mod subagents;
 mod thread;
 mod tools;
 mod transcript;
 mod translator;
 mod turn;
+mod usage;
 mod wire;
 
 pub use client::{Client, ServerInfo, ServerLaunch};
 pub use conversation::{Conversation, ConversationReport};
 pub use engine::CodexAppServer;
 pub use error::ClientError;
-pub use message::{ErrorBody, Notification, RequestId};
+pub use message::RequestId;
+pub use notification::Notification;
 pub use requests::ServerRequest;
 pub use servers::PoolLimits;
-pub use thread::{Thread, ThreadOptions};
+pub use thread::{ModelOptions, Thread, ThreadOptions};
 pub use tools::{HostTool, HostToolCall, ToolOutput};
 pub use transcript::{Message, ToolCall, Transcript};
 pub use turn::{TurnEvent, TurnOptions, TurnReport, TurnStatus, TurnStream};
@@ -68,10 +75,10 @@ pub fn translate_lines<'a>(
     for line in lines {
         let text = String::from_utf8_lossy(line);
         if let Ok(message::Incoming { method: Some(method), params: Some(params), .. }) =
-            serde_json::from_str(&text)
+            message::Incoming::parse(&text)
         {
-            let told = Notification { method: method.into_owned(), params: params.to_owned() };
-            translator.told(&told, &mut events);
+            let told = Notification::new(method.into_owned(), params.to_owned());
+            translator.notification(told.kind(), &mut events);
             translator.flush(&mut events);
         }
     }

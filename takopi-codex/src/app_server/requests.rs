@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::message::{Address, RequestId};
+use super::address::Address;
+use super::message::{RequestId, address_of};
 use super::wire::Wire;
 
 /// A request of the server. Dropped without an answer, it is declined.
@@ -16,11 +17,21 @@ pub struct ServerRequest {
     method: String,
     params: Box<RawValue>,
     wire: Option<Wire>,
+    of_subagent: bool,
+}
+
+#[derive(Serialize)]
+struct Response<'a> {
+    id: &'a RequestId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a Value>,
 }
 
 impl ServerRequest {
     pub(super) fn new(id: RequestId, method: String, params: Box<RawValue>, wire: Wire) -> Self {
-        Self { id, method, params, wire: Some(wire) }
+        Self { id, method, params, wire: Some(wire), of_subagent: false }
     }
 
     /// Its id.
@@ -33,30 +44,51 @@ impl ServerRequest {
         &self.method
     }
 
-    /// Its particulars in a type of the caller's choice.
+    /// Its parameters in a type of the caller's choice.
     pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         serde_json::from_str(self.params.get()).ok()
     }
 
     /// The thread it concerns.
     pub fn thread(&self) -> Option<Cow<'_, str>> {
-        Address::of(&self.params).into_thread()
+        self.address().thread.into_known()
+    }
+
+    /// The thread of the sub-agent that asks, if it is not the agent of the turn itself.
+    pub fn subagent(&self) -> Option<Cow<'_, str>> {
+        self.thread().filter(|_| self.of_subagent)
+    }
+
+    pub(super) fn mark_subagent(&mut self) {
+        self.of_subagent = true;
+    }
+
+    pub(super) fn address(&self) -> Address<'_> {
+        address_of(&self.params)
+    }
+
+    pub(super) fn weight(&self) -> usize {
+        self.method.len() + self.params.get().len()
+    }
+
+    /// Why its parameters cannot be read as a whole, if they cannot: they may be nested too deep.
+    pub(super) fn unreadable(&self) -> Option<String> {
+        serde_json::from_str::<Value>(self.params.get()).err().map(|error| error.to_string())
     }
 
     /// Answers it.
     pub fn answer(mut self, result: impl Into<Value>) {
-        let result = result.into();
-        self.send(json!({ "id": self.id, "result": result }));
+        self.respond(Some(&result.into()), None);
     }
 
     /// Refuses it as unknown.
     pub fn refuse(mut self, code: i64, message: &str) {
-        self.send(json!({ "id": self.id, "error": { "code": code, "message": message } }));
+        self.respond(None, Some(&json!({ "code": code, "message": message })));
     }
 
     /// Says no, in the way that its kind wants it said.
     pub fn decline(mut self) {
-        self.send_decline();
+        self.respond_no();
     }
 
     /// Leaves it: the server has settled it by itself.
@@ -64,29 +96,24 @@ impl ServerRequest {
         self.wire = None;
     }
 
-    fn send_decline(&mut self) {
-        let message = match decline_of(&self.method) {
-            Some(result) => json!({ "id": self.id, "result": result }),
-            None => json!({
-                "id": self.id,
-                "error": { "code": -32601, "message": format!("{} is not supported", self.method) },
-            }),
-        };
-        self.send(message);
+    fn respond_no(&mut self) {
+        if let Some(result) = decline_of(&self.method) {
+            return self.respond(Some(&result), None);
+        }
+        let message = format!("{} is not supported", self.method);
+        self.respond(None, Some(&json!({ "code": -32601, "message": message })));
     }
 
-    fn send(&mut self, message: Value) {
+    fn respond(&mut self, result: Option<&Value>, error: Option<&Value>) {
         if let Some(wire) = self.wire.take() {
-            wire.send_soon(message);
+            wire.send_soon(&Response { id: &self.id, result, error });
         }
     }
 }
 
 impl Drop for ServerRequest {
     fn drop(&mut self) {
-        if self.wire.is_some() {
-            self.send_decline();
-        }
+        self.respond_no();
     }
 }
 

@@ -1,130 +1,84 @@
-//! Who gets what the server says: routed by thread and turn before anything else.
+//! Where the messages of the server go: routed by thread and turn before anything else.
 //!
-//! Answers go to the request that waits for them; late ones are dropped. Notifications and requests
-//! of the server go to the turn that runs on their thread. What belongs to another turn, or to a
-//! thread of a sub-agent, reaches nobody. A turn whose consumer does not read is not waited for: its
-//! inbox overflows, the turn is told so, and only its end is still kept; nobody else notices.
+//! - Responses go to the request that waits for them; late ones are dropped.
+//! - Notifications and requests go to the turn that runs on their thread. Requests of a sub-agent go
+//!   to the turn above it. Notifications about no thread go to every turn.
+//! - What belongs to another turn reaches nobody. What cannot be attributed reaches nobody either:
+//!   a request is declined, and the turns it may belong to get a warning.
+//! - A turn whose inbox overflows gets no further messages but its end; nobody else notices.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod thread;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
+use takopi_core::jsonl::LineWarnings;
+use tokio::sync::oneshot;
 
+use self::thread::{ThreadRoute, TurnRoute, Unread};
+use super::address::{Address, Id, is_of_a_thread};
 use super::error::ClientError;
-use super::message::{Address, Beheaded, ErrorBody, Incoming, Notification, RequestId};
+use super::inbox::{Inbox, Room, TurnMessage, inbox};
+use super::message::{ErrorBody, address_of};
+use super::notification::Notification;
 use super::requests::ServerRequest;
-
-/// How many messages wait for a turn's consumer.
-const INBOX_MESSAGES: usize = 4096;
-/// Places behind them: for the word that there were more, and for the turn's end.
-const INBOX_KEPT: usize = 2;
-/// About how many bytes of them.
-const INBOX_BYTES: usize = 32 * 1024 * 1024;
-/// Turns that ended lately, whose late messages are known for what they are.
-const ENDED_REMEMBERED: usize = 8;
-
-/// What reaches a running turn.
-#[derive(Debug)]
-pub(super) enum TurnMessage {
-    Told(Notification),
-    Asked(ServerRequest),
-    /// The end of the turn was too long to be read.
-    EndUnread,
-    /// More came than the consumer took.
-    Overflow,
-}
-
-impl TurnMessage {
-    fn is_end(&self) -> bool {
-        match self {
-            Self::Told(told) => told.method == "turn/completed",
-            Self::EndUnread => true,
-            Self::Asked(_) | Self::Overflow => false,
-        }
-    }
-}
-
-/// The reading end of a turn's inbox.
-#[derive(Debug)]
-pub(super) struct Inbox {
-    /// The thread's usage as it was last told before the turn.
-    pub(super) usage_before: Option<Box<RawValue>>,
-    messages: mpsc::Receiver<(TurnMessage, usize)>,
-    bytes: Arc<Mutex<usize>>,
-    taken: Arc<Notify>,
-    overflow: CancellationToken,
-}
-
-impl Inbox {
-    /// Resolves when more came than the consumer took.
-    pub(super) async fn overflowed(&self) {
-        self.overflow.cancelled().await;
-    }
-
-    /// The next message; `None` when the server is gone.
-    pub(super) async fn next(&mut self) -> Option<TurnMessage> {
-        let (message, weight) = self.messages.recv().await?;
-        Some(self.took(message, weight))
-    }
-
-    /// A message that is there already.
-    pub(super) fn try_next(&mut self) -> Option<TurnMessage> {
-        let (message, weight) = self.messages.try_recv().ok()?;
-        Some(self.took(message, weight))
-    }
-
-    fn took(&self, message: TurnMessage, weight: usize) -> TurnMessage {
-        *self.bytes.lock().unwrap_or_else(PoisonError::into_inner) -= weight;
-        self.taken.notify_one();
-        message
-    }
-}
+use super::subagents::Subagents;
 
 type Answer = Result<Box<RawValue>, AnswerError>;
 
-/// Why there is no answer.
+/// Why there is no result.
 #[derive(Debug)]
 pub(super) enum AnswerError {
     Refused(ErrorBody),
     TooLong,
 }
 
+/// A message that must be routed.
+#[derive(Debug)]
+pub(super) enum Message {
+    Notification(Notification),
+    Request(ServerRequest),
+}
+
+/// Where a message goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Target {
+    /// To the turn on this thread.
+    Turn(String),
+    /// To the turn on this thread, above a sub-agent.
+    Above(String),
+    /// To every turn.
+    All,
+    /// To nobody: it belongs to a turn that nobody here follows.
+    Nobody,
+    /// To nobody: it is not known whose it is. It may belong to the turn on this thread, or to any.
+    Unattributed(Option<String>),
+}
+
+/// A message and where it goes.
+pub(super) struct Routed {
+    message: Message,
+    target: Target,
+    weight: usize,
+    /// Whether it is of interest to the turn above the sub-agent it is about.
+    concerns_parent: bool,
+}
+
 #[derive(Default)]
 pub(super) struct Routes {
     state: Mutex<State>,
-    /// Told whenever a consumer took a message.
-    taken: Arc<Notify>,
 }
 
 #[derive(Default)]
 struct State {
     waiting: HashMap<i64, oneshot::Sender<Answer>>,
     threads: HashMap<String, ThreadRoute>,
+    subagents: Subagents,
+    /// Lines that could not be read while no turn was running.
+    unread: Unread,
+    drift_logged: bool,
     closed: bool,
-}
-
-#[derive(Default)]
-struct ThreadRoute {
-    turn: Option<TurnRoute>,
-    ended: VecDeque<String>,
-    /// The thread's last `tokenUsage`, of whatever turn: the baseline of the next.
-    usage: Option<Box<RawValue>>,
-}
-
-struct TurnRoute {
-    id: Option<String>,
-    inbox: mpsc::Sender<(TurnMessage, usize)>,
-    bytes: Arc<Mutex<usize>>,
-    overflow: CancellationToken,
-}
-
-/// What the reader must do with a message nobody takes.
-pub(super) enum Unrouted {
-    Nothing,
-    /// A request of the server that must be answered all the same.
-    Asked(ServerRequest),
 }
 
 impl Routes {
@@ -132,7 +86,7 @@ impl Routes {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the answer to request `id`; an error if the server is gone already.
+    /// Waits for the response to request `id`; `None` if the server is gone already.
     pub(super) fn await_answer(&self, id: i64) -> Option<oneshot::Receiver<Answer>> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state();
@@ -143,7 +97,7 @@ impl Routes {
         Some(receiver)
     }
 
-    /// Nobody waits any more: a late answer is dropped.
+    /// Nobody waits any more: a late response is dropped.
     pub(super) fn forget(&self, id: i64) {
         self.state().waiting.remove(&id);
     }
@@ -151,44 +105,33 @@ impl Routes {
     /// Opens the inbox of a turn that is about to be started.
     pub(super) fn open_turn(&self, thread: &str) -> Result<Inbox, ClientError> {
         let mut state = self.state();
-        let route = state.threads.entry(thread.to_owned()).or_default();
+        let State { threads, unread, closed, .. } = &mut *state;
+        let route = threads.entry(thread.to_owned()).or_default();
         if route.turn.is_some() {
             return Err(ClientError::TurnRunning { thread: thread.to_owned() });
         }
-        let usage_before = route.usage.clone();
-        let (inbox, messages) = mpsc::channel(INBOX_MESSAGES + INBOX_KEPT);
-        let bytes = Arc::new(Mutex::new(0));
-        let overflow = CancellationToken::new();
-        if !state.closed {
-            let route = state.threads.entry(thread.to_owned()).or_default();
-            let (bytes, overflow) = (bytes.clone(), overflow.clone());
-            route.turn = Some(TurnRoute { id: None, inbox, bytes, overflow });
+        let (sender, inbox) = inbox(route.usage.clone());
+        for warning in std::mem::take(unread).into_warnings() {
+            sender.send(TurnMessage::Warning(warning), 0);
         }
-        Ok(Inbox { usage_before, messages, bytes, taken: self.taken.clone(), overflow })
-    }
-
-    /// Resolves when every turn has room for what one read can bring.
-    pub(super) async fn room(&self) {
-        while self.state().threads.values().any(ThreadRoute::is_half_full) {
-            self.taken.notified().await;
+        if !*closed {
+            route.turn = Some(TurnRoute::new(sender));
         }
+        Ok(inbox)
     }
 
     /// The turn has this id; it may have been learnt from a notification before.
     pub(super) fn name_turn(&self, thread: &str, turn: &str) {
-        if let Some(route) =
-            self.state().threads.get_mut(thread).and_then(|route| route.turn.as_mut())
-        {
+        if let Some(route) = self.state().turn(thread) {
             route.id.get_or_insert_with(|| turn.to_owned());
         }
     }
 
-    /// The turn is over, or nobody cares for it any more.
+    /// The turn is over, or nobody follows it any more.
     pub(super) fn close_turn(&self, thread: &str) {
         if let Some(route) = self.state().threads.get_mut(thread) {
             route.end_turn();
         }
-        self.taken.notify_one();
     }
 
     /// The server is gone: everything that waits, fails.
@@ -196,161 +139,296 @@ impl Routes {
         let mut state = self.state();
         state.closed = true;
         state.waiting.clear();
+        for route in state.threads.values_mut() {
+            route.end_turn();
+        }
         state.threads.clear();
     }
 
-    /// Delivers one message.
-    pub(super) fn deliver(
-        &self,
-        incoming: Incoming<'_>,
-        ask: impl FnOnce(RequestId, String, Box<RawValue>) -> ServerRequest,
-    ) -> Unrouted {
-        let Incoming { id, method, params, result, error } = incoming;
-        let Some(method) = method else {
-            if let Some(RequestId::Number(id)) = id {
-                let answer = match error {
-                    Some(error) => Err(AnswerError::Refused(error)),
-                    None => Ok(result.map_or_else(null, ToOwned::to_owned)),
-                };
-                self.answer(id, answer);
-            }
-            return Unrouted::Nothing;
-        };
-        let params = params.map_or_else(null, ToOwned::to_owned);
-        let weight = params.get().len() + method.len();
-        let Some(id) = id else {
-            self.tell(Notification { method: method.into_owned(), params }, weight);
-            return Unrouted::Nothing;
-        };
-        let request = ask(id, method.into_owned(), params);
-        let thread = request.thread().map(std::borrow::Cow::into_owned);
-        match thread {
-            Some(thread) => self.ask(&thread, request, weight),
-            None => Unrouted::Asked(request),
-        }
-    }
-
-    /// A message of which only the head was read.
-    pub(super) fn deliver_beheaded(&self, head: &[u8]) {
-        match Beheaded::of(head) {
-            Beheaded::Answer(id) => self.answer(id, Err(AnswerError::TooLong)),
-            Beheaded::Notification { method, thread: Some(thread) }
-                if method == "turn/completed" =>
-            {
-                if let Some(route) = self.state().threads.get_mut(&thread)
-                    && let Some(turn) = &mut route.turn
-                {
-                    turn.send(TurnMessage::EndUnread, 0);
-                    route.end_turn();
-                }
-            }
-            Beheaded::Notification { .. } | Beheaded::Unknown => {
-                tracing::warn!("a message of the app-server was too long and is skipped");
-            }
-        }
-    }
-
-    fn answer(&self, id: i64, answer: Answer) {
+    /// Hands over the response to request `id`.
+    pub(super) fn answer(&self, id: i64, answer: Answer) {
         let waiting = self.state().waiting.remove(&id);
         // Whoever waited may have gone; then nobody needs it.
         if waiting.is_none_or(|waiting| waiting.send(answer).is_err()) {
-            tracing::debug!(id, "a late answer of the app-server");
+            tracing::debug!(id, "a late response of the app-server");
         }
     }
 
-    fn ask(&self, thread: &str, request: ServerRequest, weight: usize) -> Unrouted {
+    /// Finds out where a notification goes.
+    pub(super) fn route_notification(&self, notification: Notification) -> Routed {
+        let Notification { method, params, .. } = &notification;
+        let weight = method.len() + params.get().len();
+        let address = address_of(params);
         let mut state = self.state();
-        match state.threads.get_mut(thread).and_then(|route| route.turn.as_mut()) {
-            Some(turn) => {
-                turn.send(TurnMessage::Asked(request), weight);
-                Unrouted::Nothing
-            }
-            None => Unrouted::Asked(request),
-        }
+        state.learn(&address);
+        let target = state.target(method, &address);
+        let concerns_parent = method == "serverRequest/resolved"
+            || address.item.as_ref().is_some_and(super::address::ItemAddress::is_patch);
+        let boxed = |id: Id<'_>| id.into_known().map(|id| id.into_owned().into_boxed_str());
+        let (thread, turn) = (boxed(address.thread), boxed(address.turn));
+        let message = Message::Notification(notification.addressed(thread, turn));
+        Routed { message, target, weight, concerns_parent }
     }
 
-    fn tell(&self, notification: Notification, weight: usize) {
-        let params = notification.params.clone();
-        let address = Address::of(&params);
-        let mut state = self.state();
-        let Some(thread) = address.thread() else {
-            // Of no thread: of interest to whoever runs a turn.
-            for turn in state.threads.values_mut().filter_map(|route| route.turn.as_mut()) {
-                turn.send(TurnMessage::Told(notification.clone()), weight);
+    /// Finds out where a request goes.
+    pub(super) fn route_request(&self, request: ServerRequest) -> Routed {
+        let target = {
+            let state = self.state();
+            let address = request.address();
+            match (state.target(request.method(), &address), address.thread.known()) {
+                (Target::All, _) => Target::Unattributed(None),
+                (Target::Nobody, Some(thread)) => match state.threads.get(thread) {
+                    Some(route) if route.turn.is_some() => {
+                        Target::Unattributed(Some(thread.to_owned()))
+                    }
+                    // Late: its run is over.
+                    Some(route) if !route.ended.is_empty() => Target::Nobody,
+                    // Perhaps a sub-agent of which nothing was heard.
+                    _ => Target::Unattributed(None),
+                },
+                (other, _) => other,
             }
-            return;
         };
-        let usage = notification.method == "thread/tokenUsage/updated";
-        let route = if usage {
-            // Replayed by `thread/resume`, possibly ahead of its reply: the baseline of the next turn.
-            state.threads.entry(thread.to_owned()).or_default()
+        let weight = request.weight();
+        Routed { message: Message::Request(request), target, weight, concerns_parent: true }
+    }
+
+    /// An inbox that has no room for the message, if there is one.
+    pub(super) fn full(&self, routed: &Routed) -> Option<Room> {
+        let mut state = self.state();
+        let full = |turn: &mut TurnRoute| {
+            (!turn.inbox.has_room(routed.weight)).then(|| turn.inbox.room(routed.weight))
+        };
+        match &routed.target {
+            Target::Turn(thread) => state.turn(thread).and_then(full),
+            Target::Above(thread) if routed.concerns_parent => state.turn(thread).and_then(full),
+            Target::All => state.turns().find_map(full),
+            Target::Above(_) | Target::Nobody | Target::Unattributed(_) => None,
+        }
+    }
+
+    /// Delivers a message.
+    pub(super) fn deliver(&self, routed: Routed) {
+        let Routed { message, target, weight, concerns_parent } = routed;
+        match message {
+            Message::Request(request) => self.deliver_request(request, &target, weight),
+            Message::Notification(notification) => {
+                self.deliver_notification(notification, &target, weight, concerns_parent);
+            }
+        }
+    }
+
+    fn deliver_request(&self, mut request: ServerRequest, target: &Target, weight: usize) {
+        let (thread, is_subagent) = match target {
+            Target::Turn(thread) => (thread, false),
+            Target::Above(thread) => (thread, true),
+            Target::All | Target::Nobody => return decline(request),
+            Target::Unattributed(thread) => {
+                let warning = format!(
+                    "declined: it is not known which run `{}` belongs to",
+                    request.method()
+                );
+                if self.state().warn(thread.as_deref(), &warning) {
+                    request.decline();
+                } else {
+                    decline(request);
+                }
+                return;
+            }
+        };
+        if is_subagent {
+            request.mark_subagent();
+        }
+        let mut state = self.state();
+        let Some(turn) = state.turn(thread) else {
+            drop(state);
+            return decline(request);
+        };
+        if let Some(fault) = request.unreadable() {
+            let warning = format!("declined: `{}` cannot be read: {fault}", request.method());
+            turn.inbox.send(TurnMessage::Warning(warning), 0);
+            request.decline();
         } else {
-            let Some(route) = state.threads.get_mut(thread) else { return };
-            route
-        };
-        if usage {
+            turn.inbox.send(TurnMessage::Request(request), weight);
+        }
+    }
+
+    fn deliver_notification(
+        &self,
+        notification: Notification,
+        target: &Target,
+        weight: usize,
+        concerns_parent: bool,
+    ) {
+        let mut state = self.state();
+        let usage = notification.method == "thread/tokenUsage/updated";
+        if let (true, Some(thread)) = (usage, notification.thread()) {
+            // Replayed by `thread/resume`, possibly ahead of its reply: the baseline of the next turn.
+            let route = state.threads.entry(thread.to_owned()).or_default();
             route.usage = Some(notification.params.clone());
         }
-        let ends = notification.method == "turn/completed";
-        let ThreadRoute { turn: Some(turn), ended, .. } = route else { return };
-        if let Some(id) = address.turn().filter(|_| !usage) {
-            if ended.iter().any(|ended| ended == id) {
-                return;
+        match target {
+            Target::Turn(thread) => {
+                let Some(route) = state.threads.get_mut(thread) else { return };
+                route.deliver(notification, weight);
             }
-            if turn.id.as_deref().is_some_and(|own| own != id) {
-                return;
+            Target::Above(thread) if concerns_parent => {
+                if let Some(turn) = state.turn(thread) {
+                    turn.inbox.send(TurnMessage::Subagent(notification), weight);
+                }
             }
-            if notification.method == "turn/started" || ends {
-                turn.id.get_or_insert_with(|| id.to_owned());
+            Target::All => {
+                for turn in state.turns() {
+                    turn.inbox.send(TurnMessage::Notification(notification.clone()), weight);
+                }
+            }
+            Target::Unattributed(thread) => state.drifted(&notification.method, thread.as_deref()),
+            Target::Above(_) | Target::Nobody => {}
+        }
+    }
+
+    /// A line that is not JSON.
+    pub(super) fn not_json(&self, line: &[u8]) {
+        tracing::debug!("the app-server printed a line that is not JSON");
+        self.state().warn_of_line(|lines| lines.not_json(line));
+    }
+
+    /// A line that was too long to be read and is not a response.
+    pub(super) fn too_long(&self, bytes: u64) {
+        tracing::warn!(bytes, "a message of the app-server was too long and is skipped");
+        self.state().warn_of_line(|lines| lines.too_long(bytes));
+    }
+
+    /// The end of the turn on this thread was too long to be read; `false` if there is no turn.
+    pub(super) fn end_too_long(&self, thread: &str) -> bool {
+        let mut state = self.state();
+        let Some(route) = state.threads.get_mut(thread) else { return false };
+        let Some(turn) = &mut route.turn else { return false };
+        turn.inbox.send(TurnMessage::EndTooLong, 0);
+        route.end_turn();
+        true
+    }
+}
+
+impl State {
+    fn turn(&mut self, thread: &str) -> Option<&mut TurnRoute> {
+        self.threads.get_mut(thread)?.turn.as_mut()
+    }
+
+    fn turns(&mut self) -> impl Iterator<Item = &mut TurnRoute> {
+        self.threads.values_mut().filter_map(|route| route.turn.as_mut())
+    }
+
+    /// Learns of sub-agents.
+    fn learn(&mut self, address: &Address<'_>) {
+        let Some(thread) = address.thread.known() else { return };
+        if let Some(parent) = &address.parent {
+            self.subagents.learn(thread, parent);
+        }
+        if let Some(item) = &address.item {
+            for agent in item.started_agents() {
+                // A thread that runs a turn of ours is no sub-agent.
+                if self.threads.get(agent).is_none_or(|route| route.turn.is_none()) {
+                    self.subagents.learn(agent, item.starter().unwrap_or(thread));
+                }
             }
         }
-        turn.send(TurnMessage::Told(notification), weight);
-        if ends {
-            route.end_turn();
+    }
+
+    fn target(&self, method: &str, address: &Address<'_>) -> Target {
+        let runs = |thread: &str| self.threads.get(thread).is_some_and(|it| it.turn.is_some());
+        let thread = match &address.thread {
+            Id::Known(thread) => &**thread,
+            Id::Unreadable => return Target::Unattributed(None),
+            Id::Absent => return self.target_by_turn(method, address),
+        };
+        match self.threads.get(thread).filter(|route| route.turn.is_some()) {
+            Some(_) if address.turn == Id::Unreadable => {
+                Target::Unattributed(Some(thread.to_owned()))
+            }
+            Some(route) if route.is_of_another_turn(method, address.turn.known()) => Target::Nobody,
+            Some(_) => Target::Turn(thread.to_owned()),
+            None => {
+                let above = self.subagents.ancestors(thread).find(|ancestor| runs(ancestor));
+                above.map_or(Target::Nobody, |above| Target::Above(above.to_owned()))
+            }
+        }
+    }
+
+    /// Without a thread the turn may still be known.
+    fn target_by_turn(&self, method: &str, address: &Address<'_>) -> Target {
+        let own = |turn: &str| {
+            let found = self.threads.iter().find(|(_, route)| {
+                route.turn.as_ref().is_some_and(|running| running.id.as_deref() == Some(turn))
+            });
+            found.map(|(thread, _)| thread.clone())
+        };
+        match &address.turn {
+            Id::Known(turn) => own(turn).map_or(Target::Unattributed(None), Target::Turn),
+            Id::Unreadable => Target::Unattributed(None),
+            Id::Absent if is_of_a_thread(method) => Target::Unattributed(None),
+            Id::Absent => Target::All,
+        }
+    }
+
+    /// Warns the turns a message may belong to; `false` if none is running.
+    fn warn(&mut self, thread: Option<&str>, warning: &str) -> bool {
+        let mut warned = false;
+        let warn = |turn: &mut TurnRoute| {
+            turn.inbox.send(TurnMessage::Warning(warning.to_owned()), warning.len());
+        };
+        match thread {
+            Some(thread) => warned = self.turn(thread).map(warn).is_some(),
+            None => {
+                for turn in self.turns() {
+                    warn(turn);
+                    warned = true;
+                }
+            }
+        }
+        warned
+    }
+
+    /// A notification does not say whose it is in a way that can be read.
+    fn drifted(&mut self, method: &str, thread: Option<&str>) {
+        if !std::mem::replace(&mut self.drift_logged, true) {
+            tracing::warn!(method, "a message of the app-server does not say whose it is");
+        }
+        let warning = format!(
+            "the app-server's protocol has drifted: `{method}` does not say whose it is, and is ignored"
+        );
+        let report = |turn: &mut TurnRoute| {
+            if !std::mem::replace(&mut turn.drift_reported, true) {
+                turn.inbox.send(TurnMessage::Warning(warning.clone()), warning.len());
+            }
+        };
+        match thread {
+            Some(thread) => self.turn(thread).into_iter().for_each(report),
+            None => self.turns().for_each(report),
+        }
+    }
+
+    /// Warns every turn of a line; without one the warning waits for the next.
+    fn warn_of_line(&mut self, mut warning: impl FnMut(&mut LineWarnings) -> Option<String>) {
+        let mut shown = false;
+        for turn in self.turns() {
+            shown = true;
+            if let Some(warning) = warning(&mut turn.lines) {
+                turn.inbox.send(TurnMessage::Warning(warning), 0);
+            }
+        }
+        if !shown {
+            let Unread { lines, warnings } = &mut self.unread;
+            warnings.extend(warning(lines));
         }
     }
 }
 
-impl ThreadRoute {
-    fn is_half_full(&self) -> bool {
-        self.turn.as_ref().is_some_and(|turn| {
-            let bytes = *turn.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-            turn.inbox.capacity() < INBOX_MESSAGES / 2 || bytes > INBOX_BYTES / 2
-        })
-    }
-
-    fn end_turn(&mut self) {
-        if let Some(id) = self.turn.take().and_then(|turn| turn.id) {
-            self.ended.push_back(id);
-            if self.ended.len() > ENDED_REMEMBERED {
-                self.ended.pop_front();
-            }
-        }
-    }
-}
-
-impl TurnRoute {
-    fn send(&mut self, message: TurnMessage, weight: usize) {
-        if self.overflow.is_cancelled() {
-            // The end has a place of its own; what is asked declines itself when it is dropped.
-            if message.is_end() {
-                let _ = self.inbox.try_send((message, 0));
-            }
-            return;
-        }
-        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        if *bytes + weight > INBOX_BYTES || self.inbox.capacity() <= INBOX_KEPT {
-            drop(bytes);
-            let _ = self.inbox.try_send((TurnMessage::Overflow, 0));
-            self.overflow.cancel();
-            return self.send(message, weight);
-        }
-        if self.inbox.try_send((message, weight)).is_ok() {
-            *bytes += weight;
-        }
-    }
-}
-
-fn null() -> Box<RawValue> {
-    RawValue::NULL.to_owned()
+/// Declines a request that no run here owns. Never accepts: nobody was asked.
+fn decline(request: ServerRequest) {
+    tracing::warn!(
+        method = request.method(),
+        "declined: a request of the app-server belongs to no run here"
+    );
+    request.decline();
 }

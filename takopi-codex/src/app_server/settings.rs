@@ -21,9 +21,9 @@ pub(super) struct SessionSettings {
 impl SessionSettings {
     pub(super) fn of(request: &RunRequest) -> Self {
         Self {
-            model: request.model.clone(),
-            effort: request.effort.clone(),
-            sandbox: request.sandbox.clone(),
+            model: request.settings.model.clone(),
+            effort: request.settings.effort.clone(),
+            sandbox: request.settings.sandbox.clone(),
         }
     }
 
@@ -46,8 +46,8 @@ pub(super) fn thread_options(
 ) -> ThreadOptions {
     ThreadOptions {
         cwd: Some(directory.to_owned()),
-        model: request.model.clone(),
-        sandbox: request.sandbox.clone(),
+        model: request.settings.model.clone(),
+        sandbox: request.settings.sandbox.clone(),
         dynamic_tools,
         ..ThreadOptions::default()
     }
@@ -58,17 +58,17 @@ pub(super) async fn turn_options(
     request: &RunRequest,
     directory: &Path,
 ) -> Result<TurnOptions, Refusal> {
-    let output_schema = match &request.output_schema {
+    let output_schema = match &request.settings.output_schema {
         Some(file) => Some(read_schema(file).await?),
         None => None,
     };
     Ok(TurnOptions {
         cwd: Some(directory.to_owned()),
-        model: request.model.clone(),
-        effort: request.effort.clone(),
-        images: request.images.clone(),
+        model: request.settings.model.clone(),
+        effort: request.settings.effort.clone(),
+        images: request.settings.images.clone(),
         output_schema,
-        sandbox_policy: request.sandbox.as_deref().and_then(sandbox_policy),
+        sandbox_policy: request.settings.sandbox.as_deref().and_then(sandbox_policy),
         ..TurnOptions::default()
     })
 }

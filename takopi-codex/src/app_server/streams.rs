@@ -3,21 +3,11 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use serde::Deserialize;
 use takopi_core::model::{
     Action, ActionEvent, ActionKind, OUTPUT_TAIL_BYTES, Phase, TakopiEvent, tail,
 };
 
 use crate::CODEX;
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct DeltaTold<'a> {
-    #[serde(borrow)]
-    item_id: Cow<'a, str>,
-    #[serde(borrow, alias = "message")]
-    delta: Cow<'a, str>,
-}
 
 /// What kind of text is streamed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,25 +44,21 @@ impl Streams {
         self.open.insert(action.id.clone(), action.clone());
     }
 
-    pub(super) fn add(&mut self, stream: Stream, params: &str) {
-        let Ok(DeltaTold { item_id, delta }) = serde_json::from_str(params) else { return };
-        let text = self.texts.entry(item_id.clone().into_owned()).or_insert_with(|| Text {
+    /// Adds what was streamed for an item. Progress replaces what was there.
+    pub(super) fn add(&mut self, stream: Stream, item: Cow<'_, str>, text: &str) {
+        self.mark(&item);
+        let streamed = self.texts.entry(item.into_owned()).or_insert_with(|| Text {
             stream,
             so_far: String::new(),
             said: false,
         });
-        text.so_far.push_str(&delta);
-        if text.so_far.len() > 2 * OUTPUT_TAIL_BYTES {
-            text.so_far = tail(&text.so_far, OUTPUT_TAIL_BYTES).to_owned();
+        if stream == Stream::Progress {
+            streamed.so_far.clear();
         }
-        self.mark(&item_id);
-    }
-
-    pub(super) fn replace(&mut self, stream: Stream, params: &str) {
-        let Ok(DeltaTold { item_id, delta }) = serde_json::from_str(params) else { return };
-        let text = Text { stream, so_far: delta.into_owned(), said: false };
-        self.texts.insert(item_id.clone().into_owned(), text);
-        self.mark(&item_id);
+        streamed.so_far.push_str(text);
+        if streamed.so_far.len() > 2 * OUTPUT_TAIL_BYTES {
+            streamed.so_far = tail(&streamed.so_far, OUTPUT_TAIL_BYTES).to_owned();
+        }
     }
 
     fn mark(&mut self, id: &str) {

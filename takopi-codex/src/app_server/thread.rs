@@ -12,6 +12,8 @@ use super::turn::{TurnOptions, TurnReport, TurnStream};
 
 /// How long a server may take to end its background terminals.
 const CLEAN_LIMIT: Duration = Duration::from_secs(10);
+/// How many pages of models are read at the most.
+const MODEL_PAGES: usize = 100;
 
 /// Settings of a thread. What is left out is the user's own configuration.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -40,6 +42,24 @@ pub struct ThreadOptions {
     /// was started with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dynamic_tools: Vec<Value>,
+}
+
+/// Which models are listed.
+#[derive(Debug, Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ModelOptions {
+    /// Also those that are hidden from people who choose.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub include_hidden: bool,
+}
+
+impl ModelOptions {
+    /// Lists hidden models too.
+    pub fn include_hidden(mut self) -> Self {
+        self.include_hidden = true;
+        self
+    }
 }
 
 /// A thread that the server has loaded.
@@ -101,16 +121,26 @@ impl Client {
         self.order("thread/unarchive", &json!({ "threadId": id })).await
     }
 
-    /// The models there are.
-    pub async fn models(&self) -> Result<Vec<Value>, ClientError> {
-        let answer: Value = self.request("model/list", &json!({})).await?;
-        match answer.get("data") {
-            Some(Value::Array(models)) => Ok(models.clone()),
-            _ => Err(ClientError::Answer {
-                method: "model/list".to_owned(),
-                detail: "there is no list in it".to_owned(),
-            }),
+    /// The models there are, of every page of the server's list.
+    pub async fn models(&self, options: &ModelOptions) -> Result<Vec<Value>, ClientError> {
+        const METHOD: &str = "model/list";
+        let mut params = to_params(options);
+        let mut models = Vec::new();
+        for _ in 0..MODEL_PAGES {
+            let mut page: Value = self.request(METHOD, &params).await?;
+            let Some(Value::Array(data)) = page.get_mut("data").map(Value::take) else {
+                return Err(ClientError::Answer {
+                    method: METHOD.to_owned(),
+                    detail: "there is no list in it".to_owned(),
+                });
+            };
+            models.extend(data);
+            match page.get_mut("nextCursor").map(Value::take) {
+                Some(cursor @ Value::String(_)) => params.insert("cursor".to_owned(), cursor),
+                _ => break,
+            };
         }
+        Ok(models)
     }
 
     async fn open_thread(
@@ -199,7 +229,7 @@ fn of_thread(id: &str, options: &ThreadOptions) -> Map<String, Value> {
     params
 }
 
-fn to_params(options: &ThreadOptions) -> Map<String, Value> {
+fn to_params(options: &impl Serialize) -> Map<String, Value> {
     match serde_json::to_value(options) {
         Ok(Value::Object(params)) => params,
         _ => Map::new(),

@@ -21,7 +21,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use self::item::{Said, read};
-use super::message::Notification;
+use super::notification::Notification;
 
 /// Call ids are made in here.
 const CALLS: Uuid = Uuid::from_u128(0x7f0e_51c6_6a0f_5d0e_9a52_4a1f_6d1c_0b37);
@@ -99,11 +99,6 @@ struct Entry {
     completed: bool,
 }
 
-#[derive(Deserialize)]
-struct ItemTold {
-    item: Value,
-}
-
 impl Transcript {
     /// Takes note of what the server tells.
     pub fn told(&mut self, told: &Notification) {
@@ -112,7 +107,7 @@ impl Transcript {
             "item/completed" => true,
             _ => return,
         };
-        if let Some(ItemTold { item }) = told.parse() {
+        if let Some(item) = told.item() {
             self.item(&item, completed);
         }
     }

@@ -6,13 +6,15 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use takopi_core::model::Usage;
 
 use super::client::{Client, Nothing};
 use super::error::ClientError;
-use super::message::Notification;
+use super::inbox::{Inbox, TurnMessage};
+use super::notification::{Kind, Notification};
 use super::requests::ServerRequest;
-use super::routes::{Inbox, TurnMessage};
 use super::translator::is_turn_aborted;
+use super::usage::TurnUsage;
 
 /// Settings of one turn. What is left out stays as it is for the thread.
 #[derive(Debug, Clone, Default)]
@@ -38,10 +40,27 @@ pub struct TurnOptions {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TurnEvent {
-    /// The server tells something; every delta as it came.
-    Told(Notification),
-    /// The server asks something. Dropped without an answer, it is declined.
-    Asked(ServerRequest),
+    /// A notification about the turn or about the server; every delta as it came.
+    Notification(Notification),
+    /// A notification about a sub-agent that the turn started: what its requests refer to.
+    Subagent(Notification),
+    /// A request of the server. Dropped without an answer, it is declined.
+    Request(ServerRequest),
+    /// Something about the connection that a person should know: lines that could not be read,
+    /// messages that could not be attributed, requests that were declined for that.
+    Warning(String),
+}
+
+impl TurnEvent {
+    /// Whether it shows that something happens in the turn. What is about the server as a whole, or
+    /// about another turn, does not.
+    pub(super) fn is_of_turn(&self) -> bool {
+        match self {
+            Self::Notification(notification) => notification.thread().is_some(),
+            Self::Request(_) | Self::Subagent(_) => true,
+            Self::Warning(_) => false,
+        }
+    }
 }
 
 /// How a turn ended.
@@ -73,6 +92,8 @@ pub struct TurnReport {
     pub items: Vec<Value>,
     /// What went wrong, if something did.
     pub error: Option<Value>,
+    /// Tokens used by this turn, if the server gave figures.
+    pub usage: Option<Usage>,
 }
 
 /// A turn that runs. Dropping it stops listening; [`TurnStream::interrupt`] ends the turn.
@@ -191,17 +212,19 @@ impl TurnStream {
             detail: detail.to_owned(),
         };
         match message {
-            Some(TurnMessage::Told(notification)) => {
-                self.over = notification.method == "turn/completed";
+            Some(TurnMessage::Notification(notification)) => {
+                self.over = notification.is_turn_end();
                 if self.id.is_empty()
-                    && let Some(TurnStarted { turn }) = notification.parse()
+                    && let Some(turn) = notification.turn()
                 {
-                    self.id = turn.id;
+                    turn.clone_into(&mut self.id);
                 }
-                Ok(TurnEvent::Told(notification))
+                Ok(TurnEvent::Notification(notification))
             }
-            Some(TurnMessage::Asked(request)) => Ok(TurnEvent::Asked(request)),
-            Some(TurnMessage::EndUnread) => {
+            Some(TurnMessage::Subagent(notification)) => Ok(TurnEvent::Subagent(notification)),
+            Some(TurnMessage::Request(request)) => Ok(TurnEvent::Request(request)),
+            Some(TurnMessage::Warning(warning)) => Ok(TurnEvent::Warning(warning)),
+            Some(TurnMessage::EndTooLong) => {
                 self.over = true;
                 Err(unread("it is too long"))
             }
@@ -233,13 +256,23 @@ impl TurnStream {
     pub async fn finish(mut self) -> Result<TurnReport, ClientError> {
         let mut report = TurnReport::default();
         let mut answer = crate::common::Answer::default();
+        let mut usage = TurnUsage::new(false);
+        usage.named(&self.id, self.usage_before());
         while let Some(event) = self.next().await? {
-            let TurnEvent::Told(notification) = event else { continue };
+            let TurnEvent::Notification(notification) = event else { continue };
             match notification.method.as_str() {
                 "item/completed" => {
-                    if let Some(ItemTold { item }) = notification.parse() {
+                    if let Some(item) = notification.item() {
+                        if item["type"] != "userMessage" {
+                            usage.agent_seen();
+                        }
                         hear(&mut answer, &item);
                         report.items.push(item);
+                    }
+                }
+                "thread/tokenUsage/updated" => {
+                    if let Kind::TokenUsage { turn, usage: figures } = notification.kind() {
+                        usage.update(turn.as_deref(), figures);
                     }
                 }
                 "turn/completed" => {
@@ -253,6 +286,7 @@ impl TurnStream {
         }
         report.id.clone_from(&self.id);
         report.answer = answer.take();
+        report.usage = usage.so_far();
         Ok(report)
     }
 }
@@ -263,11 +297,6 @@ impl Drop for TurnStream {
             self.client.0.routes().close_turn(&self.thread);
         }
     }
-}
-
-#[derive(Deserialize)]
-struct ItemTold {
-    item: Value,
 }
 
 #[derive(Deserialize)]

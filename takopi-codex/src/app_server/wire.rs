@@ -3,7 +3,6 @@
 use std::sync::{Arc, Weak};
 
 use serde::Serialize;
-use serde_json::Value;
 use takopi_core::Host;
 use takopi_core::process::StdinWriter;
 
@@ -27,19 +26,31 @@ impl Wire {
 
     /// Sends a message; `false` when nobody reads any more.
     pub(super) async fn send(&self, message: &impl Serialize) -> bool {
-        let Ok(mut line) = serde_json::to_vec(message) else { return false };
-        line.push(b'\n');
-        match self.stdin.upgrade() {
-            Some(stdin) => stdin.write(line).await,
+        match line_of(message) {
+            Some(line) => self.write(line).await,
             None => false,
         }
     }
 
     /// Sends a message in the background, from where nothing can be waited for.
-    pub(super) fn send_soon(self, message: Value) {
+    pub(super) fn send_soon(self, message: &impl Serialize) {
+        let Some(line) = line_of(message) else { return };
         let host = self.host.clone();
         host.track(async move {
-            self.send(&message).await;
+            self.write(line).await;
         });
     }
+
+    async fn write(&self, line: Vec<u8>) -> bool {
+        match self.stdin.upgrade() {
+            Some(stdin) => stdin.write(line).await,
+            None => false,
+        }
+    }
+}
+
+fn line_of(message: &impl Serialize) -> Option<Vec<u8>> {
+    let mut line = serde_json::to_vec(message).ok()?;
+    line.push(b'\n');
+    Some(line)
 }

@@ -20,6 +20,13 @@ pub(crate) struct Item<'a> {
     pub(crate) body: Body<'a>,
 }
 
+impl Item<'_> {
+    /// Whether it is a change of files.
+    pub(crate) fn is_patch(&self) -> bool {
+        matches!(self.body, Body::FileChange { .. })
+    }
+}
+
 /// What happens.
 #[derive(Debug)]
 pub(crate) enum Body<'a> {

@@ -26,7 +26,7 @@ mod words;
 
 pub(crate) use answer::Answer;
 pub(crate) use command::without_shell;
-pub(crate) use item::Item;
+pub(crate) use item::{Body, Item, Step};
 pub(crate) use paths::Directory;
 pub(crate) use tolerant::{Read, Tolerant, first, next_key, skip};
 pub(crate) use translation::Translation;

@@ -6,8 +6,10 @@ use futures::FutureExt;
 use tokio::sync::Semaphore;
 use tokio::time::{advance, sleep};
 
+use std::future::{pending, ready};
+
 use super::*;
-use crate::locks::{Holder, LocalLocks, OutsideLock, SessionGuard};
+use crate::locks::{HeldLock, Holder, LocalLocks, SessionGuard};
 use crate::model::{EngineId, ResumeToken};
 
 const MINUTE: Duration = Duration::from_mins(1);
@@ -74,9 +76,10 @@ struct Outside {
 
 struct Held(Outside);
 
-impl OutsideLock for Held {
-    fn is_wanted(&self) -> bool {
-        self.0.wanted.load(SeqCst)
+impl HeldLock for Held {
+    fn wanted(&self) -> BoxFuture<'_, ()> {
+        let wanted = self.0.wanted.load(SeqCst);
+        if wanted { Box::pin(ready(())) } else { Box::pin(pending()) }
     }
 }
 

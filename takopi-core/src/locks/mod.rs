@@ -123,7 +123,7 @@ pub struct SessionGuard {
 }
 
 impl SessionGuard {
-    fn new(local: LocalGuard, shared: Option<Box<dyn HeldLock>>) -> Self {
+    pub(crate) fn new(local: LocalGuard, shared: Option<Box<dyn HeldLock>>) -> Self {
         Self { shared, _local: local }
     }
 

@@ -68,7 +68,7 @@ async fn warnings_and_figures_for_machines_do_not_renew_the_idle_limit() {
             }
         }
     });
-    let end = end(runner.run(RunRequest::new("go").idle_timeout(5 * SECOND).build())).await;
+    let end = end(runner.run(RunRequest::new("go").idle_timeout(5 * SECOND))).await;
     assert_eq!(end.reason, Some(Reason::TimeoutIdle));
 }
 

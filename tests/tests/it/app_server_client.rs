@@ -1,8 +1,8 @@
 //! The app-server client on the real codex with a scripted model: threads, turns, routing.
 use serde_json::{Value, json};
 use takopi_codex::app_server::{
-    Client, ClientError, ServerLaunch, Thread, ThreadOptions, TurnEvent, TurnOptions, TurnStatus,
-    TurnStream,
+    Client, ClientError, ModelOptions, ServerLaunch, Thread, ThreadOptions, TurnEvent, TurnOptions,
+    TurnStatus, TurnStream,
 };
 use takopi_core::Host;
 use takopi_tests::home::TestHome;
@@ -31,7 +31,7 @@ fn plain() -> TurnOptions {
 async fn texts(mut stream: TurnStream) -> Vec<String> {
     let mut texts = Vec::new();
     while let Some(event) = stream.next().await.unwrap() {
-        let TurnEvent::Told(told) = event else { continue };
+        let TurnEvent::Notification(told) = event else { continue };
         let params: Value = told.parse().unwrap();
         match told.method.as_str() {
             "item/agentMessage/delta" => texts.push(params["delta"].as_str().unwrap().to_owned()),
@@ -54,7 +54,7 @@ async fn initialize_keeps_the_version() {
     assert_eq!(client.info().version.unwrap().to_string(), codex.version.to_string());
     client.close().await;
     assert!(client.is_closed());
-    let error = client.models().await.unwrap_err();
+    let error = client.models(&ModelOptions::default()).await.unwrap_err();
     assert!(matches!(error, ClientError::Closed { .. }), "{error}");
     assert_eq!(home.processes(), []);
 }
@@ -124,7 +124,7 @@ async fn a_stream_left_open_stalls_nobody() {
     let thread = thread(&client, &home).await;
     let stream = thread.start_turn("open", &plain()).await.unwrap();
     gate.reached().await;
-    assert!(!client.models().await.unwrap().is_empty());
+    assert!(!client.models(&ModelOptions::default()).await.unwrap().is_empty());
     gate.open();
     assert_eq!(texts(stream).await, ["one-", "done", "message one-done", "completed"]);
     client.close().await;
@@ -246,7 +246,7 @@ async fn names_reading_forks_models_and_compaction() {
     assert_eq!(read["thread"]["turns"].as_array().unwrap().len(), 1);
     let listed = client.list_threads(json!({ "cwd": home.workspace() })).await.unwrap();
     assert!(listed["data"].as_array().unwrap().iter().any(|entry| entry["id"] == thread.id()));
-    assert!(!client.models().await.unwrap().is_empty());
+    assert!(!client.models(&ModelOptions::default()).await.unwrap().is_empty());
     let before = model.requests().len();
     let report = thread.compact().await.unwrap();
     assert_eq!(report.status, TurnStatus::Completed);

@@ -4,7 +4,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use takopi_codex::app_server::CodexAppServer;
 use takopi_core::EngineRunner;
-use takopi_core::runner::RunRequestBuilder;
+use takopi_core::RunRequest;
 use takopi_tests::fake::{Grandchild, Place, Server, Signal, Step, turn};
 use takopi_tests::lab::Lab;
 use takopi_tests::runs::run;
@@ -32,7 +32,7 @@ impl Cause {
         }
     }
 
-    fn request(self, request: RunRequestBuilder) -> RunRequestBuilder {
+    fn request(self, request: RunRequest) -> RunRequest {
         match self {
             Self::IdleLimit => request.idle_timeout(Duration::from_secs(2)),
             Self::WallLimit => request.wall_timeout(Duration::from_secs(4)),
@@ -69,7 +69,7 @@ async fn end_comes_last(cause: Cause) {
     let engine = cause.engine(CodexAppServer::new(lab.codex()));
     let runner = EngineRunner::new(engine).on(lab.host.clone());
     let cancel = CancellationToken::new();
-    let request = cause.request(lab.request("hi")).cancel(cancel.clone()).build();
+    let request = cause.request(lab.request("hi")).cancel(cancel.clone());
     let cancelling = async {
         if cause == Cause::Cancel {
             lab.control.reached("working").await;

@@ -46,10 +46,10 @@ async fn a_server_that_dies_at_any_step_is_process_died_and_the_next_run_resumes
     for (step, server) in ends_at_every_step(&[Step::Die(Signal::Kill)]) {
         let lab = then_healthy(server);
         let runner = lab.app_server(LONG);
-        let seen = run(&runner, lab.request("hi").resume(session()).build()).await;
+        let seen = run(&runner, lab.request("hi").resume(session())).await;
         let end = seen.failed("process_died");
         assert_eq!(end.resume, Some(session()), "{step}");
-        let next = run(&runner, lab.request("next").resume(session()).build()).await;
+        let next = run(&runner, lab.request("next").resume(session())).await;
         assert_eq!(next.ok().resume, Some(session()), "{step}");
         assert_eq!(lab.control.starts().len(), 2, "{step}");
         let resumed = lab.control.calls("thread/resume");
@@ -69,12 +69,9 @@ async fn a_server_that_exits_at_any_step_is_process_died_too() {
     for (step, server) in ends_at_every_step(&[Step::Exit(0)]) {
         let lab = then_healthy(server);
         let runner = lab.app_server(LONG);
-        let seen = run(&runner, lab.request("hi").resume(session()).build()).await;
+        let seen = run(&runner, lab.request("hi").resume(session())).await;
         seen.failed("process_died");
-        assert!(
-            run(&runner, lab.request("n").resume(session()).build()).await.completed().ok,
-            "{step}"
-        );
+        assert!(run(&runner, lab.request("n").resume(session())).await.completed().ok, "{step}");
         runner.shutdown().await;
     }
 }
@@ -85,7 +82,7 @@ async fn a_death_tells_what_stood_on_stderr_and_keeps_the_answer_so_far() {
     let steps = steps.chain([Step::stderr("Error: the disk is full"), Step::Exit(1)]);
     let lab = Lab::new(Server::new().turns(steps).script());
     let runner = lab.app_server(Duration::ZERO);
-    let seen = run(&runner, lab.request("hi").build()).await;
+    let seen = run(&runner, lab.request("hi")).await;
     assert_eq!(seen.failed("process_died").answer, "so far");
     let told = serde_json::to_string(&seen.events).unwrap();
     assert!(told.contains("the disk is full"), "{told}");
@@ -105,7 +102,7 @@ async fn silence_ends(step: &str, server: Server) {
     with_enough_time(async |limit| {
         let lab = then_healthy(server.clone());
         let runner = lab.app_server(LONG);
-        let request = lab.request("hi").resume(session()).idle_timeout(limit).build();
+        let request = lab.request("hi").resume(session()).idle_timeout(limit);
         let seen = run(&runner, request).await;
         let error = seen.failed("timeout_idle").error.clone().unwrap();
         assert!(error.contains(&format!("{limit:?}")), "{step}: {error}");
@@ -114,7 +111,7 @@ async fn silence_ends(step: &str, server: Server) {
             return false;
         }
         assert!(lab.control.calls("turn/start").len() <= 1, "{step}: never replayed");
-        let next = run(&runner, lab.request("next").resume(session()).build()).await;
+        let next = run(&runner, lab.request("next").resume(session())).await;
         assert!(next.completed().ok, "{step}: {next:#?}");
         assert_eq!(lab.control.starts().len(), 2, "{step}: the silent one is retired");
         runner.shutdown().await;
@@ -135,7 +132,7 @@ async fn silence_after_a_tool_is_ended_too() {
     with_enough_time(async |limit| {
         let lab = then_healthy(Server::new().turns(steps.clone()));
         let runner = lab.app_server(LONG);
-        let seen = run(&runner, lab.request("hi").idle_timeout(limit).build()).await;
+        let seen = run(&runner, lab.request("hi").idle_timeout(limit)).await;
         seen.failed("timeout_idle");
         assert_eq!(lab.home.processes(), []);
         if lab.control.marks("silent").is_empty() {
@@ -158,14 +155,14 @@ async fn cancel_interrupts_the_turn_and_ends_what_ran_in_the_background() {
     let lab = then_healthy(Server::new().turns(steps));
     let runner = lab.app_server(LONG);
     let cancel = CancellationToken::new();
-    let stream = runner.run(lab.request("hi").cancel(cancel.clone()).build());
+    let stream = runner.run(lab.request("hi").cancel(cancel.clone()));
     lab.control.reached("ready").await;
     cancel.cancel();
     let seen = finish(stream, Vec::new()).await;
     assert_eq!(seen.failed("interrupted").answer, "so far");
     assert_eq!(lab.home.processes(), [], "whoever sees the end knows that nothing is left");
     assert_eq!(lab.control.calls("turn/interrupt").len(), 1);
-    let next = run(&runner, lab.request("next").resume(seen.session()).build()).await;
+    let next = run(&runner, lab.request("next").resume(seen.session())).await;
     assert_eq!(next.ok().resume, Some(seen.session()));
     runner.shutdown().await;
     lab.assert_nothing_left().await;
@@ -186,7 +183,7 @@ async fn a_server_that_answers_no_interrupt_and_no_signal_is_killed() {
     let lab = Lab::new(server.script());
     let runner = lab.app_server(LONG);
     let cancel = CancellationToken::new();
-    let stream = runner.run(lab.request("hi").cancel(cancel.clone()).build());
+    let stream = runner.run(lab.request("hi").cancel(cancel.clone()));
     lab.control.reached("ready").await;
     cancel.cancel();
     finish(stream, Vec::new()).await.failed("interrupted");
@@ -200,15 +197,14 @@ async fn stop_during_the_start_leaves_no_server_and_no_lock() {
         let lab = then_healthy(at(method, [Step::reached("ready"), Step::SleepForever]));
         let runner = lab.app_server(LONG);
         let cancel = CancellationToken::new();
-        let request = lab.request("hi").resume(session()).cancel(cancel.clone()).build();
+        let request = lab.request("hi").resume(session()).cancel(cancel.clone());
         let stream = runner.run(request);
         lab.control.reached("ready").await;
         cancel.cancel();
         let seen = finish(stream, Vec::new()).await;
         assert_eq!(seen.failed("interrupted").resume, Some(session()), "{method}");
         assert_eq!(lab.home.processes(), [], "{method}: whoever sees the end knows");
-        let next =
-            run(&runner, lab.request("next").resume(session()).wait(Duration::ZERO).build()).await;
+        let next = run(&runner, lab.request("next").resume(session()).wait(Duration::ZERO)).await;
         assert!(next.completed().ok, "{method}: {next:#?}");
         runner.shutdown().await;
         lab.assert_nothing_left().await;
@@ -220,7 +216,7 @@ async fn a_run_stopped_in_the_handshake_ends_when_its_server_is_gone() {
     let lab = then_healthy(at("initialize", [Step::reached("ready"), Step::SleepForever]));
     let runner = lab.app_server(LONG);
     let cancel = CancellationToken::new();
-    let stream = runner.run(lab.request("hi").resume(session()).cancel(cancel.clone()).build());
+    let stream = runner.run(lab.request("hi").resume(session()).cancel(cancel.clone()));
     lab.control.reached("ready").await;
     cancel.cancel();
     finish(stream, Vec::new()).await.failed("interrupted");
@@ -232,10 +228,10 @@ async fn a_dropped_stream_ends_the_server_before_the_session_can_be_had_again() 
     for method in ["initialize", "thread/resume", "turn/start"] {
         let lab = then_healthy(at(method, [Step::reached("ready"), Step::SleepForever]));
         let runner = lab.app_server(LONG);
-        let stream = runner.run(lab.request("hi").resume(session()).build());
+        let stream = runner.run(lab.request("hi").resume(session()));
         let first = lab.control.reached("ready").await;
         drop(stream);
-        let mut next = runner.run(lab.request("next").resume(session()).build());
+        let mut next = runner.run(lab.request("next").resume(session()));
         let seen = until(&mut next, "Started", is_started).await;
         assert!(!lab.control.alive().contains(&first.pid), "{method}: the first was gone before");
         finish(next, seen).await.ok();
@@ -251,12 +247,12 @@ async fn a_warm_server_that_died_or_was_retired_is_never_handed_out_again() {
         .always("turn/start", turn::opened(turn::answer("one")).into_iter().chain(dies));
     let lab = then_healthy(server);
     let runner = lab.app_server(LONG);
-    let first = run(&runner, lab.request("one").build()).await;
+    let first = run(&runner, lab.request("one")).await;
     first.ok();
     let pid = lab.control.started(0).await.pid;
     lab.control.open("die");
     lab.control.gone(pid).await;
-    let second = run(&runner, lab.request("two").resume(first.session()).build()).await;
+    let second = run(&runner, lab.request("two").resume(first.session())).await;
     assert_eq!(second.ok().resume, Some(first.session()));
     assert_eq!(lab.control.starts().len(), 2);
     runner.shutdown().await;
@@ -268,9 +264,9 @@ async fn a_session_that_failed_auth_gets_a_fresh_server() {
     let refused = serde_json::json!({"message": "Your access token could not be refreshed", "codexErrorInfo": "unauthorized"});
     let lab = then_healthy(Server::new().turns([turn::ended("failed", &refused)]));
     let runner = lab.app_server(LONG);
-    let seen = run(&runner, lab.request("hi").resume(session()).build()).await;
+    let seen = run(&runner, lab.request("hi").resume(session())).await;
     assert!(seen.failed("auth").error.as_ref().unwrap().contains("codex login"));
-    run(&runner, lab.request("next").resume(session()).build()).await.ok();
+    run(&runner, lab.request("next").resume(session())).await.ok();
     assert_eq!(lab.control.starts().len(), 2);
     runner.shutdown().await;
 }
@@ -280,8 +276,8 @@ async fn shutdown_ends_warm_servers_that_do_not_end_with_their_input() {
     let server = Server::new().at_eof([Step::ignore([Signal::Term]), Step::SleepForever]);
     let lab = Lab::new(server.script());
     let runner = lab.app_server(LONG);
-    let one = run(&runner, lab.request("one").build());
-    let two = run(&runner, lab.request("two").build());
+    let one = run(&runner, lab.request("one"));
+    let two = run(&runner, lab.request("two"));
     let (one, two) = futures::future::join(one, two).await;
     one.ok();
     two.ok();
@@ -302,7 +298,7 @@ async fn a_consumer_that_does_not_read_loses_no_item() {
         .turns_when("meanwhile", turn::answer("another run"));
     let lab = Lab::new(server.script());
     let runner = lab.app_server(Duration::ZERO).buffer(16, 64 * 1024);
-    let mut stream = runner.run(lab.request("many").build());
+    let mut stream = runner.run(lab.request("many"));
     let first = until(
         &mut stream,
         "the turn",
@@ -310,7 +306,7 @@ async fn a_consumer_that_does_not_read_loses_no_item() {
     );
     let first = first.await;
     // Time for the buffers to fill: a whole run goes by.
-    run(&runner, lab.request("meanwhile").build()).await.ok();
+    run(&runner, lab.request("meanwhile")).await.ok();
     let seen = finish(stream, first).await;
     assert_eq!(seen.ok().answer, "done");
     let ids: Vec<_> =

@@ -35,7 +35,7 @@ struct Neighbour {
 
 impl Neighbour {
     async fn start(runner: &dyn Runner, lab: &Lab) -> Self {
-        let mut stream = runner.run(lab.request("neighbour").build());
+        let mut stream = runner.run(lab.request("neighbour"));
         let seen = until(&mut stream, "Started", is_started).await;
         Self { stream, seen }
     }
@@ -49,7 +49,7 @@ impl Neighbour {
 
 /// The cancelled session goes on, on this many servers in all.
 async fn goes_on(runner: &dyn Runner, lab: &Lab, cancelled: &Seen, servers: usize) {
-    let request = lab.request("other prompt").resume(cancelled.session()).build();
+    let request = lab.request("other prompt").resume(cancelled.session());
     assert_eq!(run(runner, request).await.ok().answer, "here");
     assert_eq!(lab.control.starts().len(), servers);
     assert_eq!(lab.control.overlaps(), Vec::<String>::new());
@@ -64,11 +64,11 @@ async fn a_cancel_before_the_reply_waits_for_it_and_interrupts_that_turn() {
     let runner = shared(&lab);
     let neighbour = Neighbour::start(&runner, &lab).await;
     let cancel = CancellationToken::new();
-    let victim = runner.run(lab.request("victim").cancel(cancel.clone()).build());
+    let victim = runner.run(lab.request("victim").cancel(cancel.clone()));
     lab.control.reached("requested").await;
     cancel.cancel();
     // A whole run in between: the cancel has reached the victim by then.
-    run(&runner, lab.request("other").build()).await.ok();
+    run(&runner, lab.request("other")).await.ok();
     assert_eq!(lab.control.calls("turn/interrupt").len(), 0, "there is no turn to interrupt yet");
     lab.control.open("reply");
     let victim = finish(victim, Vec::new()).await;
@@ -89,10 +89,10 @@ async fn a_cancel_before_a_refusal_of_the_turn_leaves_the_server_usable() {
     let runner = shared(&lab);
     let neighbour = Neighbour::start(&runner, &lab).await;
     let cancel = CancellationToken::new();
-    let victim = runner.run(lab.request("victim").cancel(cancel.clone()).build());
+    let victim = runner.run(lab.request("victim").cancel(cancel.clone()));
     lab.control.reached("requested").await;
     cancel.cancel();
-    run(&runner, lab.request("other").build()).await.ok();
+    run(&runner, lab.request("other")).await.ok();
     lab.control.open("reply");
     let victim = finish(victim, Vec::new()).await;
     victim.failed("interrupted");
@@ -119,7 +119,7 @@ async fn interrupt_is_refused(first: First) {
     let runner = shared(&lab);
     let neighbour = Neighbour::start(&runner, &lab).await;
     let cancel = CancellationToken::new();
-    let victim = runner.run(lab.request("victim").cancel(cancel.clone()).build());
+    let victim = runner.run(lab.request("victim").cancel(cancel.clone()));
     lab.control.reached("working").await;
     cancel.cancel();
     lab.control.call("turn/interrupt").await;
@@ -160,7 +160,7 @@ async fn never_answers(method: &str) {
     let runner = shared(&lab);
     let neighbour = Neighbour::start(&runner, &lab).await;
     let cancel = CancellationToken::new();
-    let victim = runner.run(lab.request("victim").cancel(cancel.clone()).build());
+    let victim = runner.run(lab.request("victim").cancel(cancel.clone()));
     lab.control.reached("working").await;
     cancel.cancel();
     let victim = finish(victim, Vec::new()).await;
@@ -187,10 +187,10 @@ async fn a_turn_limit_on_a_shared_server_costs_nobody_else_their_server() {
         .keep_warm(LONG)
         .turn_limit(Duration::from_millis(1));
     let slow = EngineRunner::new(engine).on(lab.host.clone());
-    let seen = run(&slow, lab.request("slow").build()).await;
+    let seen = run(&slow, lab.request("slow")).await;
     seen.failed("timeout_wall");
     assert_eq!(lab.control.calls("turn/interrupt").len(), 1);
-    let again = run(&slow, lab.request("slow").resume(seen.session()).build()).await;
+    let again = run(&slow, lab.request("slow").resume(seen.session())).await;
     again.failed("timeout_wall");
     assert_eq!(lab.control.starts().len(), 1, "it answered the interrupt");
     slow.shutdown().await;
@@ -215,7 +215,7 @@ async fn eight_cancels_at_started_on_the_real_codex_leave_the_neighbour_and_the_
         .shared(PoolLimits::new(12, 60, 1))
         .keep_warm(LONG);
     let runner = EngineRunner::new(engine).on(host);
-    let mut neighbour = runner.run(request(&home, "neighbour").build());
+    let mut neighbour = runner.run(request(&home, "neighbour"));
     let before = until(&mut neighbour, "Started", is_started).await;
     gate.reached().await;
     let server = home.servers();
@@ -223,7 +223,7 @@ async fn eight_cancels_at_started_on_the_real_codex_leave_the_neighbour_and_the_
     let victims = (0..VICTIMS).map(async |number| {
         let cancel = CancellationToken::new();
         let prompt = format!("victim {number}.");
-        let mut stream = runner.run(request(&home, &prompt).cancel(cancel.clone()).build());
+        let mut stream = runner.run(request(&home, &prompt).cancel(cancel.clone()));
         let seen = until(&mut stream, "Started", is_started).await;
         cancel.cancel();
         let seen = finish(stream, seen).await;
@@ -234,7 +234,7 @@ async fn eight_cancels_at_started_on_the_real_codex_leave_the_neighbour_and_the_
     gate.open();
     assert_eq!(finish(neighbour, before).await.ok().answer, "undisturbed");
     let again = sessions.into_iter().enumerate().map(|(number, session)| {
-        run(&runner, request(&home, &format!("again {number}.")).resume(session).build())
+        run(&runner, request(&home, &format!("again {number}.")).resume(session))
     });
     for (number, seen) in join_all(again).await.into_iter().enumerate() {
         assert_eq!(seen.ok().answer, number.to_string());

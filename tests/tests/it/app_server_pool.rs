@@ -26,7 +26,8 @@ fn shared_on(lab: &Lab, host: &Host, limits: PoolLimits) -> EngineRunner<CodexAp
 
 /// So many items, each an event of its own.
 fn items(lines: usize) -> Step {
-    let item = json!({"type": "reasoning", "id": "item_$SEQ", "summary": ["thought $SEQ"]});
+    let thought = format!("thought $SEQ {}", "and so on ".repeat(200));
+    let item = json!({"type": "reasoning", "id": "item_$SEQ", "summary": [thought]});
     let params = json!({"threadId": "$THREAD", "turnId": "$TURN", "item": item});
     let line = json!({"method": "item/completed", "params": params}).to_string();
     Step::FloodStdout { line, lines }
@@ -37,7 +38,7 @@ async fn begun(
     lab: &Lab,
     prompt: &str,
 ) -> (EventStream, Vec<takopi_core::TakopiEvent>) {
-    let mut stream = runner.run(lab.request(prompt).build());
+    let mut stream = runner.run(lab.request(prompt));
     let events = until(&mut stream, "Started", is_started).await;
     (stream, events)
 }
@@ -63,7 +64,7 @@ async fn on_a_shared_process_a_consumer_that_stops_reading_ends_its_own_run_and_
     let seen = finish(chatty, events).await;
     seen.failed("consumer_stalled");
     assert!(seen.events.len() <= 7, "the buffer is bounded: {}", seen.events.len());
-    let again = run(&runner, lab.request("again").resume(seen.session()).build()).await;
+    let again = run(&runner, lab.request("again").resume(seen.session())).await;
     assert_eq!(again.ok().answer, "going on");
     assert_eq!(lab.control.starts().len(), 1, "its server was of use all the time");
     runner.shutdown().await;
@@ -82,7 +83,7 @@ async fn a_consumer_that_takes_nothing_for_too_long_gives_up_its_place() {
         let limits = PoolLimits::new(1, 10, 1).patience(patience);
         let runner = shared(&lab, limits).buffer(4, 1 << 20);
         let (unread, events) = begun(&runner, &lab, "some words").await;
-        let next = run(&runner, lab.request("next").build()).await;
+        let next = run(&runner, lab.request("next")).await;
         finish(unread, events).await.failed("consumer_stalled");
         runner.shutdown().await;
         if !next.completed().ok {
@@ -106,11 +107,11 @@ async fn a_refused_turn_or_session_leaves_the_server_fit_and_its_place_free() {
             .script(),
     );
     let runner = shared(&lab, PoolLimits::new(1, 10, 1));
-    let refused = run(&runner, lab.request("one").build()).await;
+    let refused = run(&runner, lab.request("one")).await;
     assert_eq!(refused.failed("engine_failed").error.as_deref(), Some("not like this"));
-    let unknown = run(&runner, lab.request("two").resume(session()).build()).await;
+    let unknown = run(&runner, lab.request("two").resume(session())).await;
     unknown.failed("session_not_found");
-    assert_eq!(run(&runner, lab.request("three").build()).await.ok().answer, "fine");
+    assert_eq!(run(&runner, lab.request("three")).await.ok().answer, "fine");
     assert_eq!(lab.control.starts().len(), 1);
     runner.shutdown().await;
     lab.assert_nothing_left().await;
@@ -128,13 +129,13 @@ async fn a_session_that_may_be_on_a_server_goes_nowhere_else_before_that_server_
     let runner = shared(&lab, PoolLimits::new(4, 10, 2));
     let (neighbour, before) = begun(&runner, &lab, "neighbour").await;
     let cancel = CancellationToken::new();
-    let opening = lab.request("open").resume(session()).cancel(cancel.clone()).build();
+    let opening = lab.request("open").resume(session()).cancel(cancel.clone());
     let opening = runner.run(opening);
     lab.control.reached("asked").await;
     cancel.cancel();
     finish(opening, Vec::new()).await.failed("interrupted");
 
-    let mut again = runner.run(lab.request("again").resume(session()).build());
+    let mut again = runner.run(lab.request("again").resume(session()));
     // It waits for the neighbour, whose server may have the session.
     let waiting = until(
         &mut again,
@@ -156,12 +157,12 @@ async fn a_session_that_may_be_on_a_server_goes_nowhere_else_before_that_server_
 async fn a_session_with_other_settings_is_loaded_anew_on_another_server() {
     let lab = Lab::new(Server::new().turns(turn::answer("fine")).script());
     let runner = shared(&lab, PoolLimits::new(4, 10, 1));
-    let first = run(&runner, lab.request("one").model("small").build()).await;
+    let first = run(&runner, lab.request("one").model("small")).await;
     first.ok();
-    let second = run(&runner, lab.request("two").resume(first.session()).build()).await;
+    let second = run(&runner, lab.request("two").resume(first.session())).await;
     second.ok();
     assert_eq!(lab.control.starts().len(), 2, "the model of the run before was not asked for");
-    let third = lab.request("three").setting("tools.web_search", "true").build();
+    let third = lab.request("three").option("tools.web_search", "true");
     run(&runner, third).await.ok();
     assert_eq!(lab.control.starts().len(), 3, "another launch is another process");
     assert_eq!(lab.control.alive().len(), 1, "and there may be only one");
@@ -174,10 +175,10 @@ async fn a_session_with_other_settings_is_loaded_anew_on_another_server() {
 async fn a_session_that_is_wanted_elsewhere_is_given_up() {
     let lab = Lab::new(Server::new().thread(SESSION).turns(turn::answer("fine")).script());
     let runner = shared(&lab, PoolLimits::new(4, 10, 1));
-    run(&runner, lab.request("one").build()).await.ok();
+    run(&runner, lab.request("one")).await.ok();
     let host = Host::builder().state_directory(lab.home.state()).build().unwrap();
     let elsewhere = shared_on(&lab, &host, PoolLimits::default());
-    let seen = run(&elsewhere, lab.request("two").resume(session()).build()).await;
+    let seen = run(&elsewhere, lab.request("two").resume(session())).await;
     assert_eq!(seen.ok().answer, "fine");
     assert_eq!(lab.control.overlaps(), Vec::<String>::new());
     runner.shutdown().await;

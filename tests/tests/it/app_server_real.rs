@@ -32,13 +32,13 @@ async fn a_run_and_a_warm_second_one_with_usage_of_each_alone() {
     model.when("second", "Hello again.");
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home, LONG);
-    let first = run(&runner, request(&home, "first").build()).await;
+    let first = run(&runner, request(&home, "first")).await;
     assert_eq!(
         first.steady_outline(),
         ["started", "turn started: turn started", "completed: Hello."]
     );
     let servers = home.servers();
-    let second = run(&runner, request(&home, "second").resume(first.session()).build()).await;
+    let second = run(&runner, request(&home, "second").resume(first.session())).await;
     assert_eq!(
         second.steady_outline(),
         ["started", "turn started: turn started", "completed: Hello again."]
@@ -73,10 +73,10 @@ async fn the_same_events_as_over_exec_for_the_same_happenings() {
     let home = TestHome::builder(&model).lab_mcp().build();
     let host = Host::builder().state_directory(home.state()).build().unwrap();
     let exec = Codex::new().binary(&codex.path).exec().on(host);
-    let over_exec = run(&exec, request(&home, "work").build()).await;
+    let over_exec = run(&exec, request(&home, "work")).await;
     std::fs::remove_file(home.workspace().join("new.txt")).unwrap();
     let runner = runner(&codex, &home, Duration::ZERO);
-    let over_server = run(&runner, request(&home, "work").build()).await;
+    let over_server = run(&runner, request(&home, "work")).await;
     assert_eq!(over_server.steady_outline(), over_exec.steady_outline());
     assert_eq!(over_server.ok().answer, "done");
     runner.shutdown().await;
@@ -94,7 +94,7 @@ async fn commentary_is_a_note_and_text_is_streamed() {
     );
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home, Duration::ZERO);
-    let mut stream = runner.run(request(&home, "go").build());
+    let mut stream = runner.run(request(&home, "go"));
     let seen = until(&mut stream, "streamed text", |event| {
         matches!(event, TakopiEvent::Action(event) if event.phase == Phase::Updated && event.action.title == "Final ")
     })
@@ -117,13 +117,13 @@ async fn failures_carry_the_engines_text_and_a_reason() {
     model.when("limit", Answer::usage_limit());
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home, Duration::ZERO);
-    let boom = run(&runner, request(&home, "boom").build()).await;
+    let boom = run(&runner, request(&home, "boom")).await;
     assert!(boom.failed("engine_failed").error.as_ref().unwrap().contains("boom from mock model"));
-    let login = run(&runner, request(&home, "login").build()).await;
+    let login = run(&runner, request(&home, "login")).await;
     assert!(login.failed("auth").error.as_ref().unwrap().contains("codex login"));
-    run(&runner, request(&home, "limit").build()).await.failed("usage_limit");
+    run(&runner, request(&home, "limit")).await.failed("usage_limit");
     let unknown = takopi_core::ResumeToken::new("codex", "01a1e21b-26e5-7eb0-9d27-459e98f10b74");
-    let seen = run(&runner, request(&home, "hi").resume(unknown).build()).await;
+    let seen = run(&runner, request(&home, "hi").resume(unknown)).await;
     seen.failed("session_not_found");
     runner.shutdown().await;
     home.assert_no_processes().await;
@@ -139,7 +139,7 @@ async fn interrupt_leaves_nothing_running_and_the_session_goes_on() {
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home, LONG);
     let cancel = CancellationToken::new();
-    let mut stream = runner.run(request(&home, "work").cancel(cancel.clone()).build());
+    let mut stream = runner.run(request(&home, "work").cancel(cancel.clone()));
     let seen = until(&mut stream, "Started", is_started).await;
     home.wait_for_command("sleep 612").await;
     home.wait_for_command("sleep 610").await;
@@ -147,7 +147,7 @@ async fn interrupt_leaves_nothing_running_and_the_session_goes_on() {
     let seen = finish(stream, seen).await;
     seen.failed("interrupted");
     assert_eq!(home.processes(), [], "whoever sees the end knows that nothing is left");
-    let again = run(&runner, request(&home, "again").resume(seen.session()).build()).await;
+    let again = run(&runner, request(&home, "again").resume(seen.session())).await;
     assert_eq!(again.ok().answer, "going on");
     assert_eq!(model.requests_about("again")[0].user_texts(), ["work", "again"]);
     runner.shutdown().await;
@@ -162,10 +162,10 @@ async fn a_warm_session_is_given_up_to_another_runner_and_can_be_had_back() {
     model.when("three", "3");
     let home = TestHome::new(&model);
     let (mine, theirs) = (runner(&codex, &home, LONG), runner(&codex, &home, LONG));
-    let token = run(&mine, request(&home, "one").build()).await.session();
-    let two = run(&theirs, request(&home, "two").resume(token.clone()).build()).await;
+    let token = run(&mine, request(&home, "one")).await.session();
+    let two = run(&theirs, request(&home, "two").resume(token.clone())).await;
     assert_eq!(two.ok().answer, "2");
-    let back = run(&mine, request(&home, "three").resume(token).build()).await;
+    let back = run(&mine, request(&home, "three").resume(token)).await;
     assert_eq!(back.ok().answer, "3");
     assert_eq!(model.requests()[2].user_texts(), ["one", "two", "three"]);
     mine.shutdown().await;
@@ -184,8 +184,8 @@ async fn exec_gets_a_session_that_the_app_server_keeps_warm() {
     let server =
         EngineRunner::new(CodexAppServer::new(binary.clone()).keep_warm(LONG)).on(host.clone());
     let exec = binary.exec().on(host);
-    let token = run(&server, request(&home, "one").build()).await.session();
-    let two = run(&exec, request(&home, "two").resume(token).build()).await;
+    let token = run(&server, request(&home, "one")).await.session();
+    let two = run(&exec, request(&home, "two").resume(token)).await;
     assert_eq!(two.ok().answer, "2");
     server.shutdown().await;
 }
@@ -198,7 +198,7 @@ async fn after_its_warm_time_a_session_is_free_for_others() {
     model.when("two", "2");
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home, Duration::from_millis(1));
-    let token = run(&runner, request(&home, "one").build()).await.session();
+    let token = run(&runner, request(&home, "one")).await.session();
     home.assert_no_processes().await;
     let outside = RawCodex::resume(&codex, &home, &token.value, "two").await.end().await;
     assert_eq!(outside.answer(), "2");
@@ -218,16 +218,15 @@ async fn a_session_held_by_another_codex_is_waited_for() {
     model.when("theirs", Answer::new().wait_for(&gate).message("their answer"));
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home, Duration::from_millis(1));
-    let token = run(&runner, request(&home, "begin").build()).await.session();
+    let token = run(&runner, request(&home, "begin")).await.session();
     home.assert_no_processes().await;
     let theirs = RawCodex::resume(&codex, &home, &token.value, "theirs").await;
     let meanwhile = async {
         gate.reached().await;
         let wait = Duration::from_millis(300);
-        let busy =
-            run(&runner, request(&home, "mine").resume(token.clone()).wait(wait).build()).await;
+        let busy = run(&runner, request(&home, "mine").resume(token.clone()).wait(wait)).await;
         assert_eq!(busy.failed("session_busy").resume, Some(token.clone()));
-        let mut mine = runner.run(request(&home, "mine").resume(token.clone()).build());
+        let mut mine = runner.run(request(&home, "mine").resume(token.clone()));
         let seen = until(&mut mine, "the note about waiting", is_wait).await;
         gate.open();
         finish(mine, seen).await
@@ -248,7 +247,7 @@ async fn a_refused_patch_leaves_the_file_unwritten_and_says_so() {
     let home =
         TestHome::builder(&model).approval_policy("on-request").sandbox_mode("read-only").build();
     let runner = runner(&codex, &home, Duration::ZERO);
-    let seen = run(&runner, request(&home, "patch").build()).await;
+    let seen = run(&runner, request(&home, "patch")).await;
     assert_eq!(seen.ok().answer, "ended");
     let approval = seen.done(&ActionKind::Approval)[0];
     assert_eq!(approval.action.title, "1 add: new.txt");
@@ -269,11 +268,11 @@ async fn what_one_run_set_does_not_hold_for_the_next() {
     model.when("three", "3");
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home, LONG);
-    let token = run(&runner, request(&home, "one").effort("low").build()).await.session();
+    let token = run(&runner, request(&home, "one").effort("low")).await.session();
     let first = home.servers();
-    run(&runner, request(&home, "two").effort("high").resume(token.clone()).build()).await.ok();
+    run(&runner, request(&home, "two").effort("high").resume(token.clone())).await.ok();
     assert_eq!(home.servers(), first, "what is set anew takes the place of what was set");
-    run(&runner, request(&home, "three").resume(token).build()).await.ok();
+    run(&runner, request(&home, "three").resume(token)).await.ok();
     assert_ne!(home.servers(), first, "nothing takes a setting back but loading the session anew");
     runner.shutdown().await;
     assert_eq!(home.processes(), []);

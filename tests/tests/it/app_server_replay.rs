@@ -19,11 +19,11 @@ async fn dies_before_the_reply(steps: impl IntoIterator<Item = Step>) -> (Seen, 
         Server::new().turns(turn::answer("from the next server")).script(),
     ]));
     let runner = lab.app_server(LONG);
-    let session = run(&runner, lab.request("first").build()).await.session();
-    let seen = run(&runner, lab.request("second").resume(session.clone()).build()).await;
+    let session = run(&runner, lab.request("first")).await.session();
+    let seen = run(&runner, lab.request("second").resume(session.clone())).await;
     let sent = lab.control.calls("turn/start").into_iter();
     let sent = sent.filter(|call| call.message.to_string().contains("second")).count();
-    let next = run(&runner, lab.request("next").resume(session).build()).await;
+    let next = run(&runner, lab.request("next").resume(session)).await;
     assert_eq!(next.ok().answer, "from the next server");
     runner.shutdown().await;
     lab.assert_nothing_left().await;

@@ -37,7 +37,7 @@ async fn one_run(lab: &Lab, handler: Option<Says>) -> Seen {
     if let Some(handler) = handler {
         request = request.approvals(Arc::new(handler));
     }
-    let seen = run(&runner, request.build()).await;
+    let seen = run(&runner, request).await;
     runner.shutdown().await;
     lab.assert_nothing_left().await;
     seen
@@ -180,7 +180,7 @@ async fn a_waiting_question_is_not_idle_and_cancel_overtakes_it() {
         let runner = lab.app_server(Duration::ZERO);
         let cancel = tokio_util::sync::CancellationToken::new();
         let request = lab.request("hi").approvals(Arc::new(Says(None))).idle_timeout(limit);
-        let mut stream = runner.run(request.cancel(cancel.clone()).build());
+        let mut stream = runner.run(request.cancel(cancel.clone()));
         let mut events = Vec::new();
         let asked = loop {
             match stream.next().await {

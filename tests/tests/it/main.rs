@@ -7,6 +7,7 @@
     reason = "tests: what fails here fails the test"
 )]
 
+mod app_server_bursts;
 mod app_server_client;
 mod app_server_end_order;
 mod app_server_endings;
@@ -16,8 +17,10 @@ mod app_server_pool;
 mod app_server_real;
 mod app_server_replay;
 mod app_server_requests;
+mod app_server_routing;
 mod app_server_shared;
 mod app_server_telling;
+mod app_server_wire;
 mod approvals_real;
 mod browser;
 mod chaos;

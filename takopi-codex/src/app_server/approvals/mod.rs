@@ -25,7 +25,7 @@ use takopi_core::runner::{EngineRun, Reply, Stopped};
 
 use self::patches::Patches;
 use self::question::Question;
-use super::message::{Notification, RequestId};
+use super::notification::{Kind, Notification};
 use super::requests::ServerRequest;
 use super::tools::Tools;
 
@@ -88,17 +88,23 @@ impl Desk {
     }
 
     /// Takes note of what is told: patches, and requests that codex settled by itself.
-    pub(super) fn hear(&mut self, told: &Notification, events: &mut Vec<TakopiEvent>) {
-        self.patches.hear(told);
-        if told.method != "serverRequest/resolved" {
-            return;
-        }
-        let told: Value = told.parse().unwrap_or_default();
-        let id = told.get("requestId").cloned();
-        let id = id.and_then(|id| serde_json::from_value::<RequestId>(id).ok());
-        let place = self.open.iter().position(|open| Some(open.request.id()) == id.as_ref());
-        if let Some(place) = place {
-            withdraw(self.open.remove(place), events);
+    pub(super) fn notification(
+        &mut self,
+        told: &Notification,
+        kind: &Kind<'_>,
+        events: &mut Vec<TakopiEvent>,
+    ) {
+        match kind {
+            Kind::ItemStarted(item) | Kind::ItemCompleted(item) if item.is_patch() => {
+                self.patches.hear(told);
+            }
+            Kind::RequestResolved(id) => {
+                let place = self.open.iter().position(|open| open.request.id() == id);
+                if let Some(place) = place {
+                    withdraw(self.open.remove(place), events);
+                }
+            }
+            _ => {}
         }
     }
 

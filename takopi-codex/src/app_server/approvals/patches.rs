@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::app_server::message::Notification;
+use crate::app_server::notification::Notification;
 
 /// The changes of every patch whose item was started, without their texts.
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Patches {
     /// Remembers a patch that is about to be applied, and forgets one that was.
     pub(super) fn hear(&mut self, told: &Notification) {
         let starts = told.method == "item/started";
-        if !starts && told.method != "item/completed" || !told.params.get().contains("fileChange") {
+        if !starts && told.method != "item/completed" {
             return;
         }
         let Some(ItemTold { item }) = told.parse() else { return };
@@ -83,7 +83,7 @@ mod tests {
 
     fn told(method: &str, item: &Value) -> Notification {
         let params = to_raw_value(&json!({ "item": item })).unwrap();
-        Notification { method: method.to_owned(), params }
+        Notification::new(method.to_owned(), params)
     }
 
     #[test]

@@ -64,6 +64,9 @@ impl Question {
         if let Some(changes) = changes {
             asked.detail.insert("changes", changes);
         }
+        if let Some(subagent) = request.subagent() {
+            asked.detail.insert("subagent", subagent.into_owned());
+        }
         Some(Self { request: asked, id, params })
     }
 
@@ -102,7 +105,9 @@ impl Question {
         if let Some(reason) = &request.reason {
             action = action.with("reason", reason.as_str());
         }
-        for (key, shown) in [("changes", "changes"), ("serverName", "server")] {
+        for (key, shown) in
+            [("changes", "changes"), ("serverName", "server"), ("subagent", "subagent")]
+        {
             if let Some(value) = request.detail.get(key) {
                 action = action.with(shown, value.clone());
             }

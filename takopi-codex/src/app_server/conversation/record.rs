@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::future::BoxFuture;
-use serde_json::Value;
 use takopi_core::locks::{SessionKey, SessionLease};
 use takopi_core::model::{Completed, Reason};
 use takopi_core::runner::{Engine, EngineRun, Refusal, ResumeCodec};
@@ -14,7 +13,7 @@ use super::report::ConversationReport;
 use crate::app_server::client::Client;
 use crate::app_server::engine::CodexAppServer;
 use crate::app_server::error::ClientError;
-use crate::app_server::message::Notification;
+use crate::app_server::notification::{Kind, Notification};
 use crate::app_server::transcript::Transcript;
 use crate::app_server::turn::{self, TurnOptions, TurnStream, hear};
 use crate::common::Answer;
@@ -66,14 +65,21 @@ impl Record {
         state.turn = Some((thread.to_owned(), turn.id().to_owned()));
     }
 
-    /// Something was told of the turn.
-    pub(in crate::app_server) fn told(&self, told: &Notification) {
+    /// A notification about the turn.
+    pub(in crate::app_server) fn notification(&self, told: &Notification, kind: &Kind<'_>) {
+        let completed = match kind {
+            Kind::ItemStarted(_) => false,
+            Kind::ItemCompleted(_) => true,
+            _ => return,
+        };
+        // With all its fields: a transcript shows more of an item than its events do.
+        let Some(item) = told.item() else { return };
         let mut state = self.state();
-        state.transcript.told(told);
-        if told.method == "item/completed"
-            && let Some(told) = told.parse::<Value>()
-        {
-            hear(&mut state.answer, &told["item"]);
+        if completed {
+            hear(&mut state.answer, &item);
+            state.transcript.item_completed(&item);
+        } else {
+            state.transcript.item_started(&item);
         }
     }
 

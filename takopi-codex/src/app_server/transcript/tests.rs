@@ -17,7 +17,7 @@ fn recording(version: &str, name: &str) -> Vec<Notification> {
         .filter_map(|line| {
             let message: Value = serde_json::from_str(line).ok()?;
             let params = serde_json::value::to_raw_value(&message["params"]).ok()?;
-            Some(Notification { method: message["method"].as_str()?.to_owned(), params })
+            Some(Notification::new(message["method"].as_str()?.to_owned(), params))
         })
         .collect()
 }
@@ -242,7 +242,7 @@ fn told(steps: &[Step]) -> Vec<Notification> {
         .map(|(method, item)| {
             let params = json!({ "item": item, "itemId": "m", "delta": item["delta"] });
             let params = serde_json::value::to_raw_value(&params).unwrap();
-            Notification { method: method.to_owned(), params }
+            Notification::new(method.to_owned(), params)
         })
         .collect()
 }

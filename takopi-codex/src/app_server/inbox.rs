@@ -1,0 +1,276 @@
+//! The inbox of one turn: what the reader delivered and the consumer has not taken yet.
+//!
+//! Bounded by bytes. A message that is larger than the bound by itself is taken when the inbox is
+//! empty. When there is no room, the reader waits ([`Sender::room`]): on a process that serves one
+//! session for as long as it takes, on a shared one only while the consumer goes on reading, because
+//! the neighbours wait too. Behind that the inbox overflows: only the end of the turn is still kept.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::notification::Notification;
+use super::requests::ServerRequest;
+
+/// About how many bytes of messages wait for a turn's consumer.
+const INBOX_BYTES: usize = 32 * 1024 * 1024;
+/// What a message takes beside its text.
+const MESSAGE_BYTES: usize = 256;
+/// On a shared process: how long the reader waits for a consumer that takes nothing.
+const NO_PROGRESS: Duration = Duration::from_secs(1);
+/// On a shared process: how long the reader waits for the consumer of one turn, in all.
+const SHARED_WAIT: Duration = Duration::from_secs(10);
+
+/// What reaches a running turn.
+#[derive(Debug)]
+pub(super) enum TurnMessage {
+    Notification(Notification),
+    /// A notification about a sub-agent of the turn.
+    Subagent(Notification),
+    Request(ServerRequest),
+    /// Something about the connection that the consumer should know.
+    Warning(String),
+    /// The end of the turn was too long to be read.
+    EndTooLong,
+    /// More came than the consumer took.
+    Overflow,
+}
+
+impl TurnMessage {
+    fn is_end(&self) -> bool {
+        match self {
+            Self::Notification(notification) => notification.is_turn_end(),
+            Self::EndTooLong => true,
+            _ => false,
+        }
+    }
+}
+
+/// A pair of ends; `usage_before` is the thread's usage before the turn.
+pub(super) fn inbox(usage_before: Option<Box<RawValue>>) -> (Sender, Inbox) {
+    let shared = Arc::new(Shared::default());
+    (Sender { shared: shared.clone() }, Inbox { usage_before, shared })
+}
+
+/// The reading end.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    /// The thread's last usage before the turn.
+    pub(super) usage_before: Option<Box<RawValue>>,
+    shared: Arc<Shared>,
+}
+
+/// The writing end. Dropping it closes the inbox behind what is in it.
+#[derive(Debug)]
+pub(super) struct Sender {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    /// A message arrived, or the inbox was closed.
+    arrived: Notify,
+    /// A message was taken, or the inbox was closed.
+    taken: Notify,
+    overflow: CancellationToken,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    messages: VecDeque<(TurnMessage, usize)>,
+    bytes: usize,
+    /// How many messages were taken so far.
+    taken: u64,
+    /// How long the reader has waited for this inbox.
+    waited: Duration,
+    closed: bool,
+}
+
+impl Queue {
+    fn has_room(&self, weight: usize) -> bool {
+        self.messages.is_empty() || self.bytes + weight + MESSAGE_BYTES <= INBOX_BYTES
+    }
+
+    fn push(&mut self, message: TurnMessage, weight: usize) {
+        self.bytes += weight;
+        self.messages.push_back((message, weight));
+    }
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inbox {
+    /// The next message; `None` when there will be no more. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<TurnMessage> {
+        loop {
+            if let Some(message) = self.try_next() {
+                return Some(message);
+            }
+            if self.shared.queue().closed {
+                // It may have come in between.
+                return self.try_next();
+            }
+            // A message that arrived since has left its permit.
+            self.shared.arrived.notified().await;
+        }
+    }
+
+    /// A message that is there already.
+    pub(super) fn try_next(&mut self) -> Option<TurnMessage> {
+        let mut queue = self.shared.queue();
+        let (message, weight) = queue.messages.pop_front()?;
+        queue.bytes -= weight;
+        queue.taken += 1;
+        drop(queue);
+        self.shared.taken.notify_one();
+        Some(message)
+    }
+
+    /// Resolves when more came than the consumer took.
+    pub(super) async fn overflowed(&self) {
+        self.shared.overflow.cancelled().await;
+    }
+}
+
+impl Sender {
+    /// Whether a message of this size has room; one that overflowed has room for what it drops.
+    pub(super) fn has_room(&self, weight: usize) -> bool {
+        self.shared.overflow.is_cancelled() || self.shared.queue().has_room(weight)
+    }
+
+    /// The same inbox for somebody who waits for room in it.
+    pub(super) fn room(&self, weight: usize) -> Room {
+        Room { shared: self.shared.clone(), weight }
+    }
+
+    /// Delivers a message. Without room the inbox overflows.
+    pub(super) fn send(&self, message: TurnMessage, weight: usize) {
+        let overflowed = self.shared.overflow.is_cancelled();
+        let mut queue = self.shared.queue();
+        if overflowed || !queue.has_room(weight) {
+            if !overflowed {
+                queue.push(TurnMessage::Overflow, 0);
+                self.shared.overflow.cancel();
+            }
+            // A request that is dropped declines itself.
+            if message.is_end() {
+                queue.push(message, 0);
+            }
+        } else {
+            queue.push(message, weight + MESSAGE_BYTES);
+        }
+        drop(queue);
+        self.shared.arrived.notify_one();
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        self.shared.queue().closed = true;
+        self.shared.arrived.notify_one();
+        self.shared.taken.notify_one();
+    }
+}
+
+/// Waits for room in one inbox.
+pub(super) struct Room {
+    shared: Arc<Shared>,
+    weight: usize,
+}
+
+impl Room {
+    fn is_there(&self) -> bool {
+        let queue = self.shared.queue();
+        queue.closed || queue.has_room(self.weight)
+    }
+
+    /// Waits for as long as it takes, or until the turn is over.
+    pub(super) async fn wait(&self) {
+        while !self.is_there() {
+            self.shared.taken.notified().await;
+        }
+    }
+
+    /// Waits while the consumer goes on reading, but not for ever; `false` when it gave up.
+    pub(super) async fn wait_a_while(&self) -> bool {
+        let begun = Instant::now();
+        let (waited, mut taken) = {
+            let queue = self.shared.queue();
+            (queue.waited, queue.taken)
+        };
+        let end = begun + SHARED_WAIT.saturating_sub(waited);
+        let mut deadline = begun + NO_PROGRESS;
+        while !self.is_there() && Instant::now() < end {
+            let woken = timeout_at(deadline.min(end), self.shared.taken.notified()).await;
+            let now = self.shared.queue().taken;
+            if now != taken {
+                taken = now;
+                deadline = Instant::now() + NO_PROGRESS;
+            } else if woken.is_err() {
+                break;
+            }
+        }
+        self.shared.queue().waited += begun.elapsed();
+        self.is_there()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warning(text: &str) -> TurnMessage {
+        TurnMessage::Warning(text.to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_message_over_the_bound_is_taken_when_the_inbox_is_empty() {
+        let (sender, mut inbox) = inbox(None);
+        assert!(sender.has_room(2 * INBOX_BYTES));
+        sender.send(warning("large"), 2 * INBOX_BYTES);
+        assert!(!sender.has_room(1));
+        assert!(matches!(inbox.next().await, Some(TurnMessage::Warning(_))));
+        assert!(sender.has_room(1));
+        drop(sender);
+        assert!(inbox.next().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_consumer_that_reads_is_waited_for_and_one_that_does_not_is_not() {
+        let (sender, mut inbox) = inbox(None);
+        sender.send(warning("first"), INBOX_BYTES / 2);
+        sender.send(warning("second"), INBOX_BYTES / 2 - 2 * MESSAGE_BYTES);
+        let room = sender.room(INBOX_BYTES);
+        let reads = async {
+            for _ in 0..2 {
+                tokio::time::sleep(NO_PROGRESS * 3 / 4).await;
+                inbox.try_next();
+            }
+        };
+        assert!(tokio::join!(room.wait_a_while(), reads).0);
+        sender.send(warning("third"), INBOX_BYTES);
+        assert!(!room.wait_a_while().await);
+    }
+
+    #[tokio::test]
+    async fn behind_an_overflow_only_the_end_is_kept() {
+        let (sender, mut inbox) = inbox(None);
+        sender.send(warning("first"), INBOX_BYTES);
+        sender.send(warning("second"), 1);
+        sender.send(TurnMessage::EndTooLong, 1);
+        inbox.overflowed().await;
+        assert!(matches!(inbox.next().await, Some(TurnMessage::Warning(_))));
+        assert!(matches!(inbox.next().await, Some(TurnMessage::Overflow)));
+        assert!(matches!(inbox.next().await, Some(TurnMessage::EndTooLong)));
+    }
+}

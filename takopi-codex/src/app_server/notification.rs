@@ -1,0 +1,218 @@
+//! What a notification says: parsed once, in one pass over its parameters, and handed to everybody
+//! who follows the turn.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde::de::MapAccess;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::message::RequestId;
+use super::streams::Stream;
+use super::usage::TokenUsage;
+use crate::common::{Item, Read, Step, Tolerant, first, next_key, skip};
+use crate::failure::Fault;
+
+/// A notification of the server.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct Notification {
+    /// What it is about.
+    pub method: String,
+    /// Its parameters, as they came.
+    pub params: Box<RawValue>,
+    thread: Option<Box<str>>,
+    turn: Option<Box<str>>,
+}
+
+impl Notification {
+    pub(super) fn new(method: String, params: Box<RawValue>) -> Self {
+        Self { method, params, thread: None, turn: None }
+    }
+
+    /// Takes the ids over from the address that was read of the parameters.
+    pub(super) fn addressed(mut self, thread: Option<Box<str>>, turn: Option<Box<str>>) -> Self {
+        (self.thread, self.turn) = (thread, turn);
+        self
+    }
+
+    /// The thread it is about; `None` if it is about the server as a whole.
+    pub fn thread(&self) -> Option<&str> {
+        self.thread.as_deref()
+    }
+
+    /// The turn it is about, if it names one.
+    pub fn turn(&self) -> Option<&str> {
+        self.turn.as_deref()
+    }
+
+    /// Its parameters in a type of the caller's choice.
+    pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
+        serde_json::from_str(self.params.get()).ok()
+    }
+
+    pub(super) fn is_turn_end(&self) -> bool {
+        self.method == "turn/completed"
+    }
+
+    /// What it says. Parses the parameters: to be called once.
+    pub(super) fn kind(&self) -> Kind<'_> {
+        Kind::read(&self.method, self.params.get())
+    }
+
+    /// The item it is about, with all its fields.
+    pub(super) fn item(&self) -> Option<Value> {
+        #[derive(Deserialize)]
+        struct Params {
+            item: Value,
+        }
+        self.parse().map(|Params { item }| item)
+    }
+}
+
+/// What a notification says.
+#[derive(Debug)]
+pub(super) enum Kind<'a> {
+    TurnStarted,
+    /// Nothing if the end cannot be read.
+    TurnCompleted(Option<TurnEnd<'a>>),
+    ItemStarted(Item<'a>),
+    ItemCompleted(Item<'a>),
+    /// A piece of text of an item, or for progress the whole text.
+    Text {
+        stream: Stream,
+        item: Cow<'a, str>,
+        text: Cow<'a, str>,
+    },
+    Plan(Vec<Step<'a>>),
+    TokenUsage {
+        turn: Option<Cow<'a, str>>,
+        usage: TokenUsage,
+    },
+    /// With all parameters.
+    RateLimits(&'a str),
+    Error(Fault<'a>),
+    Warning(Option<Cow<'a, str>>),
+    /// The server settled a request of its own.
+    RequestResolved(RequestId),
+    /// Nothing that anybody here looks at, or nothing that can be read.
+    Other,
+}
+
+/// How a turn ended.
+#[derive(Debug)]
+pub(super) struct TurnEnd<'a> {
+    pub(super) status: Cow<'a, str>,
+    pub(super) error: Option<Fault<'a>>,
+}
+
+impl<'a> Kind<'a> {
+    fn read(method: &'a str, json: &'a str) -> Self {
+        let text = |stream: Stream| {
+            let Params { item_id, delta, message, .. } = Params::read(json);
+            match (item_id, delta.or(message)) {
+                (Some(item), Some(text)) => Self::Text { stream, item, text },
+                _ => Self::Other,
+            }
+        };
+        match method {
+            "turn/started" => Self::TurnStarted,
+            "turn/completed" => Self::TurnCompleted(Params::read(json).turn),
+            "item/started" => Params::read(json).item.map_or(Self::Other, Self::ItemStarted),
+            "item/completed" => Params::read(json).item.map_or(Self::Other, Self::ItemCompleted),
+            "item/agentMessage/delta" => text(Stream::Message),
+            "item/reasoning/summaryTextDelta" | "item/reasoning/textDelta" | "item/plan/delta" => {
+                text(Stream::Note)
+            }
+            "item/commandExecution/outputDelta" | "item/fileChange/outputDelta" => {
+                text(Stream::Output)
+            }
+            "item/mcpToolCall/progress" => text(Stream::Progress),
+            "turn/plan/updated" => Params::read(json).plan.map_or(Self::Other, Self::Plan),
+            "thread/tokenUsage/updated" => match Params::read(json) {
+                Params { token_usage: Some(usage), turn_id: turn, .. } => {
+                    Self::TokenUsage { turn, usage }
+                }
+                _ => Self::Other,
+            },
+            "account/rateLimits/updated" => Self::RateLimits(json),
+            "error" => Self::Error(Params::read(json).error.unwrap_or_default()),
+            "warning" | "guardianWarning" | "configWarning" => {
+                let Params { message, summary, .. } = Params::read(json);
+                Self::Warning(message.or(summary))
+            }
+            "serverRequest/resolved" => {
+                let id = Params::read(json).request_id;
+                id.map_or(Self::Other, |id| Self::RequestResolved(RequestId::new(id)))
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
+/// The parameters that any of them has.
+#[derive(Default)]
+struct Params<'a> {
+    item: Option<Item<'a>>,
+    item_id: Option<Cow<'a, str>>,
+    delta: Option<Cow<'a, str>>,
+    message: Option<Cow<'a, str>>,
+    summary: Option<Cow<'a, str>>,
+    turn: Option<TurnEnd<'a>>,
+    turn_id: Option<Cow<'a, str>>,
+    token_usage: Option<TokenUsage>,
+    plan: Option<Vec<Step<'a>>>,
+    error: Option<Fault<'a>>,
+    request_id: Option<&'a RawValue>,
+}
+
+impl<'a> Params<'a> {
+    fn read(json: &'a str) -> Self {
+        match serde_json::from_str::<Read<Self>>(json) {
+            Ok(Read(params)) => params.unwrap_or_default(),
+            Err(_) => Self::default(),
+        }
+    }
+}
+
+impl<'de> Tolerant<'de> for Params<'de> {
+    fn from_object<A: MapAccess<'de>>(mut object: A) -> Result<Option<Self>, A::Error> {
+        let object = &mut object;
+        let mut params = Self::default();
+        while let Some(key) = next_key(object)? {
+            match &*key {
+                "item" => first(&mut params.item, object)?,
+                "itemId" => first(&mut params.item_id, object)?,
+                "delta" => first(&mut params.delta, object)?,
+                "message" => first(&mut params.message, object)?,
+                "summary" => first(&mut params.summary, object)?,
+                "turn" => first(&mut params.turn, object)?,
+                "turnId" => first(&mut params.turn_id, object)?,
+                "tokenUsage" => first(&mut params.token_usage, object)?,
+                "plan" => first(&mut params.plan, object)?,
+                "error" => first(&mut params.error, object)?,
+                "requestId" => {
+                    let id = object.next_value()?;
+                    params.request_id.get_or_insert(id);
+                }
+                _ => skip(object)?,
+            }
+        }
+        Ok(Some(params))
+    }
+}
+
+impl<'de> Tolerant<'de> for TurnEnd<'de> {
+    fn from_object<A: MapAccess<'de>>(mut object: A) -> Result<Option<Self>, A::Error> {
+        let (mut status, mut error): (Option<Cow<'de, str>>, Option<Fault<'de>>) = (None, None);
+        while let Some(key) = next_key(&mut object)? {
+            match &*key {
+                "status" => first(&mut status, &mut object)?,
+                "error" => first(&mut error, &mut object)?,
+                _ => skip(&mut object)?,
+            }
+        }
+        Ok(Some(Self { status: status.unwrap_or_default(), error }))
+    }
+}

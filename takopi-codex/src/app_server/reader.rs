@@ -1,0 +1,89 @@
+//! Reads the lines of the server and hands each to whom it belongs.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+use takopi_core::process::{Frame, Output};
+
+use super::message::{ErrorBody, Incoming, MessageHead, RequestId};
+use super::notification::Notification;
+use super::requests::ServerRequest;
+use super::routes::{AnswerError, Routed, Routes};
+use super::wire::Wire;
+
+/// Reads everything the server sends, until it is gone.
+pub(super) async fn read(mut output: Output, routes: Arc<Routes>, wire: Wire, patient: bool) {
+    while output.fill().await {
+        while let Some(frame) = output.pop() {
+            let routed = match frame {
+                Frame::Line(line) => route(line, &routes, &wire),
+                Frame::Skipped { head, bytes } => {
+                    skip(head, bytes, &routes, &wire);
+                    None
+                }
+                _ => None,
+            };
+            if let Some(routed) = routed {
+                deliver(routed, &routes, patient).await;
+            }
+        }
+    }
+    routes.close();
+}
+
+/// Delivers a message once its inboxes have room for it.
+async fn deliver(routed: Routed, routes: &Routes, patient: bool) {
+    while let Some(room) = routes.full(&routed) {
+        if patient {
+            room.wait().await;
+        } else if !room.wait_a_while().await {
+            break;
+        }
+    }
+    routes.deliver(routed);
+}
+
+/// Reads one line; what is to be delivered, if it is neither a response nor unreadable.
+fn route(line: &[u8], routes: &Routes, wire: &Wire) -> Option<Routed> {
+    if line.iter().all(u8::is_ascii_whitespace) {
+        return None;
+    }
+    let text = String::from_utf8_lossy(line);
+    let Ok(Incoming { id, method, params, result, error }) = Incoming::parse(&text) else {
+        routes.not_json(line);
+        return None;
+    };
+    let Some(method) = method else {
+        // Ours are small numbers; what answers another id answers nobody.
+        let id = id.and_then(|id| id.get().parse().ok())?;
+        let answer = match error {
+            Some(error) => Err(AnswerError::Refused(ErrorBody::read(error))),
+            None => Ok(result.unwrap_or(RawValue::NULL).to_owned()),
+        };
+        routes.answer(id, answer);
+        return None;
+    };
+    let (method, params) = (method.into_owned(), params.unwrap_or(RawValue::NULL).to_owned());
+    Some(match id {
+        None => routes.route_notification(Notification::new(method, params)),
+        Some(id) => {
+            let id = RequestId::new(id);
+            routes.route_request(ServerRequest::new(id, method, params, wire.clone()))
+        }
+    })
+}
+
+/// A line that was too long to be read, by how it begins.
+fn skip(head: &[u8], bytes: u64, routes: &Routes, wire: &Wire) {
+    match MessageHead::read(head) {
+        MessageHead::Response(id) => routes.answer(id, Err(AnswerError::TooLong)),
+        MessageHead::Notification { method, thread: Some(thread) }
+            if method == "turn/completed" && routes.end_too_long(&thread) => {}
+        MessageHead::Notification { .. } | MessageHead::Unknown => routes.too_long(bytes),
+        MessageHead::Request { id, method, .. } => {
+            routes.too_long(bytes);
+            let params = RawValue::NULL.to_owned();
+            ServerRequest::new(id, method, params, wire.clone()).decline();
+        }
+    }
+}
