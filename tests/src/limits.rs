@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Limits that are tried one after the other. The longest leaves time for the end of a run within
 /// [`PATIENCE`](crate::model::PATIENCE).
 const LIMITS: [Duration; 3] =
-    [Duration::from_millis(300), Duration::from_secs(3), Duration::from_secs(12)];
+    [Duration::from_millis(300), Duration::from_secs(4), Duration::from_secs(40)];
 
 /// Runs a test whose limit must be longer than what the machine takes to get to the point where the
 /// limit is to strike, and not much longer. An attempt returns `false` if it did not get there.

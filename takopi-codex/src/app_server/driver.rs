@@ -264,7 +264,7 @@ impl TurnDriver<'_> {
                 biased;
                 () = run.stop().cancelled() => return Err(FollowError::Stopped),
                 settled = self.desk.settled() => {
-                    clock.still_here(Instant::now());
+                    clock.renew_quiet(Instant::now());
                     if self.desk.settle(settled, &mut self.events)? == Next::EndTurn {
                         self.interrupt_in_background(turn);
                     }

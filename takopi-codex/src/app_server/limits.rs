@@ -56,14 +56,14 @@ impl TurnClock {
                 self.open.remove(id_of(item));
                 self.quiet_since = self.open.is_empty().then_some(now);
             }
-            Kind::Text { stream, .. } if *stream == Stream::Progress => self.still_here(now),
+            Kind::Text { stream, .. } if *stream == Stream::Progress => self.renew_quiet(now),
             Kind::ItemCompleted(_) | Kind::Text { .. } => self.quiet_since = None,
-            _ => self.still_here(now),
+            _ => self.renew_quiet(now),
         }
     }
 
     /// Renews the quiet: something happened that is not the agent's going on.
-    pub(super) fn still_here(&mut self, now: Instant) {
+    pub(super) fn renew_quiet(&mut self, now: Instant) {
         if self.quiet_since.is_some() {
             self.quiet_since = Some(now);
         }

@@ -190,7 +190,8 @@ impl<S: Server> Keeper<S> {
         }
         // One that is closing makes room already.
         if state.slots.iter().all(|slot| slot.phase != Phase::Closing) {
-            let idle = state.slots.iter_mut().filter(|slot| slot.running == 0);
+            let slots = state.slots.iter_mut();
+            let idle = slots.filter(|slot| slot.running == 0 && slot.is_expendable());
             if let Some(slot) = idle.min_by_key(|slot| slot.idle_since) {
                 self.begin_close(slot);
             }

@@ -305,6 +305,16 @@ async fn there_are_never_more_servers_than_the_limit_and_an_idle_one_makes_room(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_whose_session_is_about_to_run_does_not_make_room_for_others() {
+    let yard = Yard::new();
+    let (keeper, _) = with_session(&yard, KeeperLimits::shared(1, 1, 1, LONG)).await;
+    let _lease = keeper.take_lease(&key("a")).unwrap();
+    assert!(keeper.offer(None, any).now_or_never().is_none());
+    let session = seat(&keeper, Some("a")).await.take_session();
+    assert_eq!((session, yard.closed()), (Some("a"), 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn shared_servers_start_one_at_a_time_and_a_failed_start_is_the_next_ones_turn() {
     let yard = Yard::new();
     let keeper = Keeper::new(KeeperLimits::shared(2, 10, 4, LONG));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 /// How long the proving ground waits for something that should come at once: long, for a loaded machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Runs `future` to its end, or panics naming `what` once `limit` of real time has passed.
 pub async fn within<F: Future>(limit: Duration, what: &str, future: F) -> F::Output {

@@ -7,7 +7,7 @@ use takopi_codex::app_server::{CodexAppServer, PoolLimits};
 use takopi_core::{EngineRunner, EventStream, Host, Runner, TakopiEvent};
 use takopi_tests::fake::{Server, Step, turn};
 use takopi_tests::home::TestHome;
-use takopi_tests::lab::Lab;
+use takopi_tests::lab::{Lab, session};
 use takopi_tests::model::{Answer, Gate, ModelServer};
 use takopi_tests::real;
 use takopi_tests::runs::{Seen, finish, is_started, request, run, until};
@@ -99,6 +99,31 @@ async fn a_cancel_before_a_refusal_of_the_turn_leaves_the_server_usable() {
     neighbour.ends_undisturbed(&lab).await;
     goes_on(&runner, &lab, &victim, 1).await;
     runner.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_run_cancelled_while_its_session_is_opened_ends_at_once_and_costs_no_server() {
+    let late = [Step::reached("requested"), Step::gate("reply"), Step::Reply];
+    let lab = Lab::new(server().once("thread/resume", late).script());
+    let runner = shared(&lab);
+    let neighbour = Neighbour::start(&runner, &lab).await;
+    let cancel = CancellationToken::new();
+    let victim = lab.request("victim").resume(session()).cancel(cancel.clone()).build();
+    let victim = runner.run(victim);
+    lab.control.reached("requested").await;
+    cancel.cancel();
+    // The reply has not come yet.
+    finish(victim, Vec::new()).await.failed("interrupted");
+    lab.control.open("reply");
+    // A whole run behind the reply: by then it was read.
+    run(&runner, lab.request("other").build()).await.ok();
+    let again = lab.request("other prompt").resume(session()).build();
+    assert_eq!(run(&runner, again).await.ok().answer, "here");
+    assert_eq!(lab.control.calls("thread/resume").len(), 1, "the session was loaded");
+    assert_eq!(lab.control.starts().len(), 1);
+    neighbour.ends_undisturbed(&lab).await;
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
 }
 
 /// What the server does first when it is asked to interrupt a turn that is about to end.

@@ -185,3 +185,20 @@ async fn a_session_that_is_wanted_elsewhere_is_given_up() {
     elsewhere.shutdown().await;
     lab.assert_nothing_left().await;
 }
+
+#[tokio::test]
+async fn keep_warm_and_shared_can_be_set_in_either_order() {
+    let limits = PoolLimits::default();
+    let orders: [fn(CodexAppServer, PoolLimits) -> CodexAppServer; 2] = [
+        |engine, limits| engine.keep_warm(LONG).shared(limits).keep_warm(Duration::ZERO),
+        |engine, limits| engine.keep_warm(Duration::ZERO).shared(limits),
+    ];
+    for order in orders {
+        let lab = Lab::new(Server::new().turns(turn::answer("fine")).script());
+        let engine = order(CodexAppServer::new(lab.codex()), limits);
+        let runner = EngineRunner::new(engine).on(lab.host.clone());
+        run(&runner, lab.request("one").build()).await.ok();
+        // It is not kept, and nobody has to shut it down.
+        lab.control.all_gone().await;
+    }
+}
