@@ -9,6 +9,7 @@ use takopi_codex::app_server::{Client, ThreadOptions, TurnOptions};
 use takopi_core::{ActionKind, ApprovalHandler, ApprovalRequest, Decision, Phase, Runner};
 use takopi_tests::fake::{Server, Step, turn};
 use takopi_tests::lab::Lab;
+use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::runs::{Seen, run};
 
 const CHILD: &str = "01a1e21b-0000-7eb0-9d27-459e98f10b74";
@@ -190,13 +191,13 @@ async fn a_request_that_comes_when_no_turn_runs_is_declined() {
         client.models(&options).await.unwrap();
         let thread = client.start_thread(&ThreadOptions::default()).await.unwrap();
         thread.run("hi", &TurnOptions::default()).await.unwrap();
-        let second = lab.control.answers("q").len() < 2;
-        if second {
-            // The late one is on its way.
+        // The late one is on its way.
+        let both = async {
             while lab.control.answers("q").len() < 2 {
                 tokio::task::yield_now().await;
             }
-        }
+        };
+        within(PATIENCE, "both answers", both).await;
         for answer in lab.control.answers("q") {
             assert_eq!(answer["result"], declined, "{ask:?}");
         }
