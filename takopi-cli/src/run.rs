@@ -47,7 +47,7 @@ pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
     })
 }
 
-/// The runtime of a command: the main thread writes, another one listens to signals.
+/// The runtime of a command: the main thread writes, another one runs the tasks.
 pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     Ok(builder.worker_threads(1).enable_all().build()?)

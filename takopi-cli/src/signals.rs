@@ -1,6 +1,8 @@
 //! Signals: the first ends the run in good order, the second ends takopi.
 
-use std::io;
+mod pipe;
+
+use std::io::{self, Read as _};
 
 use nix::libc;
 use takopi_core::Host;
@@ -38,8 +40,8 @@ pub(crate) type Received = watch::Receiver<Option<Signal>>;
 
 /// Watches for signals from now on; the first cancels, the second leaves.
 ///
-/// The watch is a task of its own, on another thread than the one that writes: a reader that does
-/// not read must not keep anybody from interrupting.
+/// Signals are handled on another thread than the one that writes: a reader that does not read must
+/// not keep anybody from interrupting.
 pub(crate) fn watch(cancel: CancellationToken) -> io::Result<Received> {
     let (sender, received) = watch::channel(None);
     each(move |signal| {
@@ -69,27 +71,27 @@ pub(crate) fn continued() -> io::Result<unix::Signal> {
     signal(SignalKind::from_raw(libc::SIGCONT))
 }
 
-/// Does something at each signal from now on.
+/// Calls `act` at each signal from now on.
 fn each(mut act: impl FnMut(Signal) + Send + 'static) -> io::Result<()> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    // `nohup` asks that hang-ups be ignored, and listening would undo that.
-    let mut hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
-    tokio::spawn(async move {
-        loop {
-            act(tokio::select! {
-                Some(()) = interrupt.recv() => Signal::Interrupt,
-                Some(()) = terminate.recv() => Signal::Terminate,
-                Some(()) = next(hangup.as_mut()) => Signal::Hangup,
-                else => return,
-            });
+    let mut received = pipe::open()?;
+    std::thread::Builder::new().name("takopi-signals".to_owned()).spawn(move || {
+        let mut byte = [0];
+        while received.read_exact(&mut byte).is_ok() {
+            match i32::from(byte[0]) {
+                libc::SIGINT => act(Signal::Interrupt),
+                libc::SIGTERM => act(Signal::Terminate),
+                libc::SIGHUP => act(Signal::Hangup),
+                _ => {}
+            }
         }
-    });
+    })?;
+    pipe::handle(nix::sys::signal::Signal::SIGINT)?;
+    pipe::handle(nix::sys::signal::Signal::SIGTERM)?;
+    // `nohup` asks that hang-ups be ignored, and a handler would undo that.
+    if !ignores_hangup() {
+        pipe::handle(nix::sys::signal::Signal::SIGHUP)?;
+    }
     Ok(())
-}
-
-async fn next(signal: Option<&mut unix::Signal>) -> Option<()> {
-    signal?.recv().await
 }
 
 /// Whether whoever started takopi told the system to ignore hang-ups.

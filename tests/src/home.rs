@@ -123,6 +123,7 @@ impl TestHome {
             .env_clear()
             .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
             .envs(self.env());
+        crate::signals::reset(command.as_std_mut());
         command
     }
 

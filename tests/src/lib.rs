@@ -7,6 +7,7 @@
 //! - [`runs`]: runs of a runner, gathered so that a test can ask what happened;
 //! - [`chaos`]: random faults from a seed;
 //! - [`contract`]: checks that every runner must pass, for authors of engines;
+//! - [`signals`]: default signal dispositions for the commands that tests start;
 //! - [`lab`]: takopi's runners over the fake codex;
 //! - [`fake`]: scripts for `fake-codex`, which shows the faults the real one cannot be made to show.
 #![allow(
@@ -29,3 +30,4 @@ pub mod limits;
 pub mod model;
 pub mod real;
 pub mod runs;
+pub mod signals;

@@ -1,5 +1,8 @@
 //! Every exit code of `takopi run`.
 
+#[cfg(target_os = "linux")]
+use std::os::unix::process::CommandExt as _;
+
 use futures::FutureExt as _;
 use nix::sys::signal::Signal;
 use takopi_core::locks::{FileLocks, Holder, LocalLocks, NoLeases, SessionKey, SessionLocks as _};
@@ -157,6 +160,54 @@ fn signals_end_it_in_good_order_with_their_code() {
         let resume = "takopi run --engine demo --resume demo-ID\n";
         assert!(neutral(&ran.stderr).ends_with(resume), "{}", ran.stderr);
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_signal_is_heeded_from_the_moment_its_handler_is_in_place() {
+    use nix::sys::{ptrace, wait::waitpid};
+    // Without the signal the demo would end by itself, with code 0.
+    let lab = Lab::new();
+    let mut command = lab.takopi(&["run", "--engine", "demo", "-c", "pace=2s", "hello"]);
+    // SAFETY: the closure makes a system call only.
+    unsafe {
+        command.pre_exec(|| Ok(ptrace::traceme()?));
+    }
+    let running = Running::start(command);
+    let pid = running.pid();
+    waitpid(pid, None).unwrap();
+    // Its main thread is held right behind the system call that installs the handler.
+    while !running.has_signal("SigCgt", Signal::SIGTERM) {
+        ptrace::syscall(pid, None).unwrap();
+        waitpid(pid, None).unwrap();
+    }
+    running.signal(Signal::SIGTERM);
+    // Some other thread takes the signal, and has time to do with it what it does.
+    while running.has_signal("ShdPnd", Signal::SIGTERM) {
+        std::thread::yield_now();
+    }
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    ptrace::detach(pid, None).unwrap();
+    assert_eq!(running.end().code, Some(143));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn under_nohup_a_hangup_is_ignored_and_other_signals_are_not() {
+    let lab = Lab::new();
+    let mut command = lab.takopi(&slow(&["hello"]));
+    // SAFETY: the closure makes a system call only.
+    unsafe {
+        command.pre_exec(|| {
+            nix::sys::signal::signal(Signal::SIGHUP, nix::sys::signal::SigHandler::SigIgn)?;
+            Ok(())
+        });
+    }
+    let running = Running::start(command);
+    running.wait_for_handler(Signal::SIGTERM);
+    running.signal(Signal::SIGHUP);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end().code, Some(143));
 }
 
 #[test]

@@ -64,6 +64,7 @@ impl Lab {
             .env_clear()
             .envs(self.env())
             .stdin(Stdio::null());
+        takopi_tests::signals::reset(&mut command);
         command
     }
 
@@ -116,7 +117,28 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id().try_into().unwrap()), signal).unwrap();
+        kill(self.pid(), signal).unwrap();
+    }
+
+    /// Waits until it handles the signal itself.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn wait_for_handler(&self, signal: Signal) {
+        while !self.has_signal("SigCgt", signal) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether the signal is in this set of `/proc/PID/status`.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn has_signal(&self, set: &str, signal: Signal) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let signals = status.lines().find_map(|line| line.strip_prefix(set)?.strip_prefix(':'));
+        let signals = u64::from_str_radix(signals.unwrap().trim(), 16).unwrap();
+        signals & (1 << (signal as i32 - 1)) != 0
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id().try_into().unwrap())
     }
 
     pub(crate) fn stdout(&mut self) -> std::process::ChildStdout {
