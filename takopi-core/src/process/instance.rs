@@ -2,8 +2,9 @@
 //!
 //! Each takopi process that starts engines keeps one file, locked by the kernel for as long as it
 //! lives, and appends a line before a process is started (`+7`) and when it is gone (`-7`). A
-//! process and all that comes of it carry [`MARKER`]`=<instance>.<number>`. A record whose lock is
-//! free belongs to a dead takopi; whatever bears the marker of one of its open numbers is a stray.
+//! process and all that comes of it carry the [mark](super::mark) of `<instance>.<number>`. A record
+//! whose lock is free belongs to a dead takopi; whatever carries the mark of one of its open numbers
+//! is a stray.
 //!
 //! Processes that had ended are not touched: what their agents detached on purpose, stays.
 
@@ -20,11 +21,10 @@ use nix::sys::signal::Signal;
 use uuid::Uuid;
 
 use super::census;
+use super::mark::Mark;
 use super::sweep::kill_marked;
 use crate::sys::{ByteRange, OfdFile};
 
-/// The variable that marks a process and all that comes of it.
-pub(crate) const MARKER: &str = "TAKOPI_RUN";
 const LOCK: ByteRange = ByteRange::byte(0);
 /// A record of so many lines is written anew with what is open, so that it stays small over months.
 const MANY_LINES: usize = 1024;
@@ -89,7 +89,7 @@ impl Instance {
     pub(crate) fn kill_now(&self) {
         let open: Vec<u64> = self.record().open.iter().copied().collect();
         for process in open {
-            kill_marked(&format!("{MARKER}={}", self.marker(process)));
+            kill_marked(Mark::of_process(&self.marker(process)));
         }
     }
 
@@ -169,12 +169,12 @@ impl Stray {
 
 /// The processes left behind by takopis that were killed, by the records in `state_directory`.
 pub fn strays(state_directory: &Path) -> Vec<Stray> {
-    let markers: Vec<String> =
-        dead_records(state_directory).into_iter().flat_map(|(_, _, markers)| markers).collect();
-    if markers.is_empty() {
+    let marks: Vec<Mark> =
+        dead_records(state_directory).into_iter().flat_map(|(_, _, marks)| marks).collect();
+    if marks.is_empty() {
         return Vec::new();
     }
-    match census::bearers(&markers) {
+    match census::bearers(&marks) {
         Ok(pids) => pids.into_iter().map(Stray::new).collect(),
         Err(error) => {
             tracing::warn!(%error, "cannot read the process table");
@@ -188,8 +188,8 @@ pub fn strays(state_directory: &Path) -> Vec<Stray> {
 /// Blocks for as long as the processes take to end, a few seconds at the most.
 pub fn end_strays(state_directory: &Path) -> Vec<Stray> {
     let mut ended = Vec::new();
-    for (path, _lock, markers) in dead_records(state_directory) {
-        match end_bearers(&markers) {
+    for (path, _lock, marks) in dead_records(state_directory) {
+        match end_bearers(&marks) {
             Ok(found) => {
                 ended.extend(found);
                 let _ = std::fs::remove_file(path);
@@ -201,12 +201,12 @@ pub fn end_strays(state_directory: &Path) -> Vec<Stray> {
     ended
 }
 
-/// Ends every bearer of the markers, gently first.
-fn end_bearers(markers: &[String]) -> io::Result<Vec<Stray>> {
+/// Ends every bearer of the marks, gently first.
+fn end_bearers(marks: &[Mark]) -> io::Result<Vec<Stray>> {
     const GRACE: Duration = Duration::from_secs(1);
     const LIMIT: Duration = Duration::from_secs(4);
     let begun = Instant::now();
-    let mut left = census::bearers(markers)?;
+    let mut left = census::bearers(marks)?;
     let found = left.iter().copied().map(Stray::new).collect();
     while !left.is_empty() {
         if begun.elapsed() > LIMIT {
@@ -215,7 +215,7 @@ fn end_bearers(markers: &[String]) -> io::Result<Vec<Stray>> {
         let signal = if begun.elapsed() > GRACE { Signal::SIGKILL } else { Signal::SIGTERM };
         census::signal(&left, signal);
         std::thread::sleep(Duration::from_millis(30));
-        left = census::bearers(markers)?;
+        left = census::bearers(marks)?;
     }
     Ok(found)
 }
@@ -225,9 +225,9 @@ pub(crate) fn directory(state_directory: &Path) -> PathBuf {
     state_directory.join("runs")
 }
 
-/// The records of dead takopis: the file, the lock that keeps others off it, and the markers that
+/// The records of dead takopis: the file, the lock that keeps others off it, and the marks that
 /// were open. Records without one are removed at once.
-fn dead_records(state_directory: &Path) -> Vec<(PathBuf, OfdFile, Vec<String>)> {
+fn dead_records(state_directory: &Path) -> Vec<(PathBuf, OfdFile, Vec<Mark>)> {
     let Ok(files) = std::fs::read_dir(directory(state_directory)) else { return Vec::new() };
     files
         .filter_map(|file| {
@@ -245,8 +245,9 @@ fn dead_records(state_directory: &Path) -> Vec<(PathBuf, OfdFile, Vec<String>)> 
                 let _ = std::fs::remove_file(&path);
                 return None;
             }
-            let markers = open.iter().map(|number| format!("{MARKER}={id}.{number}")).collect();
-            Some((path, file, markers))
+            let marks =
+                open.iter().map(|number| Mark::of_process(&format!("{id}.{number}"))).collect();
+            Some((path, file, marks))
         })
         .collect()
 }
@@ -305,7 +306,7 @@ mod tests {
         drop(instance);
         let dead = dead_records(state.path());
         assert_eq!(dead.len(), 1, "its taker is gone, and 2 was open");
-        assert!(dead[0].2[0].ends_with(".2"));
+        assert!(dead[0].2[0].variable.ends_with(".2"));
     }
 
     #[test]

@@ -7,15 +7,17 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::sys::signal::SigSet;
+#[cfg(target_os = "linux")]
+use nix::sys::signal::Signal;
 use thiserror::Error;
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
-use super::MARKER;
 use super::environment::{EnvPolicy, find_program, is_executable};
 use super::frames::DEFAULT_LINE_LIMIT;
 use super::ladder::Ladder;
+use super::mark::{self, MARKER, Mark};
 use super::owner::{self, Process};
 use super::pipe::{Output, PipeReader, StdinWriter};
 use super::supervisor::{Keep, Supervisor};
@@ -213,15 +215,15 @@ impl Launch {
         command.envs(self.env.iter().map(|(name, value)| (name, value))).env(MARKER, marker);
         let interrupt_on_death = self.interrupt_on_death;
         let limit = original_limit();
+        let number = Mark::of_process(marker).number;
         let parent = nix::unistd::getpid();
         // SAFETY: the closure runs in the forked child and makes system calls only: no allocation,
         // no locks.
         unsafe {
             command.pre_exec(move || {
-                // A shell starts what runs in its background with SIGINT ignored, and that is
-                // inherited: the ladder and the death signal would not be heard.
-                for heard in [Signal::SIGINT, Signal::SIGTERM] {
-                    signal(heard, SigHandler::SigDfl)?;
+                reset_signals()?;
+                if let Some(number) = number {
+                    mark::put(number);
                 }
                 if let Some((soft, hard)) = limit {
                     setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
@@ -241,6 +243,25 @@ impl Launch {
         }
         command
     }
+}
+
+/// Gives this process default dispositions and blocks no signal. It is called between fork and exec:
+/// system calls only.
+///
+/// What is ignored stays ignored in a new program. A shell starts what runs in its background with
+/// SIGINT ignored, `nohup` ignores SIGHUP, a Rust program SIGPIPE: the engine would not end when it
+/// is told to, nor would its pipelines.
+fn reset_signals() -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    const LAST: libc::c_int = 64;
+    #[cfg(not(target_os = "linux"))]
+    const LAST: libc::c_int = 31;
+    for number in 1..=LAST {
+        // SAFETY: no handler is installed. Those that cannot be changed (SIGKILL, SIGSTOP, two that
+        // the C library keeps for itself) are refused, and need no change.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
+    Ok(SigSet::empty().thread_set_mask()?)
 }
 
 /// The child and the reading ends of its pipes.

@@ -8,7 +8,8 @@
 //! Promises:
 //! - stdin is written while stdout is read, and a broken pipe on it is no outcome;
 //! - dropping a [`Process`] ends it; [`Process::finish`] lets it end by itself, within a limit;
-//! - after a stop every descendant and every bearer of the run's marker is gone (on Linux);
+//! - after a stop every process that descends from the engine is gone (on Linux), also one that left its
+//!   tree, its group and its session and cleared its environment;
 //! - what was written before the process ended is read, and a grandchild that keeps the pipe open
 //!   delays nothing;
 //! - what the owner keeps for the run (the session lock) is let go when all that is over.
@@ -19,6 +20,7 @@ mod frames;
 mod instance;
 mod ladder;
 mod launch;
+mod mark;
 mod owner;
 mod pipe;
 mod supervisor;
@@ -29,7 +31,6 @@ pub use crate::sys::{descriptor_limit, raise_descriptor_limit};
 pub use census::Before;
 pub use environment::{EnvPolicy, find_program};
 pub use frames::{DEFAULT_LINE_LIMIT, Frame, LineFramer};
-pub(crate) use instance::MARKER;
 pub use instance::{Stray, end_strays, strays};
 pub use ladder::{Ladder, Rung};
 pub use launch::{Launch, SpawnError, StdinPlan};

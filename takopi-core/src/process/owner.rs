@@ -12,10 +12,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::MARKER;
 use super::census::{Before, Census};
 use super::ladder::Rung;
 use super::launch::Launch;
+use super::mark::Mark;
 use super::pipe::{PipeReader, StdinWriter, feed};
 use super::supervisor::{Keep, Supervisor};
 use super::sweep::{survey, sweep};
@@ -165,7 +165,7 @@ pub(super) fn start(supervisor: &Supervisor, parts: Parts, stdin: Option<StdinWr
         launch,
         child,
         group,
-        census: Census::new(group.as_raw(), format!("{MARKER}={marker}")),
+        census: Census::new(group.as_raw(), Mark::of_process(&marker)),
         exited,
         exit,
         feeder,

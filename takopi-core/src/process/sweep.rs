@@ -7,45 +7,82 @@ use nix::sys::signal::Signal;
 use tokio::time::Instant;
 
 use super::census::{self, Before, Census};
+use super::mark::Mark;
 
 /// How long strays are given between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
 /// How long a sweep goes on at the most: what is left then is beyond killing.
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// How long a sweep waits before it looks for the second time …
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+/// … and, twice as long each time, at the most.
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
 /// How often the process table is looked at before it counts as unreadable …
 const LOOKS: u32 = 5;
 /// … and how long after a look that failed.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
+/// What to do after a look at the process table.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// Nobody is left.
+    Done,
+    /// What is left is beyond killing, or cannot be seen.
+    GiveUp,
+    /// Look again.
+    Look,
+    /// Send this to everybody who is left, and look again.
+    Send(Signal),
+}
+
+/// Decides by the time since the sweep began and what the last looks saw.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// The look before saw nobody.
+    saw_nobody: bool,
+}
+
+impl Sweep {
+    /// `left` is how many processes were seen, or nothing if the table could not be read.
+    fn step(&mut self, waited: Duration, left: Option<usize>) -> Step {
+        let saw_nobody = std::mem::replace(&mut self.saw_nobody, left == Some(0));
+        match left {
+            // The table is not read in one moment: a process that forks and exits while it is read
+            // can hide its child. Nobody is believed to be left only after a second look.
+            Some(0) if saw_nobody => Step::Done,
+            Some(0) => Step::Look,
+            _ if waited > LIMIT => Step::GiveUp,
+            Some(_) if waited > GRACE => Step::Send(Signal::SIGKILL),
+            Some(_) => Step::Send(Signal::SIGTERM),
+            // Not seeing anybody is not the same as nobody being there.
+            None => Step::Look,
+        }
+    }
+}
+
 /// Ends everything that came of the census' engine and is still alive.
 pub(super) async fn sweep(census: &mut Census) {
     let begun = Instant::now();
-    let mut pause = Duration::from_millis(5);
+    let mut pause = FIRST_PAUSE;
+    let mut sweep = Sweep::default();
     loop {
         let waited = begun.elapsed();
-        match survey(census, Census::keep_survivors).await {
-            Ok(()) => {
-                let left = census.pids();
-                if left.is_empty() {
-                    return;
-                }
-                if waited > LIMIT {
-                    tracing::error!(pids = ?left, "processes of a stopped engine do not die");
-                    return;
-                }
-                let kill = waited > GRACE;
-                census::signal(&left, if kill { Signal::SIGKILL } else { Signal::SIGTERM });
-            }
-            // Not seeing anybody is not the same as nobody being there.
-            Err(error) if waited > LIMIT => {
-                tracing::error!(%error, "cannot sweep behind a stopped engine");
+        let looked = survey(census, Census::keep_survivors).await;
+        let left = census.pids();
+        match sweep.step(waited, looked.is_ok().then_some(left.len())) {
+            Step::Done => return,
+            Step::GiveUp => {
+                let error = looked.err();
+                tracing::error!(pids = ?left, ?error, "cannot end all processes of a stopped engine");
                 return;
             }
-            Err(_) => {}
+            Step::Look => {}
+            Step::Send(signal) => census::signal(&left, signal),
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_millis(100));
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -71,10 +108,10 @@ pub(super) async fn survey(
     Ok(())
 }
 
-/// Kills whoever bears the marker and what descends from it. Blocks for a moment; looks a few times,
+/// Kills every process that carries the mark and what descends from it. Blocks for a moment; looks a few times,
 /// because what is killed may just have started something.
-pub(super) fn kill_marked(marker: &str) {
-    let mut census = Census::of_marker(marker.to_owned());
+pub(super) fn kill_marked(mark: Mark) {
+    let mut census = Census::of_mark(mark);
     for _ in 0..LOOKS {
         if census.keep_survivors().is_ok() && census.pids().is_empty() {
             return;
@@ -93,7 +130,7 @@ pub struct Marked {
 impl Marked {
     /// Those that were started with this variable.
     pub fn new(name: &str, value: &str) -> Self {
-        Self { census: Census::of_marker(format!("{name}={value}")) }
+        Self { census: Census::of_mark(Mark::of_variable(name, value)) }
     }
 
     /// Ends all that were not started before; returns when they are gone.
@@ -101,5 +138,35 @@ impl Marked {
         let mut census = self.census.clone();
         census.spare(spared);
         sweep(&mut census).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_left_only_after_two_looks_in_a_row_that_saw_nobody() {
+        let mut sweep = Sweep::default();
+        let now = Duration::ZERO;
+        assert_eq!(sweep.step(now, Some(0)), Step::Look);
+        assert_eq!(sweep.step(now, Some(1)), Step::Send(Signal::SIGTERM), "it had been hidden");
+        assert_eq!(sweep.step(now, Some(0)), Step::Look);
+        assert_eq!(sweep.step(now, None), Step::Look, "a look that failed is no look");
+        assert_eq!(sweep.step(now, Some(0)), Step::Look);
+        assert_eq!(sweep.step(now, Some(0)), Step::Done);
+    }
+
+    #[test]
+    fn what_is_left_is_terminated_then_killed_then_given_up() {
+        let tick = Duration::from_millis(1);
+        let step = |waited, left| Sweep::default().step(waited, left);
+        assert_eq!(step(GRACE, Some(2)), Step::Send(Signal::SIGTERM));
+        assert_eq!(step(GRACE + tick, Some(2)), Step::Send(Signal::SIGKILL));
+        assert_eq!(step(LIMIT, Some(2)), Step::Send(Signal::SIGKILL));
+        assert_eq!(step(LIMIT + tick, Some(2)), Step::GiveUp);
+        assert_eq!(step(LIMIT, None), Step::Look);
+        assert_eq!(step(LIMIT + tick, None), Step::GiveUp);
+        assert_eq!(step(LIMIT + tick, Some(0)), Step::Look, "even then nobody is checked twice");
     }
 }

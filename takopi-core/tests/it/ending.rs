@@ -172,6 +172,13 @@ async fn a_process_in_the_tree_that_cleared_its_environment_is_gone_after_cancel
 }
 
 #[tokio::test]
+async fn a_daemon_that_left_the_tree_its_session_and_its_environment_is_gone_after_cancel() {
+    let ground = Ground::apart();
+    let script = "(setsid env -i sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid)";
+    assert!(!is_alive(cancelled(&ground, script).await));
+}
+
+#[tokio::test]
 async fn a_process_of_the_group_that_left_the_tree_and_the_marker_is_gone_after_cancel() {
     let ground = Ground::apart();
     // In the background of a shell it ignores SIGINT, which is all the group will get.

@@ -328,6 +328,25 @@ fn what_a_killed_takopi_left_is_found_by_its_run_record_and_ended() {
 }
 
 #[test]
+fn a_daemon_with_a_cleared_environment_that_a_killed_takopi_left_is_found_and_ended() {
+    let state = Broom::new();
+    let script = r#"
+        (setsid env -i sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/left)
+        echo '{"started":"a"}'
+        exec sleep 1000
+    "#;
+    let mut actor = runs(state.path(), None, script);
+    actor.until("started");
+    actor.kill();
+    let left = block_on(number_in(&state.path().join("left")));
+    assert!(is_alive(left));
+    let ended = end_strays(state.path());
+    let gone = !is_alive(left);
+    crate::common::processes::signal(left, nix::sys::signal::Signal::SIGKILL);
+    assert!(gone && ended.iter().any(|stray| stray.pid == left), "{ended:?}");
+}
+
+#[test]
 fn what_a_killed_takopi_left_is_ended_by_the_next_start() {
     let state = Broom::new();
     let pids = killed_with_strays(state.path());

@@ -11,7 +11,7 @@ use crate::common::apart::{Actor, limit_descriptors, say};
 use crate::common::engines::shell;
 use crate::common::processes::{is_alive, number_in};
 use crate::common::{Ground, all, end, end_of, eventually, token, until_started};
-use nix::sys::signal::{SigHandler, Signal, kill};
+use nix::sys::signal::{SigHandler, SigSet, Signal, kill};
 use nix::unistd::Pid;
 use takopi_core::model::{Completed, Reason};
 use takopi_core::process::{
@@ -28,6 +28,7 @@ pub(crate) async fn play(part: &str) {
     match part {
         "environment" => tell_environment().await,
         "deaf" => cancel_a_trapper().await,
+        "signals" => tell_signals().await,
         "poor" => run_without_descriptors().await,
         "poor sweeper" => sweep_without_descriptors().await,
         "raiser" => raise().await,
@@ -181,6 +182,45 @@ fn an_engine_hears_sigint_even_if_takopi_was_started_deaf_to_it() {
         }
     });
     actor.expect("INT");
+}
+
+/// Runs an engine that tells which signals it ignores, and which it blocks.
+async fn tell_signals() {
+    let ground = Ground::apart();
+    let script = r#"
+        echo '{"started":"a"}'
+        signals=$(grep -E 'SigBlk|SigIgn' /proc/self/status | tr '\t\n' '  ')
+        echo "{\"done\":\"$signals\"}"
+    "#;
+    let answer = end(shell(script).bash().on(&ground).run(prompt())).await.answer;
+    let sets = answer.split_whitespace().filter_map(|word| u64::from_str_radix(word, 16).ok());
+    // The C library keeps 32 and 33 for itself and lets nobody change them.
+    let sets: Vec<_> = sets.map(|set| format!("{:x}", set & !(0b11 << 31))).collect();
+    say(&sets.join(" "));
+}
+
+#[test]
+fn an_engine_starts_with_default_signals_and_none_blocked_whatever_takopi_inherited() {
+    let state = tempfile::TempDir::new().unwrap();
+    // As under `nohup`, in the background, and worse.
+    let actor = Actor::with("signals", state.path(), |command| {
+        // SAFETY: the closure makes system calls only.
+        unsafe {
+            command.pre_exec(|| {
+                let ignored = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGQUIT, Signal::SIGPIPE];
+                for ignored in ignored.into_iter().chain([Signal::SIGTERM, Signal::SIGUSR1]) {
+                    nix::sys::signal::signal(ignored, SigHandler::SigIgn)?;
+                }
+                libc::signal(libc::SIGRTMAX(), libc::SIG_IGN);
+                let mut blocked = SigSet::empty();
+                blocked.add(Signal::SIGTERM);
+                blocked.add(Signal::SIGUSR2);
+                blocked.thread_set_mask()?;
+                Ok(())
+            });
+        }
+    });
+    actor.expect("0 0");
 }
 
 /// Opens files until there is no descriptor left.

@@ -6,7 +6,7 @@ use std::{fs, io};
 use nix::time::{ClockId, clock_gettime};
 use nix::unistd::{SysconfVar, sysconf};
 
-use super::Entry;
+use super::{Entry, Mark};
 
 /// Every process that can be seen.
 pub(super) fn processes() -> io::Result<Vec<Entry>> {
@@ -42,12 +42,27 @@ fn entry(pid: i32, stat: &str) -> Option<Entry> {
     })
 }
 
-/// Whether the process was started with one of these very `NAME=value`s.
-pub(super) fn has_variable(pid: i32, variables: &[String]) -> io::Result<bool> {
+/// Whether the process carries one of these marks.
+pub(super) fn carries(pid: i32, marks: &[Mark]) -> io::Result<bool> {
+    // The limit first: it costs one system call, and it is there at any moment.
+    if let Some(number) = realtime_limit(pid)
+        && marks.iter().any(|mark| mark.number == Some(number))
+    {
+        return Ok(true);
+    }
     let environment = read(pid, "environ")?.unwrap_or_default();
     // What ends the last entry begins no other.
     let mut entries = environment.split(|byte| *byte == 0).filter(|entry| !entry.is_empty());
-    Ok(entries.any(|entry| variables.iter().any(|variable| variable.as_bytes() == entry)))
+    Ok(entries.any(|entry| marks.iter().any(|mark| mark.variable.as_bytes() == entry)))
+}
+
+/// The soft limit on realtime CPU time; `None` for a process that is gone or of another user.
+fn realtime_limit(pid: i32) -> Option<u64> {
+    let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: without a new limit the call only fills in the old one.
+    let result =
+        unsafe { libc::prlimit64(pid, libc::RLIMIT_RTTIME, std::ptr::null(), &raw mut limit) };
+    (result == 0).then_some(limit.rlim_cur)
 }
 
 pub(super) fn command_line(pid: i32) -> String {

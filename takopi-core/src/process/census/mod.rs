@@ -1,9 +1,8 @@
-//! Who descends from an engine, and who bears a run's marker.
+//! Which processes descend from an engine, and which carry its mark.
 //!
 //! Codex starts its commands in sessions of their own, so a signal to the group does not reach them,
 //! and a child whose parent died is no longer in the tree. Hence snapshots of the tree before each
-//! signal, and the marker in the environment for what left the tree earlier. A process that left
-//! the tree *and* cleared its environment is out of reach.
+//! signal, and the [mark](super::mark) for what left the tree earlier.
 //!
 //! Processes are told apart by pid and start time, so a pid that was reused is never mistaken. A
 //! process table that could not be read (this process may be out of descriptors) is an error, never
@@ -20,6 +19,7 @@ use std::io;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::mark::Mark;
 #[cfg(target_os = "linux")]
 use linux as platform;
 #[cfg(not(target_os = "linux"))]
@@ -41,8 +41,8 @@ pub(super) struct Entry {
 pub(super) struct Census {
     /// The engine's pid, which is also its group.
     root: i32,
-    /// `NAME=value` as it stands in the environment of the engine and all that came of it.
-    marker: String,
+    /// What the engine and all that came of it carry.
+    mark: Mark,
     known: HashMap<i32, u64>,
     /// Those that are none of the run's business were started before it.
     spared: Before,
@@ -69,14 +69,14 @@ impl Before {
 }
 
 impl Census {
-    pub(super) fn new(root: i32, marker: String) -> Self {
-        Self { root, marker, known: HashMap::new(), spared: Before::default() }
+    pub(super) fn new(root: i32, mark: Mark) -> Self {
+        Self { root, mark, known: HashMap::new(), spared: Before::default() }
     }
 
-    /// Those who bear a marker, of whatever engine they came.
-    pub(super) fn of_marker(marker: String) -> Self {
+    /// The processes that carry a mark, whichever engine they came of.
+    pub(super) fn of_mark(mark: Mark) -> Self {
         // Nobody's pid, and nobody's group.
-        Self::new(-1, marker)
+        Self::new(-1, mark)
     }
 
     /// Leaves alone what was started before.
@@ -122,7 +122,7 @@ impl Census {
         for entry in &table {
             if !self.known.contains_key(&entry.pid)
                 && self.may_end(entry)
-                && platform::has_variable(entry.pid, std::slice::from_ref(&self.marker))?
+                && platform::carries(entry.pid, std::slice::from_ref(&self.mark))?
             {
                 self.known.insert(entry.pid, entry.started);
             }
@@ -153,9 +153,9 @@ fn may_be_ended(entry: &Entry) -> bool {
     !entry.dead && i32::try_from(std::process::id()) != Ok(entry.pid)
 }
 
-/// The live processes whose environment has one of these `NAME=value`s, but for those in which this
-/// very process lives: a terminal that an agent opened and a person took over.
-pub(super) fn bearers(markers: &[String]) -> io::Result<Vec<i32>> {
+/// The live processes that carry one of these marks, but for those in which this very process lives:
+/// a terminal that an agent opened and a person took over.
+pub(super) fn bearers(marks: &[Mark]) -> io::Result<Vec<i32>> {
     let table = platform::processes()?;
     let parents: HashMap<i32, i32> = table.iter().map(|entry| (entry.pid, entry.parent)).collect();
     let own = i32::try_from(std::process::id()).unwrap_or_default();
@@ -165,7 +165,7 @@ pub(super) fn bearers(markers: &[String]) -> io::Result<Vec<i32>> {
     for entry in table {
         if may_be_ended(&entry)
             && !ancestors.contains(&entry.pid)
-            && platform::has_variable(entry.pid, markers)?
+            && platform::carries(entry.pid, marks)?
         {
             bearers.push(entry.pid);
         }
@@ -199,16 +199,19 @@ mod tests {
             .spawn()
             .unwrap();
         let root = i32::try_from(child.id()).unwrap();
-        let mut census = Census::new(root, "TAKOPI_CENSUS_TEST=a b".to_owned());
+        let mut census = Census::new(root, Mark::of_variable("TAKOPI_CENSUS_TEST", "a b"));
         while census.known.is_empty() {
             census.observe().unwrap();
             std::thread::yield_now();
         }
         let sleep = census.pids();
-        let bears = |variable: &str| platform::has_variable(sleep[0], &[variable.to_owned()]);
-        assert!(bears("TAKOPI_CENSUS_TEST=a b").unwrap());
-        assert!(!bears("TAKOPI_CENSUS_TEST=a").unwrap());
-        assert!(!bears("").unwrap(), "nothing is no marker");
+        let carries = |variable: &str| {
+            let mark = Mark { variable: variable.to_owned(), number: None };
+            platform::carries(sleep[0], &[mark]).unwrap()
+        };
+        assert!(carries("TAKOPI_CENSUS_TEST=a b"));
+        assert!(!carries("TAKOPI_CENSUS_TEST=a"));
+        assert!(!carries(""), "nothing is no marker");
         child.kill().unwrap();
         child.wait().unwrap();
         census.keep_survivors().unwrap();

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::Entry;
+use super::{Entry, Mark};
 
 #[expect(clippy::unnecessary_wraps, reason = "the twin can fail")]
 pub(super) fn processes() -> io::Result<Vec<Entry>> {
@@ -15,7 +15,7 @@ pub(super) fn ticks_since_boot() -> u64 {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the twin can fail")]
-pub(super) fn has_variable(_pid: i32, _variables: &[String]) -> io::Result<bool> {
+pub(super) fn carries(_pid: i32, _marks: &[Mark]) -> io::Result<bool> {
     Ok(false)
 }
 
