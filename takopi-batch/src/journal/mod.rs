@@ -9,9 +9,13 @@
 //! - A line that was cut short by a crash is taken off when the file is opened; one that lacks only its
 //!   end is kept. A file that is not what it should be is refused, and never written to.
 
+mod disk;
 mod open;
 mod state;
 mod writer;
+
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -41,6 +45,14 @@ pub enum JournalError {
     /// The state has something else in it.
     #[error("{0}:{1} is no state of a batch; move it away to begin anew")]
     NoState(PathBuf, u64),
+    /// It was deleted while the batch ran.
+    #[error("{path} was deleted while the batch ran; the results so far are in {rescued}")]
+    Deleted {
+        /// Where the results were.
+        path: PathBuf,
+        /// Where they are now.
+        rescued: PathBuf,
+    },
     /// It cannot be read or written.
     #[error("cannot {doing} {path}: {source}")]
     Io {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+use super::disk::{self, DiskFile};
 use super::{Files, Journal, JournalError, Line, StateFile, state_path};
 use crate::digest::Digest;
 use crate::ledger::Ledger;
@@ -26,9 +27,10 @@ pub(super) fn open(out: &Path) -> Result<Journal, JournalError> {
         Ok(found) if !found.is_file() => return Err(JournalError::NoFile(out.to_owned())),
         found => found.is_ok(),
     };
-    let mut results =
-        OpenOptions::new().create(true).read(true).append(true).open(out).map_err(fault("open"))?;
-    match results.try_lock() {
+    let mut results = DiskFile(
+        OpenOptions::new().create(true).read(true).append(true).open(out).map_err(fault("open"))?,
+    );
+    match results.0.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(JournalError::Busy(out.to_owned())),
         Err(TryLockError::Error(source)) => return Err(fault("lock")(source)),
@@ -37,7 +39,7 @@ pub(super) fn open(out: &Path) -> Result<Journal, JournalError> {
     let place = out.canonicalize().map_err(fault("find"))?;
     let path = state_path(&place);
     let mut ledger = Ledger::default();
-    let end = read(&results, out, |line| {
+    let end = read(&results.0, out, |line| {
         let Head { id, ok, attempts } = serde_json::from_slice(line).ok()?;
         ledger.closed(Digest::of(&id), ok, attempts);
         Some(())
@@ -60,9 +62,9 @@ pub(super) fn open(out: &Path) -> Result<Journal, JournalError> {
     let mut forgotten = Ledger::default();
     read_state(&path, if existed { &mut ledger } else { &mut forgotten })?;
     let (state, appended) = rewrite(&path, &ledger)
-        .and_then(|file| Ok((file.try_clone()?, file)))
+        .and_then(|file| Ok((DiskFile(file.try_clone()?), DiskFile(file))))
         .map_err(|source| JournalError::Io { doing: "write", path, source })?;
-    sync_directory(&place).map_err(fault("sync the directory of"))?;
+    disk::sync_directory_of(&place).map_err(fault("sync the directory of"))?;
     let files = Files { path: out.to_owned(), results, state };
     Ok(Journal { files: Some((files, StateFile::new(appended))), ledger })
 }
@@ -176,16 +178,10 @@ fn rewrite(path: &Path, ledger: &Ledger) -> io::Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let fresh = Path::new(&name);
-    let mut writer = BufWriter::new(File::create(fresh)?);
+    let mut writer = BufWriter::new(DiskFile(File::create(fresh)?));
     Line::write_all(ledger, &mut writer)?;
     writer.flush()?;
     writer.get_ref().sync_data()?;
-    std::fs::rename(fresh, path)?;
+    disk::rename(fresh, path)?;
     OpenOptions::new().append(true).open(path)
-}
-
-/// A new file is only there after a loss of power when its directory was synced too.
-fn sync_directory(out: &Path) -> io::Result<()> {
-    let parent = out.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }

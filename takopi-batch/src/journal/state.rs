@@ -1,6 +1,5 @@
 //! The state file: what was sent, and which conversations were opened.
 
-use std::fs::File;
 use std::io::{self, Write as _};
 use std::sync::{Mutex, PoisonError};
 
@@ -8,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use takopi_core::ResumeToken;
 use tokio::sync::Notify;
 
+use super::disk::DiskFile;
 use crate::digest::Digest;
 use crate::ledger::{Last, Ledger, Session};
 
@@ -105,7 +105,7 @@ pub(crate) struct StateFile {
 
 #[derive(Debug)]
 struct Open {
-    file: File,
+    file: DiskFile,
     fault: Option<io::Error>,
 }
 
@@ -114,7 +114,7 @@ impl StateFile {
         Self { open: None, appended: Notify::new() }
     }
 
-    pub(crate) fn new(file: File) -> Self {
+    pub(super) fn new(file: DiskFile) -> Self {
         Self { open: Some(Mutex::new(Open { file, fault: None })), appended: Notify::new() }
     }
 

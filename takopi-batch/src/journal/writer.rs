@@ -4,14 +4,15 @@
 //! written in one piece and synced, and only then are they given back. What comes meanwhile waits for
 //! the next commit and shares its sync.
 
-use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::disk::{self, DiskFile};
 use super::{JournalError, StateFile};
 use crate::digest::Digest;
 use crate::job::JobResult;
@@ -28,19 +29,19 @@ pub(crate) struct Closing {
 
 /// What is committed together.
 #[derive(Debug, Default)]
-struct Group {
-    results: Vec<Closing>,
+pub(super) struct Group {
+    pub(super) results: Vec<Closing>,
     /// Who waits for what they wrote to the state.
-    waiting: Vec<oneshot::Sender<()>>,
+    pub(super) waiting: Vec<oneshot::Sender<()>>,
 }
 
 /// The files, which are in one place at a time: here, or where they are written to.
 #[derive(Debug)]
 pub(super) struct Files {
     pub(super) path: PathBuf,
-    pub(super) results: File,
+    pub(super) results: DiskFile,
     /// The state once more, to sync it.
-    pub(super) state: File,
+    pub(super) state: DiskFile,
 }
 
 /// Writes results.
@@ -100,26 +101,48 @@ impl Writer {
             let mut group = std::mem::take(&mut self.group);
             self.writing = group.results.len();
             self.busy = Some(tokio::task::spawn_blocking(move || {
-                let written = files.commit(&mut group).map_err(|source| JournalError::Io {
-                    doing: "write",
-                    path: files.path.clone(),
-                    source,
-                });
+                let written = files.commit(&mut group);
                 (files, written.map(|()| group))
             }));
         }
     }
 
-    /// Lets a commit that runs come to its end, so that the files are free.
-    pub(crate) async fn close(mut self) {
-        if let Some(busy) = self.busy.take() {
-            let _ = busy.await;
+    /// Lets a commit that runs come to its end, so that the files are free; fails if the results are
+    /// not where they should be.
+    pub(crate) async fn close(mut self) -> Result<(), JournalError> {
+        if let Some(busy) = self.busy.take()
+            && let Ok((files, _)) = busy.await
+        {
+            self.idle = Some(files);
         }
+        self.idle.map_or(Ok(()), |files| files.are_there())
     }
 }
 
 impl Files {
-    fn commit(&mut self, group: &mut Group) -> io::Result<()> {
+    /// Writes the results of the group so that they stay.
+    pub(super) fn commit(&mut self, group: &mut Group) -> Result<(), JournalError> {
+        self.write(group).map_err(|source| self.fault("write", source))?;
+        // Not before there is something to save: what waits for the next commit would be lost.
+        if group.results.is_empty() { Ok(()) } else { self.are_there() }
+    }
+
+    /// Results in a file without a name would be gone when it is closed: they are saved elsewhere.
+    fn are_there(&self) -> Result<(), JournalError> {
+        let found = self.results.0.metadata().map_err(|source| self.fault("look at", source))?;
+        if found.nlink() > 0 {
+            return Ok(());
+        }
+        let rescued = disk::rescue(&self.results.0, &self.path)
+            .map_err(|source| self.fault("save what was in the deleted file", source))?;
+        Err(JournalError::Deleted { path: self.path.clone(), rescued })
+    }
+
+    fn fault(&self, doing: &'static str, source: io::Error) -> JournalError {
+        JournalError::Io { doing, path: self.path.clone(), source }
+    }
+
+    fn write(&mut self, group: &mut Group) -> io::Result<()> {
         self.state.sync_data()?;
         for waiting in group.waiting.drain(..) {
             let _ = waiting.send(());

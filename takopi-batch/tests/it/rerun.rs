@@ -300,3 +300,25 @@ async fn the_state_stays_short_over_many_lives() {
     }
     assert_eq!(state(), first);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_whose_results_are_deleted_fails_and_says_where_they_are() {
+    let lab = Lab::new();
+    lab.runner.when("two", [Play::Hang]);
+    let stop = tokio_util::sync::CancellationToken::new();
+    let deleting = async {
+        lab.runner.begun(2).await;
+        std::fs::remove_file(lab.out()).unwrap();
+        // Nothing is written any more: it is seen at the end.
+        stop.cancel();
+    };
+    let batch = lab.batch().jobs(1).stop(stop.clone()).grace(std::time::Duration::ZERO);
+    let (ran, ()) = tokio::join!(lab.run(batch, "one\ntwo\n"), deleting);
+    let error = ran.outcome.unwrap_err().to_string();
+    assert!(error.contains("was deleted while the batch ran"), "{error}");
+    let mut rescued = lab.out().into_os_string();
+    rescued.push(".rescued-1");
+    assert!(error.ends_with(&rescued.to_string_lossy().into_owned()), "{error}");
+    let text = std::fs::read_to_string(rescued).unwrap();
+    assert_eq!(text.lines().count(), 1, "what was done is kept: {text}");
+}

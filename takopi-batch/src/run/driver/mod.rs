@@ -111,7 +111,7 @@ impl Driver {
                 return Err(fault.into());
             }
             if self.is_over() {
-                return Ok(self.outcome().await);
+                return self.outcome().await;
             }
             let reads = self.halt.is_none() && self.order.has_room();
             let timer = self.next_timer();
@@ -145,18 +145,18 @@ impl Driver {
         settled && (nothing_left || !self.may_start())
     }
 
-    async fn outcome(mut self) -> Outcome {
+    async fn outcome(mut self) -> Result<Outcome, BatchError> {
         if let Some(writer) = self.writer.take() {
             // Whoever sees the end may open the files.
-            writer.close().await;
+            writer.close().await?;
         }
         self.left += self.order.len() as u64;
-        Outcome {
+        Ok(Outcome {
             report: self.report,
             failed_before: self.failed_before,
             left: self.left,
             halt: self.halt,
-        }
+        })
     }
 
     async fn read(&mut self, chunk: Option<Chunk>) {

@@ -1,0 +1,109 @@
+//! The order in which things get to the disk.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::disk::log::{Done, take};
+use super::writer::Group;
+use super::*;
+use crate::digest::Digest;
+use crate::job::JobResult;
+
+fn inode(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().ino()
+}
+
+fn result(id: &str) -> Closing {
+    let now = Timestamp::now();
+    let result = serde_json::json!({
+        "id": id, "ok": true, "answer": "", "started": now, "ended": now, "attempts": 1,
+    });
+    let result: JobResult = serde_json::from_value(result).unwrap();
+    Closing { result, lane: None, sent: true }
+}
+
+#[test]
+fn a_state_is_on_disk_before_it_takes_the_place_of_the_old_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out").canonicalize().unwrap_or(directory.path().join("out"));
+    let state = state_path(&out);
+    // The second time there is something in it.
+    for writes in [0, 1] {
+        take();
+        let journal = Journal::open(&out).unwrap();
+        let done = take();
+        let new = inode(&state);
+        let mut wanted = vec![Done::Write(new); writes];
+        wanted.push(Done::Sync(new));
+        wanted.push(Done::Rename(out.canonicalize().map(|out| state_path(&out)).unwrap()));
+        wanted.push(Done::SyncDirectory);
+        assert_eq!(done, wanted);
+        let (_, state, _writer) = journal.split();
+        let (job, prompt) = (Digest::of("a"), Digest::of("b"));
+        state.append(&Line::Sent { job, prompt, attempt: 1, over: false, outdates: false });
+    }
+}
+
+#[test]
+fn the_state_is_synced_before_results_are_written_and_those_before_they_are_given_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let (mut files, _state) = Journal::open(&out).unwrap().files.unwrap();
+    let (results, state) = (inode(&out), inode(&state_path(&out)));
+    take();
+    let mut group = Group { results: vec![result("a"), result("b")], waiting: Vec::new() };
+    files.commit(&mut group).unwrap();
+    assert_eq!(take(), [Done::Sync(state), Done::Write(results), Done::Sync(results)]);
+}
+
+#[test]
+fn who_waits_for_the_state_is_told_when_it_is_synced() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let (mut files, _state) = Journal::open(&out).unwrap().files.unwrap();
+    take();
+    let (waiting, mut told) = tokio::sync::oneshot::channel();
+    files.commit(&mut Group { results: Vec::new(), waiting: vec![waiting] }).unwrap();
+    assert_eq!(take(), [Done::Sync(inode(&state_path(&out)))]);
+    assert_eq!(told.try_recv(), Ok(()));
+}
+
+#[test]
+fn a_repair_is_synced() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let line = serde_json::to_string(&result("a").result).unwrap();
+    for (text, repair) in
+        [(line.clone(), Done::Write as fn(u64) -> Done), (format!("{line}\n{{\"id\""), Done::Cut)]
+    {
+        std::fs::write(&out, text).unwrap();
+        take();
+        drop(Journal::open(&out).unwrap());
+        let results = inode(&out);
+        assert_eq!(take()[..2], [repair(results), Done::Sync(results)]);
+    }
+}
+
+#[test]
+fn results_whose_file_was_deleted_are_saved_beside_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let (mut files, _state) = Journal::open(&out).unwrap().files.unwrap();
+    let mut commit =
+        |id| files.commit(&mut Group { results: vec![result(id)], waiting: Vec::new() });
+    commit("a").unwrap();
+    std::fs::remove_file(&out).unwrap();
+    for number in [1, 2] {
+        let error = commit("b").unwrap_err();
+        let JournalError::Deleted { path, rescued } = &error else { panic!("{error}") };
+        assert_eq!(
+            (path, rescued),
+            (&out, &directory.path().join(format!("out.rescued-{number}")))
+        );
+        let text = std::fs::read_to_string(rescued).unwrap();
+        assert_eq!(text.lines().count(), 1 + number, "{text}");
+        assert!(error.to_string().contains("was deleted"), "{error}");
+    }
+}
