@@ -35,6 +35,8 @@ pub struct Host {
 }
 
 struct Inner {
+    /// The process the host was made in.
+    process: u32,
     supervisor: Supervisor,
     local_locks: LocalLocks,
     session_locks: Arc<dyn SessionLocks>,
@@ -77,7 +79,9 @@ impl Host {
     ///
     /// New runs are not refused; call it at the end of a program, when its streams are done.
     pub async fn settle(&self) {
-        self.inner.supervisor.settle().await;
+        if self.clone().checked().is_ok() {
+            self.inner.supervisor.settle().await;
+        }
     }
 
     /// Waits for the clean-up behind killed takopis, and removes the run record if nothing is open.
@@ -94,7 +98,20 @@ impl Host {
 
     /// Starts a process that belongs to no run, on the supervisor's thread.
     pub async fn start(&self, launch: Launch) -> Result<(Process, Output), SpawnError> {
-        self.inner.supervisor.start(launch).await
+        let host = self.clone().checked();
+        let host =
+            host.map_err(|error| SpawnError::Supervisor { source: io::Error::other(error) })?;
+        host.inner.supervisor.start(launch).await
+    }
+
+    /// The host, unless this process was forked from the one it was made in: threads do not survive a
+    /// fork, so nothing that is begun here would ever end.
+    pub(crate) fn checked(self) -> Result<Self, HostError> {
+        if self.inner.process == std::process::id() {
+            return Ok(self);
+        }
+        let detail = "this process was forked from one that uses takopi; fork before takopi is used";
+        Err(HostError { detail: detail.to_owned() })
     }
 
     /// Runs a task on the supervisor that [`Self::settle`] waits for.
@@ -147,7 +164,8 @@ impl HostBuilder {
         });
         let supervisor = Supervisor::new(self.runtime, state_directory)?;
         let local_locks = LocalLocks::new();
-        Ok(Host { inner: Arc::new(Inner { supervisor, local_locks, session_locks }) })
+        let process = std::process::id();
+        Ok(Host { inner: Arc::new(Inner { process, supervisor, local_locks, session_locks }) })
     }
 }
 

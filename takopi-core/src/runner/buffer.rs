@@ -130,10 +130,18 @@ impl Sender {
         self.buffer.room.notified().await;
     }
 
-    /// Adds the last event, room or not. The first word counts.
+    /// Adds the last event, room or not. The first one counts.
     pub(super) fn finish(&self, completed: Completed) {
+        self.finish_after(None, completed);
+    }
+
+    /// The same, with an event right before it, room or not.
+    pub(super) fn finish_after(&self, before: Option<TakopiEvent>, completed: Completed) {
         let mut state = self.buffer.state();
         if !std::mem::replace(&mut state.finished, true) {
+            if let Some(before) = before {
+                state.add(before);
+            }
             Buffer::add(state, completed.into());
         }
     }

@@ -73,7 +73,7 @@ impl<E: Engine> Runner for EngineRunner<E> {
     fn run(&self, request: RunRequest) -> EventStream {
         let (sender, events) = buffer::channel(self.bounds);
         let cancel = request.cancel.clone();
-        match self.host.clone().map_or_else(Host::global, Ok) {
+        match self.host.clone().map_or_else(Host::global, Ok).and_then(Host::checked) {
             Ok(host) => {
                 let engine = self.engine.clone();
                 let last_resort = LastResort {
@@ -104,13 +104,13 @@ impl<E: Engine> Runner for EngineRunner<E> {
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
+            let host = self.host.clone().map_or_else(Host::global, Ok).and_then(Host::checked);
+            let Ok(host) = host else { return };
             self.engine.shutdown().await;
             self.tasks.wait().await;
             // What the last runs left warm.
             self.engine.shutdown().await;
-            if let Ok(host) = self.host.clone().map_or_else(Host::global, Ok) {
-                host.tidy().await;
-            }
+            host.tidy().await;
         })
     }
 }
@@ -195,8 +195,9 @@ async fn drive<E: Engine>(
         cause = &mut interruption => Err(cause),
         claimed = claim(&shared, resume.as_ref()) => claimed.map_err(ClaimError::cause),
     };
-    if let Err(refusal) = claimed {
-        return refuse(refusal, resume);
+    if let Err(cause) = claimed {
+        let completed = Completed::failure(shared.engine(), cause.reason, cause.error);
+        return shared.finish(completed);
     }
 
     shared.start_clock();

@@ -203,7 +203,7 @@ impl Shared {
                         if self.processes.is_empty() {
                             self.slot.clear();
                         }
-                        self.sender.finish(completed);
+                        self.end_stream(&mut state, completed);
                         self.done.cancel();
                     }
                     Ending::Stopping { report, .. } => *report = Some(Box::new(completed)),
@@ -379,10 +379,7 @@ impl Shared {
         holder: &str,
         pause: Duration,
     ) -> Result<bool, Stopped> {
-        let Some(wait) = self.begin_wait() else {
-            self.report_wait_failed();
-            return Ok(false);
-        };
+        let Some(wait) = self.begin_wait() else { return Ok(false) };
         if !self.state().wait_reported {
             self.report_wait(holder);
         }
@@ -400,7 +397,6 @@ impl Shared {
     }
 
     async fn busy(&self, key: &SessionKey) -> ClaimError {
-        self.report_wait_failed();
         ClaimError::Busy(format!("the session is held by {}", self.holder_of(key).await))
     }
 
@@ -431,15 +427,6 @@ impl Shared {
             return Ok(());
         }
         self.push(self.wait_closed("the session is free", true).into()).await
-    }
-
-    /// Closes the note about waiting when the request's `wait` is used up, if there is room: the end
-    /// that follows tells the same.
-    fn report_wait_failed(&self) {
-        if std::mem::take(&mut self.state().wait_reported) {
-            let note = self.wait_closed("the session stayed busy", false);
-            let _ = self.sender.try_push(note.into());
-        }
     }
 
     fn wait_closed(&self, title: &str, ok: bool) -> ActionEvent {
@@ -481,12 +468,17 @@ impl Shared {
 
     /// Emits the one `Completed` of a run that the engine did not complete.
     pub(super) fn finish(&self, completed: Completed) {
-        let resume = {
-            let mut state = self.state();
-            state.contract.close();
-            state.contract.resume()
-        };
-        self.sender.finish(completed.resume(resume));
+        let mut state = self.state();
+        state.contract.close();
+        let resume = state.contract.resume();
+        self.end_stream(&mut state, completed.resume(resume));
+    }
+
+    /// Emits the one `Completed`. The note about a wait does not stay open.
+    fn end_stream(&self, state: &mut State, completed: Completed) {
+        let waited = std::mem::take(&mut state.wait_reported)
+            .then(|| self.wait_closed("stopped waiting for the session", false).into());
+        self.sender.finish_after(waited, completed);
     }
 }
 

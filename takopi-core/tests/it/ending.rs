@@ -450,6 +450,48 @@ fn a_caller_that_drops_its_runtime_does_not_take_the_clean_up_with_it() {
 }
 
 #[tokio::test]
+async fn a_cancelled_run_ends_only_when_its_processes_are_gone_though_its_engine_does_not_wait() {
+    let ground = Ground::apart();
+    let (name, value) = ground.mark();
+    let (value, grace) = (value.to_owned(), Duration::from_mins(1));
+    let script = r"
+        trap 'echo $$ > $DIR/interrupted; until [ -e $DIR/gate ]; do sleep 0.01; done; exit' INT
+        echo $$ > $DIR/pid
+        while :; do sleep 0.01; done
+    ";
+    let launch = Launch::new("/bin/bash").args(["-c", script]).env(name, &value).env("DIR", &value);
+    let launch = launch.ladder(Ladder::new([(Rung::Interrupt, grace)]));
+    let runner = lab(&ground.host, move |run| {
+        let launch = launch.clone();
+        async move {
+            let (_process, _output) = run.start(launch).unwrap();
+            run.emit(started("a")).await.unwrap();
+            run.stop().cancelled().await;
+        }
+    });
+    let request = prompt();
+    let cancel = request.cancel.clone();
+    let mut events = runner.run(request);
+    until_started(&mut events).await;
+    let pid = number_in(&ground.file("pid")).await;
+    cancel.cancel();
+    let interrupted = ground.file("interrupted");
+    let mut end = std::pin::pin!(end(events));
+    let early = tokio::select! {
+        biased;
+        end = &mut end => Some(end),
+        _ = number_in(&interrupted) => None,
+    };
+    // It had its chance, and gets another one.
+    let again = tokio::time::timeout(Duration::from_millis(200), &mut end);
+    let early = if early.is_some() { early } else { again.await.ok() };
+    assert!(early.is_none(), "its process lives, and waits for the gate: {early:?}");
+    std::fs::write(ground.file("gate"), "").unwrap();
+    assert_eq!(end.await.reason, Some(Reason::Interrupted));
+    assert!(!is_alive(pid));
+}
+
+#[tokio::test]
 async fn shutdown_waits_for_ladders_and_reaping() {
     let ground = Ground::apart();
     let script = then_wait("trap 'sleep 0.3; exit 0' INT; setsid sleep 1000 > /dev/null 2>&1 &");

@@ -11,9 +11,10 @@ use crate::common::apart::{Actor, limit_descriptors, say};
 use crate::common::engines::shell;
 use crate::common::processes::{is_alive, number_in};
 use crate::common::{Ground, all, end, end_of, eventually, token, until_started};
+use futures::{FutureExt, StreamExt};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill};
 use nix::unistd::Pid;
-use takopi_core::model::{Completed, Reason};
+use takopi_core::model::{Completed, Reason, TakopiEvent};
 use takopi_core::process::{
     EnvPolicy, Launch, descriptor_limit, find_program, raise_descriptor_limit,
 };
@@ -29,6 +30,7 @@ pub(crate) async fn play(part: &str) {
         "environment" => tell_environment().await,
         "deaf" => cancel_a_trapper().await,
         "signals" => tell_signals().await,
+        "forker" => fork_and_run().await,
         "poor" => run_without_descriptors().await,
         "poor sweeper" => sweep_without_descriptors().await,
         "raiser" => raise().await,
@@ -221,6 +223,53 @@ fn an_engine_starts_with_default_signals_and_none_blocked_whatever_takopi_inheri
         }
     });
     actor.expect("0 0");
+}
+
+/// Runs an engine, forks, and tells how a run ends in the child.
+async fn fork_and_run() {
+    let ground = Ground::apart();
+    let runner = shell(r#"echo '{"started":"a"}'; echo '{"done":""}'"#).on(&ground);
+    assert!(end(runner.run(prompt())).await.ok);
+    let other = shell(r#"echo '{"started":"b"}'; sleep 1000"#).on(&ground);
+    let mut unfinished = other.run(prompt());
+    until_started(&mut unfinished).await;
+    // SAFETY: the child uses nothing that another thread of this process can have locked but the
+    // allocator, which is made for it.
+    match unsafe { nix::unistd::fork() }.unwrap() {
+        nix::unistd::ForkResult::Child => {
+            let now = |future: &mut (dyn Future<Output = ()> + Unpin)| future.now_or_never();
+            let ended = runner.run(prompt()).collect::<Vec<_>>().now_or_never();
+            let settled = now(&mut Box::pin(ground.host.settle()));
+            let shut_down = now(&mut Box::pin(other.shutdown()));
+            let launched = ground.host.start(Launch::new("true")).now_or_never();
+            let ended = match ended.as_deref() {
+                Some([TakopiEvent::Completed(end)]) => end.error.clone().unwrap_or_default(),
+                other => format!("{other:?}"),
+            };
+            let over = settled.is_some() && shut_down.is_some();
+            say(&format!("{ended} {over} {}", matches!(launched, Some(Err(_)))));
+            // SAFETY: ends this process at once; what it has is the parent's.
+            unsafe { libc::_exit(0) };
+        }
+        nix::unistd::ForkResult::Parent { child } => {
+            tokio::task::spawn_blocking(move || nix::sys::wait::waitpid(child, None))
+                .await
+                .unwrap()
+                .unwrap();
+        }
+    }
+    drop(unfinished);
+    ground.host.settle().await;
+    say("the parent goes on");
+}
+
+#[test]
+fn in_a_forked_process_a_run_ends_at_once_and_says_why() {
+    let state = tempfile::TempDir::new().unwrap();
+    let actor = Actor::new("forker", state.path());
+    let line = actor.hear();
+    assert!(line.contains("forked") && line.ends_with("true true"), "{line}");
+    actor.expect("the parent goes on");
 }
 
 /// Opens files until there is no descriptor left.

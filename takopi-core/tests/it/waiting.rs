@@ -11,6 +11,7 @@ use crate::common::{
 use futures::{FutureExt, StreamExt};
 use takopi_core::locks::SessionLocks;
 use takopi_core::model::{Level, Phase, Reason, TakopiEvent};
+use takopi_core::runner::WAIT_ACTION;
 use takopi_core::{EngineRun, Host, RunRequest, Runner};
 use tokio::sync::Barrier;
 use tokio::time::Instant;
@@ -257,6 +258,32 @@ async fn no_wait_at_all_fails_at_once() {
     assert!(end(runner.run(request)).await.ok);
 }
 
+/// The action that says the session is waited for was begun, and was over, without success, before
+/// the end.
+fn assert_wait_is_closed(events: &[TakopiEvent]) {
+    let waits = actions(events).into_iter().filter(|event| event.action.id == WAIT_ACTION);
+    let waits: Vec<_> = waits.map(|event| (event.phase, event.ok)).collect();
+    assert_eq!(waits, [(Phase::Started, None), (Phase::Completed, Some(false))], "{events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_is_cancelled_while_it_waits_closes_its_wait() {
+    let ground = Ground::here();
+    let runner = ten_seconds(&ground.host);
+    let mut first = runner.run(on("a"));
+    until_started(&mut first).await;
+    let request = on("a");
+    let cancel = request.cancel.clone();
+    let waiting = all(runner.run(request));
+    let cancelling = async {
+        tokio::time::sleep(2 * SECOND).await;
+        cancel.cancel();
+    };
+    let (events, ()) = tokio::join!(waiting, cancelling);
+    assert_eq!(end_of(&events).reason, Some(Reason::Interrupted));
+    assert_wait_is_closed(&events);
+}
+
 #[tokio::test(start_paused = true)]
 async fn wait_bounds_the_waiting() {
     let ground = Ground::here();
@@ -268,9 +295,11 @@ async fn wait_bounds_the_waiting() {
         let mut first = runner.run(on("a"));
         until_started(&mut first).await;
         let begun = Instant::now();
-        let end = end(runner.run(request)).await;
+        let events = all(runner.run(request)).await;
         assert_eq!(begun.elapsed(), 3 * SECOND);
+        let end = end_of(&events).clone();
         assert_eq!((end.reason, end.resume), (Some(Reason::SessionBusy), Some(token("a"))));
+        assert_wait_is_closed(&events);
         drop(first);
     }
     // Enough patience is enough.
@@ -339,8 +368,9 @@ async fn waiting_for_somebody_outside_is_visible_bounded_and_not_counted() {
 
     let request = RunRequest::new("go").resume(token("a")).wait(5 * SECOND);
     let begun = Instant::now();
-    let end = end(runner.run(request)).await;
-    assert_eq!(end.reason, Some(Reason::SessionBusy));
+    let events = all(runner.run(request)).await;
+    assert_eq!(end_of(&events).reason, Some(Reason::SessionBusy));
+    assert_wait_is_closed(&events);
     assert_eq!(begun.elapsed(), 5 * SECOND);
 }
 
