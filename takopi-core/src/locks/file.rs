@@ -263,3 +263,20 @@ fn read_holder(path: &Path) -> Option<Holder> {
     file.0.read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_that_arrive_in_the_same_moment_the_second_is_behind_the_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        let moment = TICKETS + 5;
+        let tickets = [(); 3].map(|()| Ticket::take(&path, moment).unwrap());
+        assert_eq!(tickets.each_ref().map(|ticket| ticket.number - moment), [0, 1, 2]);
+        let [_first, second, _third] = tickets;
+        let holder = Holder::here(crate::EngineId::from_static("lab"));
+        assert!(second.claim(&holder).unwrap().is_err(), "the first is before it");
+    }
+}

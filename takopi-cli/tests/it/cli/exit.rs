@@ -225,3 +225,26 @@ fn the_second_signal_kills() {
     let doctor = lab.run(&["doctor", "--codex-bin", &codex("good")]);
     assert!(doctor.stdout.contains("✓ strays   none"), "{}", doctor.stdout);
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn when_takopi_is_killed_codex_exec_is_interrupted_by_the_kernel() {
+    let lab = Lab::new();
+    let args = ["run", "--transport", "exec", "--codex-bin", &codex("waiting"), "hello"];
+    let mut running = Running::start(lab.takopi(&args));
+    running.wait_for("▸ sleep");
+    running.signal(Signal::SIGKILL);
+    // It neither reads nor writes: the end of its input would not end it, nor would a broken pipe.
+    assert_eq!(running.end().code, None);
+    let pid = std::fs::read_to_string(lab.path("codex/pid")).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    let is_alive = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    };
+    while is_alive() {
+        assert!(std::time::Instant::now() < deadline, "codex lives on");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    assert_eq!(std::fs::read_to_string(lab.path("codex/signal")).unwrap(), "INT\n");
+}

@@ -1,0 +1,61 @@
+#!/bin/sh
+# Mutation testing: changes the source in small ways, one at a time, and reports which changes no test notices.
+#
+#   scripts/mutants.sh                     all of what it is meant for (hours)
+#   scripts/mutants.sh FILE…               these files only
+#   scripts/mutants.sh --in-diff DIFF      only what a diff (git diff main > DIFF) touches
+#   scripts/mutants.sh --list [FILE…]      what would be tried
+#
+# Results go to $MUTANTS_OUT (default: target/mutants): mutants.out/missed.txt lists what survived. A mutant
+# that hangs its test counts as noticed ("timeout"). It is not part of .ci/run.
+set -eu
+cd "$(dirname "$0")/.."
+out=${MUTANTS_OUT:-target/mutants}
+mkdir -p "$out"
+
+if ! cargo mutants --version > /dev/null 2>&1; then
+    cargo install cargo-mutants --locked
+fi
+
+set_files() {
+    for file in "$@"; do printf '%s\n' --file "$file"; done
+}
+
+files= options=
+while [ $# -gt 0 ]; do
+    case $1 in
+    --in-diff) options="$options --in-diff $2"; shift ;;
+    --list) options="$options --list" ;;
+    *) files="$files $1" ;;
+    esac
+    shift
+done
+
+core='takopi-core/src/locks/**/*.rs takopi-core/src/runner/**/*.rs takopi-core/src/process/**/*.rs takopi-core/src/approvals/**/*.rs'
+batch='takopi-batch/src/journal/**/*.rs'
+
+# mutants CRATE PATTERNS [ARGUMENTS OF THE TESTS]: the tests of the crate alone, without those that only repeat others.
+mutants() {
+    crate=$1 patterns=$2
+    shift 2
+    set -f
+    # shellcheck disable=SC2086
+    nice -n 10 cargo mutants --output "$out/$crate" --jobs "${MUTANTS_JOBS:-1}" --no-shuffle \
+        --timeout "${MUTANTS_TIMEOUT:-180}" --build-timeout 600 \
+        --package "$crate" --test-package "$crate" $options $(set_files $patterns) \
+        -- --lib --test it -- "$@" || status=$?
+    set +f
+}
+
+# The files of a crate among those that were asked for.
+of() {
+    for file in $files; do
+        case $file in "$1"/*) printf '%s ' "$file" ;; esac
+    done
+}
+
+status=0
+[ -z "$files" ] || { core=$(of takopi-core) batch=$(of takopi-batch); }
+[ -z "$core" ] || mutants takopi-core "$core" --skip all_of_it_holds --skip examples
+[ -z "$batch" ] || mutants takopi-batch "$batch"
+exit "$status"
