@@ -57,7 +57,7 @@ impl TurnClock {
                 self.quiet_since = self.open.is_empty().then_some(now);
             }
             Kind::Text { stream, .. } if *stream == Stream::Progress => self.renew_quiet(now),
-            Kind::ItemCompleted(_) | Kind::Text { .. } => self.quiet_since = None,
+            Kind::ItemCompleted(_) | Kind::Text { .. } | Kind::OtherText => self.quiet_since = None,
             _ => self.renew_quiet(now),
         }
     }

@@ -85,6 +85,8 @@ pub(super) enum Kind<'a> {
         item: Cow<'a, str>,
         text: Cow<'a, str>,
     },
+    /// A piece of text that nobody shows, or that cannot be read: the agent goes on all the same.
+    OtherText,
     Plan(Vec<Step<'a>>),
     TokenUsage {
         turn: Option<Cow<'a, str>>,
@@ -113,7 +115,8 @@ impl<'a> Kind<'a> {
             let Params { item_id, delta, message, .. } = Params::read(json);
             match (item_id, delta.or(message)) {
                 (Some(item), Some(text)) => Self::Text { stream, item, text },
-                _ => Self::Other,
+                _ if stream == Stream::Progress => Self::Other,
+                _ => Self::OtherText,
             }
         };
         match method {
@@ -146,6 +149,7 @@ impl<'a> Kind<'a> {
                 let id = Params::read(json).request_id;
                 id.map_or(Self::Other, |id| Self::RequestResolved(RequestId::new(id)))
             }
+            delta if delta.ends_with("elta") => Self::OtherText,
             _ => Self::Other,
         }
     }

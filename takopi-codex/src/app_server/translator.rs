@@ -90,7 +90,7 @@ impl TurnTranslator {
                 self.translation.warning(text, events);
             }
             Kind::TurnCompleted(end) => self.completed(end, events),
-            Kind::RequestResolved(_) | Kind::Other => {}
+            Kind::RequestResolved(_) | Kind::OtherText | Kind::Other => {}
         }
     }
 
