@@ -54,8 +54,8 @@ impl<'a> Fault<'a> {
         self.info
             .as_ref()
             .and_then(Info::reason)
-            .or_else(|| self.data.and_then(reason_in_data))
-            .or_else(|| reason_in_text(&self.text()))
+            .or_else(|| self.data.and_then(|data| reason_in_data(data, &self.text())))
+            .or_else(|| reason_in_text(&self.text(), false))
             .unwrap_or(Reason::EngineFailed)
     }
 
@@ -96,7 +96,7 @@ impl<'de> Tolerant<'de> for Fault<'de> {
 /// Why a request was refused: by the data of the error, then by its text.
 pub(crate) fn reason_of_refusal(message: &str, data: Option<&Value>) -> Reason {
     data.and_then(|data| to_raw_value(data).ok())
-        .and_then(|data| reason_in_data(&data))
+        .and_then(|data| reason_in_data(&data, message))
         .unwrap_or_else(|| Fault::new(message).reason())
 }
 
@@ -175,12 +175,13 @@ fn reason_of_status(status: i64) -> Option<Reason> {
     }
 }
 
-/// `data` of a JSON-RPC error: a fault of its own, or anything with a telling phrase in it.
-fn reason_in_data(data: &RawValue) -> Option<Reason> {
+/// `data` of a JSON-RPC error with this message: a fault of its own, or anything with a telling
+/// phrase in it.
+fn reason_in_data(data: &RawValue, message: &str) -> Option<Reason> {
     let fault =
         serde_json::from_str::<Read<Fault<'_>>>(data.get()).ok().and_then(|Read(fault)| fault);
     let info = fault.and_then(|fault| fault.info.as_ref().and_then(Info::reason));
-    info.or_else(|| reason_in_text(data.get()))
+    info.or_else(|| reason_in_text(data.get(), contains_any(&folded(message), PLUGINS)))
 }
 
 /// Folded phrases and what they mean. The first that matches counts.
@@ -246,33 +247,85 @@ const MODEL: &Phrases = &[
 /// What a refused login says. Only where no plugin speaks: they have logins of their own.
 const LOGIN: &[&str] = &[
     "401 unauthorized",
-    "could not be refreshed",
-    "failed to refresh token",
-    "log out and sign in again",
-    "please sign in again",
+    "error 401",
+    "http 401",
+    "code 401",
+    "not authenticated",
+    "unauthenticated",
+    "not logged in",
+    "not signed in",
+    "login required",
+    "login failed",
+    "login expired",
+    "no credentials",
+    "\"unauthorized",
+    "please log in",
+    "please login",
+    "please sign in",
+    "must log in",
+    "must sign in",
+    "need to log in",
+    "need to sign in",
+    "log in again",
+    "sign in again",
+    "session expired",
+    "session has expired",
     "invalid_grant",
+    "invalid_api_key",
     "refresh_token_expired",
     "refresh_token_reused",
     "refresh_token_invalidated",
     "token_invalidated",
+    "token_expired",
     "missing bearer or basic authentication",
-    "incorrect api key",
-    "not logged in",
-    "not signed in",
     "run codex login",
     "run `codex login`",
 ];
+
+/// What a login is made of, and what is said when it does not hold, in the same sentence.
+const LOGIN_PARTS: &[&str] = &[
+    "access token",
+    "refresh token",
+    "auth token",
+    "id token",
+    "token refresh",
+    "api key",
+    "api_key",
+    "credentials",
+    "authentication",
+];
+const NOT_HELD: &[&str] = &[
+    "expired",
+    "revoked",
+    "invalid",
+    "incorrect",
+    "missing",
+    "required",
+    "rejected",
+    "refused",
+    "failed",
+    "could not be refreshed",
+    "not set",
+    "not found",
+    "no longer valid",
+];
+
+/// Who else has a login, and is no reason to log in to codex.
+const PLUGINS: &[&str] = &["mcp", "plugin", "connector", "marketplace"];
 
 /// What a refused login says on stderr, where a bare 401 may be anybody's.
 const LOGIN_ON_STDERR: &[&str] =
     &["log out and sign in again", "not logged in", "run codex login", "run `codex login`"];
 
-fn reason_in_text(text: &str) -> Option<Reason> {
+/// What a text says; `of_plugin` if it, or what stands beside it, is about a plugin.
+fn reason_in_text(text: &str, of_plugin: bool) -> Option<Reason> {
     let text = folded(text);
+    let of_plugin = of_plugin || contains_any(&text, PLUGINS);
     known_phrase(&text, SESSION)
         .or_else(|| known_phrase(&text, MODEL))
-        .or_else(|| speaks_of_login(&text, LOGIN).then_some(Reason::Auth))
+        .or_else(|| is_refused_login(&text).then_some(Reason::Auth))
         .or_else(|| status_in_text(&text).and_then(reason_of_status))
+        .filter(|reason| !(of_plugin && *reason == Reason::Auth))
 }
 
 /// Why a process failed that said nothing on stdout, if its stderr leaves no doubt.
@@ -280,7 +333,8 @@ pub(crate) fn reason_on_stderr(stderr: &str) -> Option<Reason> {
     stderr.lines().find_map(|line| {
         let line = folded(line);
         known_phrase(&line, SESSION)
-            .or_else(|| speaks_of_login(&line, LOGIN_ON_STDERR).then_some(Reason::Auth))
+            .or_else(|| contains_any(&line, LOGIN_ON_STDERR).then_some(Reason::Auth))
+            .filter(|reason| !(*reason == Reason::Auth && contains_any(&line, PLUGINS)))
     })
 }
 
@@ -298,10 +352,17 @@ fn known_phrase(text: &str, known: &Phrases) -> Option<Reason> {
         .map(|(reason, _)| reason.clone())
 }
 
-fn speaks_of_login(text: &str, phrases: &[&str]) -> bool {
-    let of_a_plugin =
-        ["mcp server", "mcp login", "rmcp", "plugin"].iter().any(|word| text.contains(word));
-    !of_a_plugin && phrases.iter().any(|phrase| text.contains(phrase))
+fn contains_any(text: &str, phrases: &[&str]) -> bool {
+    phrases.iter().any(|phrase| text.contains(phrase))
+}
+
+/// Whether a folded text says that codex's own login does not hold.
+fn is_refused_login(text: &str) -> bool {
+    contains_any(text, LOGIN)
+        || text.trim_start().starts_with("unauthorized")
+        || text
+            .split(['.', ';', '\n'])
+            .any(|sentence| contains_any(sentence, LOGIN_PARTS) && contains_any(sentence, NOT_HELD))
 }
 
 /// The status in `unexpected status 401 …` and `last status: 429 …`.

@@ -117,8 +117,67 @@ fn a_plugin_that_is_not_logged_in_is_no_refused_login() {
         "The lab MCP server is not logged in. Run `codex mcp login lab`.",
         "required MCP servers failed to initialize: lab: handshaking with MCP server failed: 401 Unauthorized",
         "plugin github: invalid_grant",
+        "MCP client for `lab` failed to start: token refresh failed",
+        "connector drive: please sign in again",
+        "rmcp: unexpected status 401",
     ] {
         assert_eq!(Fault::new(text).reason(), Reason::EngineFailed, "{text}");
+        let data = serde_json::json!({ "cause": text });
+        assert_eq!(reason_of_refusal("no", Some(&data)), Reason::EngineFailed, "{text}");
+        let data = serde_json::json!({ "cause": "401 Unauthorized" });
+        assert_eq!(reason_of_refusal(text, Some(&data)), Reason::EngineFailed, "{text}");
+    }
+}
+
+#[test]
+fn every_usual_way_to_refuse_a_login_is_one_and_says_what_to_do() {
+    for text in [
+        "token refresh failed",
+        "Failed to refresh token: 400 Bad Request",
+        "not authenticated",
+        "Unauthenticated",
+        "please log in",
+        "Please login to continue",
+        "You must sign in to use this model.",
+        "invalid_grant",
+        "refresh token expired",
+        "Your refresh token has already been used. Please log out and sign in again.",
+        "the access token has been revoked",
+        "401 unauthorized",
+        "Unauthorized",
+        "HTTP 401 from the API",
+        "invalid api key",
+        "Incorrect API key provided: sk-x.",
+        "OPENAI_API_KEY is not set",
+        "session expired, please sign in again",
+        "Your session has expired",
+        "authentication required",
+        "Login required",
+        "no credentials found",
+        "credentials not found",
+        "you are not logged in",
+        "last status: 401",
+    ] {
+        let fault = Fault::new(text);
+        assert_eq!(fault.reason(), Reason::Auth, "{text}");
+        assert!(fault.error(&Reason::Auth).contains("codex login"), "{text}");
+        assert_eq!(reason_of_refusal(text, None), Reason::Auth, "{text}");
+        let data = serde_json::json!({ "cause": text });
+        assert_eq!(reason_of_refusal("no", Some(&data)), Reason::Auth, "{text} in the data");
+    }
+}
+
+#[test]
+fn what_only_sounds_like_a_login_is_none() {
+    for text in [
+        "unexpected token: invalid JSON",
+        "the login page test failed to compile",
+        "token limit exceeded",
+        "session 01a1 is invalid",
+        "permission denied: not authorized to write /etc",
+        "the tests for the api expired",
+    ] {
+        assert_ne!(Fault::new(text).reason(), Reason::Auth, "{text}");
     }
 }
 
