@@ -62,6 +62,7 @@ pub mod keeper;
 pub mod locks;
 pub mod model;
 pub mod process;
+pub mod redact;
 pub mod runner;
 pub mod settings;
 mod sys;

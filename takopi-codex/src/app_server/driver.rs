@@ -131,7 +131,7 @@ impl TurnDriver<'_> {
             }
             Err(StartError::Failed { error, began }) => {
                 let gone = matches!(error, ClientError::Closed { .. });
-                let completed = self.failure(refusal_of(&error));
+                let completed = self.server_failure(&error);
                 let end = self.end(completed, ServerHealth::Broken);
                 return TurnEnd { never_began: gone && !began, ..end };
             }
@@ -163,7 +163,7 @@ impl TurnDriver<'_> {
                 (completed, server)
             }
             Err(FollowError::Failed(error)) => {
-                (self.failure(refusal_of(&error)), ServerHealth::Broken)
+                (self.server_failure(&error), ServerHealth::Broken)
             }
         };
         self.end(completed, server)
@@ -427,6 +427,13 @@ impl TurnDriver<'_> {
             .answer(turn.answer)
             .usage(turn.usage)
             .resume(turn.resume)
+    }
+
+    /// The `Completed` of a turn whose server failed. The end of its stderr goes into a warning.
+    fn server_failure(&mut self, error: &ClientError) -> Completed {
+        let refusal = refusal_of(error);
+        self.events.extend(self.run.stderr_warning(&refusal));
+        self.failure(refusal)
     }
 
     fn failure(&mut self, refusal: Refusal) -> Completed {

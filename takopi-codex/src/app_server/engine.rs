@@ -203,6 +203,9 @@ pub(super) fn refusal_of(error: &ClientError) -> Refusal {
         ClientError::Refused { message, data, .. } => reason_of_refusal(message, data.as_deref()),
         _ => Reason::Protocol,
     };
-    let text = error.to_string();
-    Refusal::new(reason.clone(), advised(&reason, text))
+    let refusal = Refusal::new(reason.clone(), advised(&reason, error.to_string()));
+    match error {
+        ClientError::Closed { stderr_tail, .. } => refusal.stderr_tail(stderr_tail),
+        _ => refusal,
+    }
 }

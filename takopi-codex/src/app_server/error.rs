@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use takopi_core::process::SpawnError;
+use takopi_core::redact::redact;
 use thiserror::Error;
 
 /// A fault of an app-server, or of talking to it. Tagged with the method that was called.
@@ -15,11 +16,11 @@ pub enum ClientError {
     #[error(transparent)]
     Spawn(#[from] Arc<SpawnError>),
     /// It ended, or was closed, before it answered.
-    #[error("{method}: the app-server is gone{}", tail(.stderr_tail))]
+    #[error("{method}: the app-server is gone")]
     Closed {
         /// What was called.
         method: String,
-        /// The end of what it wrote to stderr.
+        /// The end of what it wrote to stderr, without credentials.
         stderr_tail: String,
     },
     /// It did not answer in time.
@@ -31,7 +32,7 @@ pub enum ClientError {
         limit: Duration,
     },
     /// It answered with an error.
-    #[error("{message}")]
+    #[error("{}", redact(.message))]
     Refused {
         /// What was called.
         method: String,
@@ -43,7 +44,7 @@ pub enum ClientError {
         data: Option<Box<Value>>,
     },
     /// Its answer was not understood, or too long to be read.
-    #[error("{method}: the app-server's answer was not understood: {detail}")]
+    #[error("{method}: the app-server's answer was not understood: {}", redact(.detail))]
     Answer {
         /// What was called.
         method: String,
@@ -93,13 +94,4 @@ impl From<SpawnError> for ClientError {
     fn from(error: SpawnError) -> Self {
         Self::Spawn(Arc::new(error))
     }
-}
-
-/// The line of stderr that says most: the first that speaks of an error, else the last.
-fn tail(stderr_tail: &str) -> String {
-    let mut lines = stderr_tail.lines().map(str::trim).filter(|line| !line.is_empty());
-    let telling = lines.clone().find(|line| line.to_ascii_lowercase().contains("error"));
-    telling
-        .or_else(|| lines.next_back())
-        .map_or_else(String::new, |line| format!(" (it said: {line})"))
 }

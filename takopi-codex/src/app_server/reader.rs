@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
+use takopi_core::jsonl::repair;
 use takopi_core::process::{Frame, Output};
 
 use super::message::{ErrorBody, Incoming, MessageHead, RequestId};
@@ -49,7 +50,15 @@ fn route(line: &[u8], routes: &Routes, wire: &Wire) -> Option<Routed> {
         return None;
     }
     let text = String::from_utf8_lossy(line);
-    let Ok(Incoming { id, method, params, result, error }) = Incoming::parse(&text) else {
+    let repaired;
+    let incoming = match Incoming::parse(&text) {
+        Ok(incoming) => Some(incoming),
+        Err(_) => {
+            repaired = repair(line);
+            repaired.as_deref().and_then(|text| Incoming::parse(text).ok())
+        }
+    };
+    let Some(Incoming { id, method, params, result, error }) = incoming else {
         routes.not_json(line);
         return None;
     };

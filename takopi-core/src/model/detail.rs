@@ -69,6 +69,16 @@ impl Detail {
         }
     }
 
+    /// Keeps those for which this is true.
+    pub(super) fn retain_mut(&mut self, mut keep: impl FnMut(&str, &mut Value) -> bool) {
+        self.entries.retain_mut(|(name, value)| keep(name, value));
+    }
+
+    /// All of them with values that can be changed, in the order in which they were added.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut Value)> {
+        self.entries.iter_mut().map(|(name, value)| (&**name, value))
+    }
+
     /// All of them, in the order in which they were added.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
         self.entries.iter().map(|(name, value)| (&**name, value))

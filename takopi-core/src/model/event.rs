@@ -173,24 +173,34 @@ impl TakopiEvent {
         const FIXED: usize = 128;
         FIXED
             + match self {
-                Self::Started(started) => map_weight(&started.meta),
+                Self::Started(started) => {
+                    started.title.as_ref().map_or(0, String::len) + map_weight(&started.meta)
+                }
                 Self::Action(event) => {
-                    event.action.title.len()
+                    event.action.id.len()
+                        + event.action.title.len()
                         + event.message.as_ref().map_or(0, String::len)
                         + entries_weight(event.action.detail.iter())
                 }
                 Self::Completed(completed) => {
-                    completed.answer.len() + completed.error.as_ref().map_or(0, String::len)
+                    completed.answer.len()
+                        + completed.error.as_ref().map_or(0, String::len)
+                        + completed.usage.as_ref().map_or(0, |usage| map_weight(&usage.others))
+                        + completed.rate_limits.as_ref().map_or(0, limits_weight)
                 }
             }
     }
+}
+
+fn limits_weight(limits: &RateLimits) -> usize {
+    limits.windows.iter().map(|window| window.name.len() + 32).sum()
 }
 
 fn map_weight(map: &Map<String, Value>) -> usize {
     entries_weight(map.iter().map(|(name, value)| (name.as_str(), value)))
 }
 
-fn entries_weight<'a>(entries: impl Iterator<Item = (&'a str, &'a Value)>) -> usize {
+pub(super) fn entries_weight<'a>(entries: impl Iterator<Item = (&'a str, &'a Value)>) -> usize {
     entries.map(|(name, value)| name.len() + 32 + value_weight(value)).sum()
 }
 

@@ -9,6 +9,7 @@
 //! `docs/events.schema.json`.
 
 mod action;
+pub mod bounds;
 mod detail;
 mod event;
 mod ids;

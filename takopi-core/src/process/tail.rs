@@ -2,29 +2,38 @@
 
 use std::collections::VecDeque;
 
+use crate::redact::redact;
+
 /// Keeps the last `limit` bytes of what is pushed.
 #[derive(Debug)]
 pub(super) struct Tail {
     bytes: VecDeque<u8>,
     limit: usize,
+    /// Whether the beginning was dropped.
+    cut: bool,
 }
 
 impl Tail {
     pub(super) fn new(limit: usize) -> Self {
-        Self { bytes: VecDeque::new(), limit }
+        Self { bytes: VecDeque::new(), limit, cut: false }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.cut |= self.bytes.len() + bytes.len() > self.limit;
         let bytes = &bytes[bytes.len().saturating_sub(self.limit)..];
         let excess = (self.bytes.len() + bytes.len()).saturating_sub(self.limit);
         self.bytes.drain(..excess);
         self.bytes.extend(bytes);
     }
 
-    /// The text, with what is not UTF-8 replaced.
+    /// The text without credentials, with what is not UTF-8 replaced. It begins with a whole line if
+    /// there is one: the end of a credential that was cut in two cannot be told from other text.
     pub(super) fn text(&self) -> String {
         let (front, back) = self.bytes.as_slices();
-        String::from_utf8_lossy(&[front, back].concat()).into_owned()
+        let bytes = [front, back].concat();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines = text.split_once('\n').map(|(_, lines)| lines).filter(|lines| !lines.is_empty());
+        redact(lines.filter(|_| self.cut).unwrap_or(&text)).into_owned()
     }
 }
 
@@ -42,5 +51,16 @@ mod tests {
         assert_eq!(tail.text(), "xxxx");
         tail.push(b"yz");
         assert_eq!(tail.text(), "xxyz");
+        tail.push(b"\nz");
+        assert_eq!(tail.text(), "z");
+    }
+
+    #[test]
+    fn credentials_do_not_leave_it_whole_or_in_part() {
+        let mut tail = Tail::new(64);
+        tail.push(b"Error: Bearer sk-abc123def456\n");
+        assert_eq!(tail.text(), "Error: Bearer [redacted]\n");
+        tail.push(b"a line that pushes the beginning of the key out\n");
+        assert_eq!(tail.text(), "a line that pushes the beginning of the key out\n");
     }
 }

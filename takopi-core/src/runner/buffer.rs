@@ -12,7 +12,9 @@ use futures::Stream;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::model::bounds::TEXT_BYTES;
 use crate::model::{Completed, TakopiEvent};
+use crate::redact::redact_event;
 
 /// How much a run may be ahead of its consumer.
 #[derive(Debug, Clone, Copy)]
@@ -63,8 +65,16 @@ impl Buffer {
 }
 
 impl State {
-    fn add(&mut self, event: TakopiEvent) {
-        self.bytes += event.weight();
+    /// Adds an event. Every event of every engine passes here: it is bounded and its credentials are
+    /// removed.
+    fn add(&mut self, mut event: TakopiEvent) {
+        let mut weight = event.weight();
+        if weight > TEXT_BYTES {
+            event.truncate();
+            weight = event.weight();
+        }
+        redact_event(&mut event);
+        self.bytes += weight;
         self.events.push_back(event);
     }
 

@@ -83,17 +83,26 @@ pub trait Engine: Send + Sync + 'static {
 /// Why a run is not even begun.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("{error}")]
+#[non_exhaustive]
 pub struct Refusal {
     /// For machines.
     pub reason: Reason,
     /// For people.
     pub error: String,
+    /// The end of what the engine wrote to stderr, if that may tell more. It is shown in a warning.
+    pub stderr_tail: String,
 }
 
 impl Refusal {
     /// A refusal.
     pub fn new(reason: Reason, error: impl Into<String>) -> Self {
-        Self { reason, error: error.into() }
+        Self { reason, error: error.into(), stderr_tail: String::new() }
+    }
+
+    /// Adds the end of what the engine wrote to stderr.
+    pub fn stderr_tail(mut self, stderr_tail: impl Into<String>) -> Self {
+        self.stderr_tail = stderr_tail.into();
+        self
     }
 }
 
@@ -135,6 +144,11 @@ impl EngineRun {
 
     /// Ends the run as failed.
     pub async fn refuse(&self, refusal: Refusal) {
+        if let Some(warning) = self.stderr_warning(&refusal)
+            && self.emit(warning).await.is_err()
+        {
+            return;
+        }
         let completed = Completed::failure(self.shared.engine(), refusal.reason, refusal.error);
         let _ = self.emit(completed).await;
     }
@@ -219,6 +233,17 @@ impl EngineRun {
     /// A warning of takopi's own.
     pub fn warning(&self, title: impl Into<String>) -> TakopiEvent {
         ActionEvent::warning(self.engine(), self.shared.next_id("warning"), title).into()
+    }
+
+    /// The warning that shows what the engine wrote to stderr before it failed, if it wrote anything.
+    pub fn stderr_warning(&self, refusal: &Refusal) -> Option<TakopiEvent> {
+        if refusal.stderr_tail.trim().is_empty() {
+            return None;
+        }
+        let id = self.shared.next_id("warning");
+        let mut warning = ActionEvent::warning(self.engine(), id, refusal.error.as_str());
+        warning.action.detail.insert("stderr_tail", refusal.stderr_tail.as_str());
+        Some(warning.into())
     }
 
     /// Emits a warning of takopi's own.

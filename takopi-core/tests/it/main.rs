@@ -19,6 +19,7 @@ mod pipes;
 mod processes_apart;
 mod starting;
 mod steering;
+mod untrusted;
 mod waiting;
 
 #[tokio::test]

@@ -77,15 +77,20 @@ async fn a_server_that_exits_at_any_step_is_process_died_too() {
 }
 
 #[tokio::test]
-async fn a_death_tells_what_stood_on_stderr_and_keeps_the_answer_so_far() {
+async fn stderr_of_a_dead_server_is_in_a_warning_without_credentials_and_not_in_the_error() {
     let steps = turn::message("m", "so far").into_iter();
-    let steps = steps.chain([Step::stderr("Error: the disk is full"), Step::Exit(1)]);
+    let said = "Error: the disk is full, Authorization: Bearer sk-SECRET-123";
+    let steps = steps.chain([Step::stderr(said), Step::Exit(1)]);
     let lab = Lab::new(Server::new().turns(steps).script());
     let runner = lab.app_server(Duration::ZERO);
     let seen = run(&runner, lab.request("hi")).await;
     assert_eq!(seen.failed("process_died").answer, "so far");
-    let told = serde_json::to_string(&seen.events).unwrap();
-    assert!(told.contains("the disk is full"), "{told}");
+    let error = seen.completed().error.as_deref().unwrap();
+    assert!(!error.contains("disk is full"), "{error}");
+    let tail = &seen.done(&ActionKind::Warning)[0].action.detail["stderr_tail"];
+    assert_eq!(tail, "Error: the disk is full, Authorization: Bearer [redacted]\n");
+    let all = serde_json::to_string(&seen.events).unwrap();
+    assert!(!all.contains("SECRET"), "{all}");
 }
 
 #[tokio::test]

@@ -57,7 +57,7 @@ async fn every_exit_code_is_named_and_stderr_stays_out_of_the_error() {
             Step::ReadStdin,
             exec::thread_started(),
             exec::turn_started(),
-            Step::stderr("secret of stderr"),
+            Step::stderr("secret of stderr, token=abc"),
             Step::Exit(code),
         ]);
         let lab = Lab::new(script);
@@ -65,7 +65,7 @@ async fn every_exit_code_is_named_and_stderr_stays_out_of_the_error() {
         let error = seen.failed("engine_failed").error.clone().unwrap();
         assert_eq!(error, format!("codex exec failed (rc={code})."));
         let warning = seen.done(&ActionKind::Warning)[0];
-        assert_eq!(warning.action.detail["stderr_tail"], "secret of stderr\n");
+        assert_eq!(warning.action.detail["stderr_tail"], "secret of stderr, token=[redacted]\n");
         assert_eq!(seen.completed().resume, Some(seen.session()));
     }
 }
