@@ -5,6 +5,7 @@
 //! somebody else holds, ending and reaping are here and in [`process`](crate::process).
 
 mod lines;
+mod repair;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use futures::future::BoxFuture;
 use tokio::time::timeout;
 
 pub use lines::LineWarnings;
+pub use repair::repair;
 
 use crate::model::{Completed, EngineId, Reason, ResumeToken, TakopiEvent};
 use crate::process::{Exit, Frame, Launch, Output, Process};
@@ -244,13 +246,8 @@ impl<T: Translator> Talk<'_, T> {
             return;
         }
         let understood = self.translator.line(line, &mut self.events).or_else(|NotJson| {
-            // Bytes that are not UTF-8 spoil a line for the parser, not for us.
-            match String::from_utf8_lossy(line) {
-                std::borrow::Cow::Borrowed(_) => Err(NotJson),
-                std::borrow::Cow::Owned(text) => {
-                    self.translator.line(text.as_bytes(), &mut self.events)
-                }
-            }
+            let repaired = repair(line).ok_or(NotJson)?;
+            self.translator.line(repaired.as_bytes(), &mut self.events)
         });
         if understood.is_err() {
             let warning = self.lines.not_json(line);

@@ -12,6 +12,7 @@ use std::marker::PhantomData;
 use memchr::memchr;
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
+use takopi_core::jsonl::repair;
 use takopi_core::model::{OUTPUT_TAIL_BYTES, tail};
 
 /// A type that is read from the JSON it expects, and is absent from any other.
@@ -173,7 +174,9 @@ impl<'a> Tail<'a> {
         if memchr(b'\\', inside.as_bytes()).is_none() {
             return Some(Self(Cow::Borrowed(tail(inside, OUTPUT_TAIL_BYTES))));
         }
-        let mut text = unescaped(inside).or_else(|| serde_json::from_str(json).ok())?;
+        let mut text = unescaped(inside)
+            .or_else(|| serde_json::from_str(json).ok())
+            .or_else(|| serde_json::from_str(&repair(json.as_bytes())?).ok())?;
         if text.len() > OUTPUT_TAIL_BYTES {
             text = tail(&text, OUTPUT_TAIL_BYTES).to_owned();
         }
@@ -248,7 +251,8 @@ mod tests {
             let text: String = serde_json::from_str(json).unwrap();
             assert_eq!(tail_of(json), Some(Tail(text.into())), "{json}");
         }
-        for json in ["null", "1", "[]", "{}", r#""\ud83d alone""#] {
+        assert_eq!(tail_of(r#""\ud83d alone""#), Some(Tail("\u{fffd} alone".into())));
+        for json in ["null", "1", "[]", "{}"] {
             assert_eq!(tail_of(json), None, "{json}");
         }
     }
