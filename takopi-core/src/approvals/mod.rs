@@ -115,9 +115,15 @@ mod tests {
 
     #[tokio::test]
     async fn fixed_answers_say_that_they_are_fixed() {
-        let said = deny().reply(request()).await;
-        assert_eq!(said.to_string(), "declined: everything is declined here");
-        assert_eq!(accept_all().decide(request()).await, Decision::Accept);
+        let denied = deny().reply(request()).await;
+        assert_eq!(denied.decision, Decision::Decline);
+        assert_eq!(denied.to_string(), "declined: everything is declined here");
+        let accepted = accept_all().reply(request()).await;
+        assert_eq!(accepted.decision, Decision::Accept);
+        assert_eq!(accepted.to_string(), "accepted: everything is accepted here");
+        for (handler, reply) in [(deny(), denied), (accept_all(), accepted)] {
+            assert_eq!(handler.decide(request()).await, reply.decision);
+        }
     }
 
     #[tokio::test(start_paused = true)]
