@@ -45,7 +45,6 @@ mod ledger;
 mod order;
 mod pace;
 mod report;
-mod reset;
 mod retry;
 pub mod run;
 

@@ -6,12 +6,9 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-use takopi_core::{ActionKind, Completed, Reason, TakopiEvent};
-use tokio::time::Instant;
+use takopi_core::{Completed, Reason, TakopiEvent};
 
 use crate::digest::Digest;
-use crate::reset;
 
 /// The wait before the first retry, which doubles with each.
 const FIRST: Duration = Duration::from_secs(2);
@@ -25,17 +22,6 @@ pub(crate) struct Seen {
     pub(crate) tool_ran: bool,
     /// The connection was tried again and again, and it is not known to have come back.
     pub(crate) reconnecting: bool,
-    /// The newest figures of the account's limits.
-    pub(crate) limits: Option<Limits>,
-}
-
-/// What figures of the account's limits say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// When they came.
-    pub(crate) told: Instant,
-    /// When what is used up is so no more; `None` if nothing is.
-    pub(crate) resets: Option<Timestamp>,
 }
 
 impl Seen {
@@ -46,10 +32,6 @@ impl Seen {
         self.tool_ran |= action.kind.is_tool();
         if action.id.ends_with(".reconnect") {
             self.reconnecting = event.ok != Some(true);
-        }
-        if action.kind == ActionKind::Telemetry {
-            let resets = reset::in_figures(&action.detail);
-            self.limits = Some(Limits { told: Instant::now(), resets });
         }
     }
 }
@@ -90,7 +72,7 @@ pub(crate) fn backoff(job: Digest, retry: u32) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use takopi_core::{Action, ActionEvent, Phase};
+    use takopi_core::{Action, ActionEvent, ActionKind, Phase};
 
     use super::*;
 

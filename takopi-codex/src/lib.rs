@@ -34,6 +34,7 @@ mod common;
 pub mod exec;
 mod failure;
 mod mcp;
+mod rates;
 mod version;
 
 use takopi_core::EngineId;

@@ -13,7 +13,7 @@ use takopi_batch::{Batch, BatchError, BatchEvent, JobResult, Journal, Outcome, S
 use takopi_core::demo::Demo;
 use takopi_core::runner::ResumeCodec;
 use takopi_core::{
-    Completed, EngineId, EventStream, Reason, ResumeToken, RunRequest, Runner, Started,
+    Completed, EngineId, EventStream, RateLimits, Reason, ResumeToken, RunRequest, Runner, Started,
     TakopiEvent, Usage,
 };
 use tokio::sync::{mpsc, watch};
@@ -27,6 +27,8 @@ pub(crate) enum Play {
     Say(&'static str),
     /// It fails.
     Fail(Reason, &'static str),
+    /// Fails with this error, and reports the limits of the account.
+    Limited(RateLimits, Reason, &'static str),
     /// It fails after these events.
     FailAfter(Vec<TakopiEvent>, Reason, &'static str),
     /// It takes this long, and answers.
@@ -165,6 +167,9 @@ impl Runner for Scripted {
                 Play::FailAfter(mut events, reason, error) => {
                     events.extend(fail(reason, error));
                     events
+                }
+                Play::Limited(limits, reason, error) => {
+                    completed(Completed::failure("demo", reason, error).rate_limits(Some(limits)))
                 }
                 Play::Take(time) => tokio::select! {
                     () = request.cancel.cancelled() => interrupted(),

@@ -14,9 +14,9 @@ use takopi_core::model::{
 use super::notification::{Kind, TurnEnd};
 use super::streams::Streams;
 use super::usage::TurnUsage;
-use crate::CODEX;
 use crate::common::{Body, Directory, Item, Step, Translation};
 use crate::failure::Fault;
+use crate::{CODEX, rates};
 
 /// Under this id the plan of a turn is shown.
 const PLAN_ID: &str = "codex.plan";
@@ -164,6 +164,9 @@ impl TurnTranslator {
             return;
         }
         self.limits = Some(text);
+        if let Some(limits) = rates::in_figures(limits) {
+            self.translation.rate_limits(limits);
+        }
         let mut action = Action::new(LIMITS_ID, ActionKind::Telemetry, "rate limits");
         action.detail = limits.clone().into();
         let event = ActionEvent::new(CODEX, action, Phase::Completed).ok(true).level(Level::Debug);

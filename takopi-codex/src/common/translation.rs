@@ -1,13 +1,16 @@
 //! The state machine from what Codex says to what takopi says.
 //!
-//! Pure. Each transport reads its own lines, and calls the method that is named after what happened.
-//! Promises: at most one `Started` and one `Completed`, and nothing behind that; an item that is
+//! Pure, but for one look at the clock when a usage limit ended the run. Each transport reads its own lines, and calls the method that is named after what happened.
+//! Promises: one `Started` for each session that is named (more than one breaks the contract), at most
+//! one `Completed`, and nothing behind that; an item that is
 //! still open at the end of its turn is closed as unfinished before it; what comes late is ignored.
 
 use std::borrow::Cow;
 
+use jiff::{Timestamp, Zoned};
 use takopi_core::model::{
-    Action, ActionEvent, ActionKind, Completed, Phase, ResumeToken, Started, TakopiEvent, Usage,
+    Action, ActionEvent, ActionKind, Completed, Phase, RateLimits, Reason, ResumeToken, Started,
+    TakopiEvent, Usage,
 };
 
 use super::answer::Answer;
@@ -17,7 +20,7 @@ use super::paths::Directory;
 use super::reconnect::{Notice, Reconnect};
 use super::words::MessagePhase;
 use crate::failure::Fault;
-use crate::{CODEX, resume_codec};
+use crate::{CODEX, rates, resume_codec};
 
 /// What is known of one run.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub(crate) struct Translation {
     reconnect: Reconnect,
     /// Whether no message came behind the last tool that was begun.
     tool_at_work: bool,
+    /// The limits of the account, as they were reported last.
+    rate_limits: Option<RateLimits>,
     /// How many actions got an id from us.
     named: u32,
     over: bool,
@@ -51,6 +56,7 @@ impl Translation {
             open: Vec::new(),
             reconnect: Reconnect::default(),
             tool_at_work: true,
+            rate_limits: None,
             named: 0,
             over: false,
         }
@@ -84,12 +90,12 @@ impl Translation {
 
     /// Codex named the session.
     pub(crate) fn thread_started(&mut self, id: &str, events: &mut Vec<TakopiEvent>) {
-        if self.over || self.session.is_some() {
+        // An id that is none, and a second session, are the contract's to refuse: it ends the run.
+        let token = resume_codec().token(id).unwrap_or_else(|| ResumeToken::new(CODEX, id));
+        if self.over || self.session.as_ref() == Some(&token) {
             return;
         }
-        // An id that is none is the contract's to refuse.
-        let token = resume_codec().token(id).unwrap_or_else(|| ResumeToken::new(CODEX, id));
-        self.session = Some(token.clone());
+        self.session.get_or_insert_with(|| token.clone());
         events.push(Started::new(token).title(self.title.as_str()).into());
     }
 
@@ -159,6 +165,11 @@ impl Translation {
         }
     }
 
+    /// The limits of the account were reported.
+    pub(crate) fn rate_limits(&mut self, rate_limits: RateLimits) {
+        self.rate_limits = Some(rate_limits);
+    }
+
     /// The turn went well.
     pub(crate) fn turn_completed(&mut self, usage: Option<Usage>, events: &mut Vec<TakopiEvent>) {
         self.finish(Completed::success(CODEX, "").usage(usage), events);
@@ -183,7 +194,31 @@ impl Translation {
         }
         self.in_turn = false;
         let answer = self.answer.take().unwrap_or_default();
-        events.push(completed.answer(answer).resume(self.session.clone()).into());
+        let rate_limits = self.limits_at_end(&completed);
+        let completed = completed.answer(answer).resume(self.session.clone());
+        events.push(completed.rate_limits(rate_limits).into());
+    }
+
+    /// The limits that go with the end of the run. When a limit ended it and the figures do not say
+    /// until when, its text may; that needs to know the time of day.
+    fn limits_at_end(&mut self, completed: &Completed) -> Option<RateLimits> {
+        let limits = self.rate_limits.take();
+        let limited = completed.reason == Some(Reason::UsageLimit);
+        if !limited || limits.as_ref().is_some_and(|limits| limits.resets_at.is_some()) {
+            return limits;
+        }
+        let resets_at = completed
+            .error
+            .as_deref()
+            .and_then(|error| rates::in_text(error, &Zoned::now()).map(Timestamp::as_second));
+        match resets_at {
+            Some(resets_at) => {
+                let mut limits = limits.unwrap_or_default();
+                limits.resets_at = Some(resets_at);
+                Some(limits)
+            }
+            None => limits,
+        }
     }
 
     /// The event about an item, which is remembered while it is open.

@@ -333,3 +333,83 @@ async fn what_is_no_session_reaches_no_codex() {
         assert!(!fake.was_run());
     }
 }
+
+#[tokio::test]
+async fn a_second_session_in_one_run_ends_it_as_a_protocol_failure() {
+    let other = "01a1e21b-ffff-7eb0-9d27-459e98f10b74";
+    let named = |id: &str| format!(r#"{{"type":"thread.started","thread_id":"{id}"}}"#);
+    let (first, second) = (named(SESSION), named(other));
+    let message = r#"{"type":"item.completed","item":{"id":"i","type":"agent_message","text":"of the other"}}"#;
+    let end = r#"{"type":"turn.completed"}"#;
+    let events = Fake::new().prints(&[&first, &first, &second, message, end]).run(prompt()).await;
+    let starts = events.iter().filter(|event| matches!(event, TakopiEvent::Started(_))).count();
+    let completed = completed(&events);
+    assert_eq!((starts, completed.ok), (1, false), "{events:?}");
+    assert_eq!(completed.reason, Some(Reason::Protocol));
+    let error = completed.error.as_deref().unwrap();
+    assert!(error.contains(SESSION) && error.contains(other), "{error}");
+    assert_eq!(completed.resume, Some(session()));
+}
+
+#[tokio::test]
+async fn lines_that_are_not_quite_json_are_translated_and_not_called_strange() {
+    let started = format!("\u{feff}{{\"type\":\"thread.started\",\"thread_id\":\"{SESSION}\"}}");
+    let command = r#"{"type":"item.completed","item":{"id":"c","type":"command_execution","command":"ls","aggregated_output":"a\ud800b","exit_code":0,"status":"completed","took":1e999}}"#;
+    let odd_exit = r#"{"type":"item.completed","item":{"id":"d","type":"command_execution","command":"id","exit_code":1e999,"status":"failed"}}"#;
+    let message = r#"{"type":"item.completed","item":{"id":"m","type":"agent_message","text":"half \ud83d a pair"}}"#;
+    let end = r#"{"type":"turn.completed","usage":{"input_tokens":1e999,"output_tokens":7}}"#;
+    let events =
+        Fake::new().prints(&[&started, command, odd_exit, message, end]).run(prompt()).await;
+    let completed = completed(&events);
+    assert!(completed.ok, "{events:?}");
+    assert_eq!(completed.answer, "half \u{fffd} a pair");
+    assert_eq!(completed.usage.as_ref().map(|usage| usage.output_tokens), Some(7));
+    let actions = actions(&events);
+    let titles: Vec<_> = actions.iter().map(|event| event.action.title.as_str()).collect();
+    assert_eq!(titles, ["ls", "id"], "no warnings");
+    assert_eq!(actions[0].action.detail["output_tail"], "a\u{fffd}b");
+}
+
+#[tokio::test]
+async fn a_usage_limit_says_when_it_ends() {
+    let started = format!(r#"{{"type":"thread.started","thread_id":"{SESSION}"}}"#);
+    let limit = "You've hit your usage limit. Try again in 2 hours 5 minutes.";
+    let failed = format!(r#"{{"type":"turn.failed","error":{{"message":"{limit}"}}}}"#);
+    let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let events = Fake::new().prints(&[&started, &failed]).run(prompt()).await;
+    let completed = completed(&events);
+    assert_eq!(completed.reason, Some(Reason::UsageLimit));
+    let resets_at = completed.rate_limits.as_ref().unwrap().resets_at.unwrap();
+    let in_seconds = resets_at - i64::try_from(before.as_secs()).unwrap();
+    assert!((7500..7500 + 600).contains(&in_seconds), "{in_seconds}");
+}
+
+#[tokio::test]
+async fn a_patch_of_many_files_is_two_small_events() {
+    let started = format!(r#"{{"type":"thread.started","thread_id":"{SESSION}"}}"#);
+    let changes: Vec<String> = (0..20_000)
+        .map(|n| format!(r#"{{"path":"/some/where/deep/file_{n}.rs","kind":"add"}}"#))
+        .collect();
+    let item = |event: &str, status: &str| {
+        let changes = changes.join(",");
+        format!(
+            r#"{{"type":"item.{event}","item":{{"id":"p","type":"file_change","changes":[{changes}],"status":"{status}"}}}}"#
+        )
+    };
+    let (begun, done) = (item("started", "in_progress"), item("completed", "completed"));
+    let end = r#"{"type":"turn.completed"}"#;
+    let events = Fake::new().prints(&[&started, &begun, &done, end]).run(prompt()).await;
+    assert_eq!(events.len(), 4);
+    for event in &events {
+        let json = serde_json::to_string(event).unwrap();
+        assert!(json.len() <= takopi_core::model::bounds::EVENT_BYTES, "{} bytes", json.len());
+    }
+    let patch = &actions(&events)[1].action;
+    let kept = patch.detail["changes"].as_array().unwrap().len() as u64;
+    assert_eq!(patch.detail["changes_omitted"], 20_000 - kept);
+    assert!(
+        patch.title.len() < 16 * 1024 && patch.title.ends_with("more"),
+        "{}",
+        patch.title.len()
+    );
+}

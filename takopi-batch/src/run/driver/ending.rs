@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::{Timestamp, Zoned};
+use jiff::Timestamp;
 use takopi_core::{Completed, Reason};
 use tokio::time::Instant;
 
@@ -13,8 +13,7 @@ use crate::job::JobResult;
 use crate::journal::{Closing, Line, Writer};
 use crate::ledger::Session;
 use crate::order::Queued;
-use crate::reset;
-use crate::retry::{Limits, Verdict, backoff, verdict};
+use crate::retry::{Verdict, backoff, verdict};
 use crate::run::attempt::Tried;
 use crate::run::{OnFailure, OnLimit};
 
@@ -22,9 +21,10 @@ impl Driver {
     pub(super) async fn tried(&mut self, tried: Tried) {
         let Tried { mut queued, completed, seen, asked, began, started } = tried;
         queued.began.get_or_insert(started);
-        let told = |limits: Option<Limits>| limits.map(|limits| limits.told);
-        if told(seen.limits) >= told(self.limits) {
-            self.limits = seen.limits;
+        // The newest report counts, also if it says that the account can go on.
+        let before = self.resets_at;
+        if let Some(limits) = &completed.rate_limits {
+            self.resets_at = limits.resets_at;
         }
         let never_stored = completed.reason == Some(Reason::SessionNotFound)
             && asked.is_some()
@@ -54,7 +54,7 @@ impl Driver {
                 self.give_back(queued).await;
                 self.finish_and_stop(Halt::Engine { reason, error }).await;
             }
-            Verdict::Limit => self.limit(queued, seen.limits, error).await,
+            Verdict::Limit => self.limit(queued, &completed, before).await,
             Verdict::Retry | Verdict::RetrySlower if queued.retries < self.batch.retries => {
                 if self.may_start() {
                     queued.retries += 1;
@@ -129,21 +129,24 @@ impl Driver {
         }
     }
 
-    /// The account is at its limit: for as long as the run's own figures say, else as its error says,
-    /// else as the newest figures of the other runs say.
-    async fn limit(&mut self, queued: Queued, limits: Option<Limits>, error: String) {
-        let now = Zoned::now();
-        let ends = |limits: Option<Limits>| limits.and_then(|limits| limits.resets);
-        let told = [ends(limits), reset::in_text(&error, &now), ends(self.limits)];
-        let until = told.into_iter().flatten().find(|at| *at > now.timestamp());
+    /// The account is at its limit: for as long as the run itself reported, else as the last report
+    /// of another run says.
+    async fn limit(&mut self, queued: Queued, completed: &Completed, others: Option<i64>) {
+        let error = completed.error.clone().unwrap_or_default();
+        let now = Timestamp::now();
+        let own = completed.rate_limits.as_ref().and_then(|limits| limits.resets_at);
+        let until = [own, others]
+            .into_iter()
+            .flatten()
+            .filter_map(|at| Timestamp::from_second(at).ok())
+            .find(|at| *at > now);
         if self.batch.on_limit == OnLimit::Stop || !self.may_start() {
             self.give_back(queued).await;
             return self.finish_and_stop(Halt::Limit { until, error }).await;
         }
-        let lasts =
-            until.and_then(|until| Duration::try_from(until.duration_since(now.timestamp())).ok());
+        let lasts = until.and_then(|until| Duration::try_from(until.duration_since(now)).ok());
         if let Some(pause) = self.pace.limit(lasts, Instant::now()) {
-            let until = now.timestamp().checked_add(pause).unwrap_or(Timestamp::MAX);
+            let until = now.checked_add(pause).unwrap_or(Timestamp::MAX);
             let known = lasts.is_some();
             self.tell(BatchEvent::Paused { until, known, error: error.clone() }).await;
         }

@@ -24,7 +24,6 @@ use crate::ledger::Ledger;
 use crate::order::{Order, Queued};
 use crate::pace::Pace;
 use crate::report::Report;
-use crate::retry::Limits;
 
 /// How many results may be on their way to the disk before nothing more is started.
 const UNSETTLED: usize = 1024;
@@ -49,8 +48,8 @@ pub(super) struct Driver {
     failed: Option<String>,
     /// Conversations in which a prompt failed, if later ones are then skipped.
     broken: HashSet<Digest>,
-    /// The newest figures of the account's limits, of any run.
-    limits: Option<Limits>,
+    /// When the account can go on, in seconds since 1970, by the last report of any run.
+    resets_at: Option<i64>,
     halt: Option<Halt>,
     /// The batch was cancelled.
     stopping: bool,
@@ -84,7 +83,7 @@ impl Driver {
             running: JoinSet::new(),
             failed: None,
             broken: HashSet::new(),
-            limits: None,
+            resets_at: None,
             halt: None,
             stopping: false,
             cancel: CancellationToken::new(),
