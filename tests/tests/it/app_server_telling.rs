@@ -45,7 +45,36 @@ async fn rate_limits_are_telemetry_said_once_for_the_same_figures() {
     assert_eq!(used, [Some(12.0), Some(97.0)], "{told:#?}");
     assert_eq!(told[0].action.detail["primary"]["resetsAt"], 1_900_000_000);
     assert_eq!(told[0].action.id, told[1].action.id, "one action, told anew");
+    let limits = seen.completed().rate_limits.as_ref().unwrap();
+    let primary = limits.windows.iter().find(|window| window.name == "primary").unwrap();
+    assert_eq!((primary.used_percent, primary.window_minutes), (97.0, Some(300)));
+    assert_eq!((primary.resets_at, limits.resets_at), (Some(1_900_000_000), None), "not used up");
     runner.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_usage_limit_ends_with_the_time_of_the_figures_and_else_of_the_text() {
+    let limit = "You've hit your usage limit. Try again at Feb 3rd, 2099 3:04 PM.";
+    let figures = |used: u32| {
+        let primary =
+            json!({"usedPercent": used, "windowDurationMins": 300, "resetsAt": 4_000_000_000_u32});
+        Step::notify("account/rateLimits/updated", json!({"rateLimits": {"primary": primary}}))
+    };
+    for (told, from_figures) in [(Some(100), true), (Some(40), false), (None, false)] {
+        let error = json!({"message": limit, "codexErrorInfo": "usageLimitExceeded"});
+        let steps = [turn::started()].into_iter().chain(told.map(figures));
+        let lab =
+            Lab::new(Server::new().turns(steps.chain([turn::ended("failed", &error)])).script());
+        let runner = lab.app_server(Duration::ZERO);
+        let seen = run(&runner, lab.request("hi").build()).await;
+        let limits = seen.failed("usage_limit").rate_limits.clone().unwrap();
+        assert_eq!(limits.windows.len(), usize::from(told.is_some()));
+        let resets_at = limits.resets_at.unwrap();
+        assert_eq!(resets_at == 4_000_000_000, from_figures, "{told:?} {resets_at}");
+        // February 2099, whatever the time zone.
+        assert!(from_figures || (4_073_600_000..4_073_900_000).contains(&resets_at), "{resets_at}");
+        runner.shutdown().await;
+    }
 }
 
 #[tokio::test]
