@@ -38,7 +38,7 @@
 //! | engine | [`runner::Engine`], [`jsonl`] | what to start, and how its lines become events |
 //! | process | [`process`] | started, fed, framed, ended; nothing left behind |
 //! | kept servers | [`keeper`] | processes that stay between runs, and the sessions they have loaded |
-//! | events | [`model`] | what the consumer reads |
+//! | events | [`model`], [`redact`] | what the consumer reads: bounded, errors without credentials |
 //!
 //! The run is a task on takopi's own supervisor thread; the consumer holds only the end of a bounded
 //! buffer. Dropping the stream cancels the run, and the session stays locked until nothing of the
