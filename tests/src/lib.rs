@@ -6,6 +6,9 @@
 //! - [`home`]: a `CODEX_HOME`, a workspace and a state directory per test;
 //! - [`runs`]: runs of a runner, gathered so that a test can ask what happened;
 //! - [`chaos`]: random faults from a seed;
+//! - [`mutate`]: lines of the wire, changed at random from a seed;
+//! - [`recorded`]: the lines in `fixtures/`;
+//! - [`relay`]: an app-server whose lines come from the test itself;
 //! - [`contract`]: checks that every runner must pass, for authors of engines;
 //! - [`signals`]: default signal dispositions for the commands that tests start;
 //! - [`lab`]: takopi's runners over the fake codex;
@@ -22,12 +25,16 @@
 pub mod browser;
 pub mod chaos;
 pub mod contract;
+pub mod dice;
 pub mod fake;
 pub mod home;
 mod install;
 pub mod lab;
 pub mod limits;
 pub mod model;
+pub mod mutate;
 pub mod real;
+pub mod recorded;
+pub mod relay;
 pub mod runs;
 pub mod signals;

@@ -39,6 +39,11 @@ pub struct Exit {
 }
 
 impl Exit {
+    /// An exit with this code and this end of stderr, for tests of translators.
+    pub fn with_code(code: i32, stderr_tail: impl Into<String>) -> Self {
+        Self { code: Some(code), signal: None, stderr_tail: stderr_tail.into() }
+    }
+
     /// The code, or the negated signal: what `rc` means in messages.
     pub fn rc(&self) -> i32 {
         self.code.or(self.signal.map(|signal| -signal)).unwrap_or(-1)

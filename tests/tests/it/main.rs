@@ -36,4 +36,5 @@ mod fake_codex;
 mod host_tools_real;
 mod proving_ground;
 mod recordings;
+mod schema_drift;
 mod steering_real;
