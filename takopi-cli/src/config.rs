@@ -117,4 +117,23 @@ mod tests {
         assert_eq!(config.run.idle_timeout.unwrap().as_secs(), 300);
         assert_eq!(config.run.wall_timeout.unwrap().as_millis(), 1500);
     }
+
+    /// Any file is read, or refused with its name and a line that it has.
+    #[test]
+    fn fuzz_config() {
+        let seeds = [
+            "engine = 'demo'\ntransport = 'app-server'\nwait = 0\nidle-timeout = '5m'\ntimeout = 1.5\n",
+            "# c\ncolor = \"never\"\n[codex]\nmodel = \"\"\"x\"\"\"\n",
+        ];
+        let seeds = seeds.map(|text| text.as_bytes().to_vec());
+        takopi_tests::fuzz::run("config", seeds, |input| {
+            let text = String::from_utf8_lossy(input);
+            if let Err(error) = parse(&text, Path::new("c.toml")) {
+                let error = error.to_string();
+                let line = error.strip_prefix("c.toml:").and_then(|rest| rest.split_once(':'));
+                let line: usize = line.expect("file, line, what").0.parse().expect("a number");
+                assert!((1..=text.matches('\n').count() + 1).contains(&line), "{error}");
+            }
+        });
+    }
 }

@@ -38,6 +38,8 @@ pub struct Case {
     pub wall: Option<Duration>,
     /// The answer, if nothing stands in its way.
     pub answer: Option<&'static str>,
+    /// Whether it must get its answer, because nothing stands in its way.
+    pub innocent: bool,
 }
 
 /// How a script ends.
@@ -51,7 +53,8 @@ enum End {
     Busy,
 }
 
-const ANSWER: &str = "the answer";
+/// The answer of healthy turns.
+pub const ANSWER: &str = "the answer";
 
 /// A run over exec.
 pub fn exec_case(dice: &mut Dice, sessions: usize) -> Case {
@@ -85,6 +88,7 @@ pub fn exec_case(dice: &mut Dice, sessions: usize) -> Case {
         idle: None,
         wall: None,
         answer: (end == End::Healthy).then_some(ANSWER),
+        innocent: false,
     };
     finish(dice, case, end)
 }
@@ -145,7 +149,7 @@ fn exec_happening(dice: &mut Dice, n: u64, steps: &mut Vec<Step>) {
     }
 }
 
-/// The prompts of [`server`] and what their turns come to.
+/// The prompts of the servers and what their turns come to.
 const TURNS: [(&str, End); 14] = [
     ("plain", End::Healthy),
     ("worked", End::Healthy),
@@ -165,34 +169,9 @@ const TURNS: [(&str, End); 14] = [
 
 /// An app-server with faults of its own, whose turns go by their prompts.
 pub fn server(dice: &mut Dice) -> Script {
-    let early = [turn::started()].into_iter().chain(turn::answer(ANSWER)).chain([Step::Reply]);
-    let noise = [Step::line("not JSON"), Step::raw(*b"\xff\n\n"), app_server::flood(50)];
-    let work = (0..20).flat_map(|n| {
-        let id = format!("c{n}");
-        [
-            turn::command_started(&id, "ls"),
-            turn::output_delta(&id, "out"),
-            turn::command_completed(&id, "ls", "out", 0),
-        ]
-    });
-    let child =
-        turn::elsewhere("01a1e21b-0000-7eb0-9d27-459e98f10b74", "child", turn::answer("no"));
-    let answer = || turn::answer(ANSWER);
-    let mut server = Server::new()
-        .turns_when("plain", answer())
-        .turns_when("worked", work.chain(answer()))
-        .when("turn/start", "early", early)
-        .when("turn/start", "twice", turn::opened([Step::Reply]).into_iter().chain(answer()))
-        .turns_when("asked", [turn::ask_command("q", "c", "ls")].into_iter().chain(answer()))
-        .turns_when("nested", child.into_iter().chain(answer()))
-        .turns_when("noisy", noise.into_iter().chain(answer()))
-        .turns_when("failed", turn::failed("boom"))
-        .when("turn/start", "refused", [Step::fail(-32600, "no")])
-        .turns_when("aborted", turn::aborted_message("m").into_iter().chain([Step::SleepForever]))
+    let mut server = turns(vec![grandchild(dice), Step::SleepForever])
         .turns_when("dies", [grandchild(dice), Step::Die(Signal::Kill)])
-        .turns_when("exits", [Step::Exit(1)])
-        .turns_when("silent", [grandchild(dice), Step::SleepForever])
-        .when("turn/start", "mute", [Step::SleepForever]);
+        .turns_when("exits", [Step::Exit(1)]);
     if dice.chance(30) {
         let fault = dice.pick(&[
             vec![Step::Exit(1)],
@@ -212,6 +191,89 @@ pub fn server(dice: &mut Dice) -> Script {
     server.script()
 }
 
+/// An app-server for many sessions: it has faults, but each concerns one session only (and no process
+/// of its own, since the fake does not mark them as its thread asks). Turns whose
+/// prompt is [`held`] wait for the gate of that name and then answer.
+pub fn shared_server(dice: &mut Dice, batches: usize) -> Script {
+    let mut server = turns(vec![Step::SleepForever]);
+    for batch in 0..batches {
+        let gate = held(batch);
+        let steps = [Step::gate(&gate)].into_iter().chain(turn::answer(ANSWER));
+        server = server.turns_when(&gate, steps);
+    }
+    if dice.chance(50) {
+        server =
+            server.always("turn/interrupt", [Step::fail(-32600, "no active turn to interrupt")]);
+    }
+    if dice.chance(50) {
+        server = server.once("thread/start", app_server::overloaded());
+    }
+    server.script()
+}
+
+/// The prompt and the gate of the neighbours of a batch.
+pub fn held(batch: usize) -> String {
+    format!("held {batch}.")
+}
+
+/// A healthy run beside others on a shared server: whatever becomes of them, it gets its answer.
+pub fn innocent_case(dice: &mut Dice, server: &Script) -> Case {
+    let prompts: Vec<&str> =
+        TURNS.iter().filter(|(_, end)| *end == End::Healthy).map(|(prompt, _)| *prompt).collect();
+    Case {
+        session: None,
+        script: server.clone(),
+        prompt: dice.pick(&prompts).to_owned(),
+        wish: Wish::Read,
+        wait: None,
+        idle: None,
+        wall: None,
+        answer: Some(ANSWER),
+        innocent: true,
+    }
+}
+
+/// A run with a fault of its own on a shared server: it is cancelled, dropped, stalls, fails, or
+/// finds its session busy. Nothing in it ends the server.
+pub fn guilty_case(dice: &mut Dice, sessions: usize, server: &Script) -> Case {
+    loop {
+        let case = app_server_case(dice, sessions, std::slice::from_ref(server));
+        if !["dies", "exits"].contains(&case.prompt.as_str()) {
+            return case;
+        }
+    }
+}
+
+/// The turns that concern their session only.
+fn turns(silence: Vec<Step>) -> Server {
+    let early = [turn::started()].into_iter().chain(turn::answer(ANSWER)).chain([Step::Reply]);
+    let noise = [Step::line("not JSON"), Step::raw(*b"\xff\n\n"), app_server::flood(50)];
+    let work = (0..20).flat_map(|n| {
+        let id = format!("c{n}");
+        [
+            turn::command_started(&id, "ls"),
+            turn::output_delta(&id, "out"),
+            turn::command_completed(&id, "ls", "out", 0),
+        ]
+    });
+    let child =
+        turn::elsewhere("01a1e21b-0000-7eb0-9d27-459e98f10b74", "child", turn::answer("no"));
+    let answer = || turn::answer(ANSWER);
+    Server::new()
+        .turns_when("plain", answer())
+        .turns_when("worked", work.chain(answer()))
+        .when("turn/start", "early", early)
+        .when("turn/start", "twice", turn::opened([Step::Reply]).into_iter().chain(answer()))
+        .turns_when("asked", [turn::ask_command("q", "c", "ls")].into_iter().chain(answer()))
+        .turns_when("nested", child.into_iter().chain(answer()))
+        .turns_when("noisy", noise.into_iter().chain(answer()))
+        .turns_when("failed", turn::failed("boom"))
+        .when("turn/start", "refused", [Step::fail(-32600, "no")])
+        .turns_when("aborted", turn::aborted_message("m").into_iter().chain([Step::SleepForever]))
+        .turns_when("silent", silence)
+        .when("turn/start", "mute", [Step::SleepForever])
+}
+
 /// A run over app-server, on one of these servers.
 pub fn app_server_case(dice: &mut Dice, sessions: usize, servers: &[Script]) -> Case {
     let (prompt, end) = dice.pick(&TURNS);
@@ -225,6 +287,7 @@ pub fn app_server_case(dice: &mut Dice, sessions: usize, servers: &[Script]) -> 
         wall: None,
         // A server may have other faults too: what it says, if it says something, is right.
         answer: (end == End::Healthy).then_some(ANSWER),
+        innocent: false,
     };
     // Any server may hang at its start.
     let mut case = finish(dice, case, end);

@@ -6,6 +6,7 @@
 //! - [`home`]: a `CODEX_HOME`, a workspace and a state directory per test;
 //! - [`runs`]: runs of a runner, gathered so that a test can ask what happened;
 //! - [`chaos`]: random faults from a seed;
+//! - [`fuzz`]: runs fuzz targets;
 //! - [`mutate`]: lines of the wire, changed at random from a seed;
 //! - [`recorded`]: the lines in `fixtures/`;
 //! - [`relay`]: an app-server whose lines come from the test itself;
@@ -27,6 +28,7 @@ pub mod chaos;
 pub mod contract;
 pub mod dice;
 pub mod fake;
+pub mod fuzz;
 pub mod home;
 mod install;
 pub mod lab;

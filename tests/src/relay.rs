@@ -10,8 +10,13 @@ use std::net::Shutdown;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use futures::StreamExt as _;
 use serde_json::{Value, json};
+use takopi_codex::Codex;
+use takopi_codex::app_server::{CodexAppServer, PoolLimits};
+use takopi_core::{EngineRunner, Host, Runner as _, TakopiEvent};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::unix::OwnedWriteHalf;
@@ -19,6 +24,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
+
+use crate::home::TestHome;
+use crate::model::PATIENCE;
+use crate::runs;
 
 /// The variable that names the relay's socket.
 const SOCKET: &str = "TAKOPI_TEST_RELAY";
@@ -129,6 +138,60 @@ impl Drop for Relay {
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A runner on shared servers that the test plays.
+pub struct Lane {
+    /// What the servers send.
+    pub relay: Relay,
+    /// Where they live.
+    pub home: TestHome,
+    /// The runner.
+    pub runner: EngineRunner<CodexAppServer>,
+}
+
+impl Lane {
+    /// A pool of servers with these limits.
+    pub fn new(limits: PoolLimits) -> Self {
+        let home = TestHome::without_model();
+        let host = Host::builder().state_directory(home.state()).build().expect("a host");
+        let engine = CodexAppServer::new(Codex::new().binary(binary()))
+            .keep_warm(Duration::from_mins(10))
+            .shared(limits);
+        Self { relay: Relay::new(), home, runner: EngineRunner::new(engine).on(host) }
+    }
+
+    /// The events of a run by the plan of `model`, which is forgotten behind it. `limits` are the
+    /// idle and the wall limit. An error if it does not end in time, or if something panicked.
+    pub async fn run(
+        &self,
+        model: &str,
+        limits: Option<(Duration, Duration)>,
+    ) -> Result<Vec<TakopiEvent>, String> {
+        let (name, value) = self.relay.env();
+        let mut request = runs::request(&self.home, "hi").env(name, value).model(model);
+        if let Some((idle, wall)) = limits {
+            request = request.idle_timeout(idle).wall_timeout(wall);
+        }
+        let mut stream = self.runner.run(request.build());
+        let mut events = Vec::new();
+        let read = async {
+            while let Some(event) = stream.next().await {
+                events.push(event);
+            }
+        };
+        let in_time = tokio::time::timeout(PATIENCE * 2, read).await;
+        self.relay.forget(model);
+        in_time.map_err(|_| format!("no end of {model} within {:?}: {events:#?}", PATIENCE * 2))?;
+        match events.last() {
+            Some(TakopiEvent::Completed(end))
+                if end.error.as_ref().is_some_and(|error| error.contains("panicked")) =>
+            {
+                Err(format!("a panic: {events:#?}"))
+            }
+            _ => Ok(events),
+        }
+    }
 }
 
 /// The `relay` executable that was built beside the running test.

@@ -31,13 +31,15 @@ pub async fn run(runner: &dyn Runner, request: RunRequest) -> Seen {
 }
 
 /// Reads a stream to its end, behind events that were read before.
-pub async fn finish(mut stream: EventStream, mut events: Vec<TakopiEvent>) -> Seen {
-    let rest = async {
-        while let Some(event) = stream.next().await {
-            events.push(event);
-        }
-    };
-    within(PATIENCE, "the end of a run", rest).await;
+pub async fn finish(stream: EventStream, events: Vec<TakopiEvent>) -> Seen {
+    within(PATIENCE, "the end of a run", finish_unbounded(stream, events)).await
+}
+
+/// Like [`finish`], for callers with a deadline of their own.
+pub async fn finish_unbounded(mut stream: EventStream, mut events: Vec<TakopiEvent>) -> Seen {
+    while let Some(event) = stream.next().await {
+        events.push(event);
+    }
     Seen::new(events)
 }
 

@@ -1,25 +1,32 @@
-//! Chaos: random faults on a few shared sessions, thousands of runs, both transports.
+//! Chaos: random faults on a few shared sessions, thousands of runs, both transports and the pool of
+//! shared servers.
 //!
 //! Whatever happens, every run ends with exactly one `Completed`, last; no session is open in two
-//! processes at once; and behind it all no process, descriptor or lock is left.
+//! processes at once; a fault in one run never changes the result of another on the same server; and
+//! behind it all no process, descriptor or lock is left.
 //!
 //! - `TAKOPI_CHAOS_SEED`: the first round's seed; a failure prints the seed of its round, with which
 //!   that round then comes first.
-//! - `TAKOPI_CHAOS_RUNS`: how many runs over exec; a third as many go over app-server.
+//! - `TAKOPI_CHAOS_RUNS`: how many runs (4,000): half over exec, a quarter over app-server with a process
+//!   per session, a quarter on shared servers.
 //! - `TAKOPI_SOAK`: for how many minutes to go on, each round with the next seed.
 use std::io::Write as _;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use futures::{FutureExt, StreamExt, stream};
-use takopi_core::{EventStream, ResumeToken, Runner, TakopiEvent};
-use takopi_tests::chaos::{Case, Dice, Wish, app_server_case, exec_case, server};
+use takopi_codex::app_server::{CodexAppServer, PoolLimits};
+use takopi_core::{EngineRunner, EventStream, ResumeToken, Runner, TakopiEvent};
+use takopi_tests::chaos::{
+    ANSWER, Case, Dice, Wish, app_server_case, exec_case, guilty_case, held, innocent_case, server,
+    shared_server,
+};
 use takopi_tests::fake::{Script, app_server, exec};
 use takopi_tests::lab::Lab;
 use takopi_tests::model::{PATIENCE, within};
-use takopi_tests::runs::{finish, run};
+use takopi_tests::runs::{finish, finish_unbounded, is_started, run, until};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -29,6 +36,10 @@ const ROUND: usize = 150;
 const AT_ONCE: usize = 16;
 /// Rounds at once, each on a takopi of its own: most of their time they wait for processes to end.
 const LANES: u64 = 4;
+/// Runs of a shared server that are held while others run beside them, in each batch.
+const HELD: usize = 4;
+/// Runs of a batch on a shared server.
+const BATCH: usize = 15;
 /// Sessions they share.
 const SESSIONS: usize = 6;
 
@@ -61,11 +72,10 @@ fn whatever_happens_every_run_ends_once_and_nothing_is_left() {
 #[ignore = "run by the test above, in a process of its own"]
 async fn rounds() {
     let first = setting("TAKOPI_CHAOS_SEED").unwrap_or(1);
-    let runs = setting("TAKOPI_CHAOS_RUNS").unwrap_or(3000);
+    let runs = setting("TAKOPI_CHAOS_RUNS").unwrap_or(4000);
     let soak = setting("TAKOPI_SOAK").map(|minutes| Duration::from_secs(60 * minutes));
     let begun = Instant::now();
-    // Every fourth round goes over app-server.
-    let rounds = (runs * 4).div_ceil(ROUND as u64 * 3).max(1);
+    let rounds = runs.div_ceil(ROUND as u64).max(1);
     let goes_on = |seed: u64| match soak {
         Some(soak) => begun.elapsed() < soak,
         None => seed < first + rounds,
@@ -87,21 +97,23 @@ async fn rounds() {
     join_all(rounds).await;
     let now = descriptors();
     assert!(now <= before + 8, "{now} descriptors are open, {before} were after the first rounds");
-    let _ = writeln!(std::io::stdout(), "chaos: {:?} from seed {first}", begun.elapsed());
+    let runs = (next.load(Relaxed) - first - LANES) * ROUND as u64;
+    let took = begun.elapsed();
+    let _ = writeln!(std::io::stdout(), "chaos: {runs} runs in {took:?} from seed {first}");
 }
 
 /// A round that says its seed if it fails.
 async fn told_round(all: &Lab, seed: u64) {
-    let over_app_server = seed % 4 == 3;
+    let transport =
+        ["exec", "exec", "shared servers", "app-server"][usize::try_from(seed % 4).unwrap()];
     let round = async {
-        if over_app_server {
-            app_server_round(all, seed).await;
-        } else {
-            exec_round(all, seed).await;
+        match transport {
+            "exec" => exec_round(all, seed).await,
+            "app-server" => app_server_round(all, seed).await,
+            _ => shared_round(all, seed).await,
         }
     };
     if let Err(panic) = AssertUnwindSafe(round).catch_unwind().await {
-        let transport = if over_app_server { "app-server" } else { "exec" };
         let _ = writeln!(std::io::stderr(), "chaos: seed {seed} failed over {transport}");
         std::panic::resume_unwind(panic);
     }
@@ -126,13 +138,64 @@ async fn app_server_round(all: &Lab, seed: u64) {
     round(&lab, &runner, cases).await;
 }
 
+/// Batches on shared servers: some runs are held while others, innocent and guilty, run beside them.
+async fn shared_round(all: &Lab, seed: u64) {
+    let mut dice = Dice::new(seed);
+    let batches = ROUND / BATCH;
+    let script = shared_server(&mut dice, batches);
+    let lab = Lab::beside(all, exec::hello("healthy"));
+    let env = lab.control.env(&script);
+    let warm = dice.pick(&[Duration::from_millis(20), Duration::from_mins(10)]);
+    // One server for each run that is held, should all be drained, and some to run on.
+    let limits = PoolLimits::new(8, 40, 2 * HELD);
+    let engine = CodexAppServer::new(lab.codex()).keep_warm(warm).shared(limits);
+    let runner = EngineRunner::new(engine).on(lab.host.clone());
+    for batch in 0..batches {
+        let case = |n| match n % 4 {
+            0 => innocent_case(&mut dice, &script),
+            _ => guilty_case(&mut dice, SESSIONS, &script),
+        };
+        let cases: Vec<Case> = (HELD..BATCH).map(case).collect();
+        let (lab, runner, env) = (&lab, &runner, &env);
+        let held_runs = join_all((0..HELD).map(|_| async {
+            let request = takopi_tests::runs::request(&lab.home, &held(batch));
+            let request =
+                env.iter().fold(request, |request, (name, value)| request.env(name, value));
+            let mut stream = runner.run(request.build());
+            let events = until(&mut stream, "Started", is_started).await;
+            (stream, events)
+        }))
+        .await;
+        // Who resumes a session whose server is drained waits until nobody runs there any more, the
+        // held ones included: they are let go when all others are over.
+        let (resumed, fresh): (Vec<&Case>, Vec<&Case>) =
+            cases.iter().partition(|case| case.session.is_some());
+        let resumed = join_all(resumed.into_iter().map(|case| one(lab, runner, case, env)));
+        let fresh = join_all(fresh.into_iter().map(|case| one(lab, runner, case, env)));
+        let held_and_fresh = async {
+            fresh.await;
+            lab.control.open(&held(batch));
+            for (stream, events) in held_runs {
+                assert_eq!(finish(stream, events).await.ok().answer, ANSWER, "a run that was held");
+            }
+        };
+        join(resumed, held_and_fresh).await;
+    }
+    settled(&lab, &runner).await;
+}
+
 async fn round(lab: &Lab, runner: &dyn Runner, cases: Vec<Case>) {
     let environments = environments(lab, &cases);
     let runs = cases.iter().zip(&environments).map(|(case, env)| one(lab, runner, case, env));
     stream::iter(runs).for_each_concurrent(AT_ONCE, |run| run).await;
+    settled(lab, runner).await;
+}
+
+/// Nothing is left of a round.
+async fn settled(lab: &Lab, runner: &dyn Runner) {
     assert_eq!(lab.control.overlaps(), Vec::<String>::new(), "two writers on one session");
     // Every session can be had at once: no lock is left, and no run that holds one.
-    within(PATIENCE * 4, "the runs to settle", runner.shutdown()).await;
+    within(PATIENCE * 8, "the runs to settle", runner.shutdown()).await;
     lab.home.assert_no_processes().await;
     for n in 0..SESSIONS {
         let request = lab.request("hi").resume(session(lab, n)).wait(Duration::ZERO);
@@ -175,8 +238,11 @@ async fn one(lab: &Lab, runner: &dyn Runner, case: &Case, env: &Env) {
         Wish::Cancel(_) => cancel.cancel(),
         _ => {}
     }
-    let seen = finish(stream, events).await;
+    // Long: it may wait for a session behind many others, each of which is ended step by step.
+    let what = format!("the end of {case:?}");
+    let seen = within(PATIENCE * 8, &what, finish_unbounded(stream, events)).await;
     let end = seen.completed();
+    assert!(end.ok || !case.innocent, "changed by a neighbour: {case:?}: {:#?}", seen.events);
     if let Some(session) = case.session.map(|n| session(lab, n)) {
         assert_eq!(end.resume, Some(session), "{case:?}: {:#?}", seen.events);
     }
@@ -193,7 +259,7 @@ async fn some(stream: &mut EventStream, count: u64, case: &Case) -> (Vec<TakopiE
     let mut events = Vec::new();
     for _ in 0..count {
         let what = format!("an event of {case:?}");
-        let next = within(PATIENCE, &what, stream.next()).await;
+        let next = within(PATIENCE * 8, &what, stream.next()).await;
         let Some(event) = next else { return (events, true) };
         let last = matches!(event, TakopiEvent::Completed(_));
         events.push(event);

@@ -24,6 +24,7 @@ mod app_server_wire;
 mod approvals_real;
 mod browser;
 mod chaos;
+mod client_fuzz;
 mod contract;
 mod conversation_faults;
 mod conversation_real;

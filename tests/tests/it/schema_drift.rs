@@ -7,6 +7,7 @@
 //! - `TAKOPI_DRIFT_MUTATIONS`: how many (100,000);
 //! - `TAKOPI_DRIFT_SEED`: the first seed. A failure prints the seed that shows it again.
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -14,21 +15,26 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use futures::{StreamExt, stream};
 use serde_json::Value;
-use takopi_codex::Codex;
-use takopi_codex::app_server::{CodexAppServer, PoolLimits, translate_lines};
+use takopi_codex::app_server::{PoolLimits, translate_lines};
 use takopi_codex::exec::ExecTranslator;
 use takopi_core::jsonl::{Ending, Translator};
 use takopi_core::process::Exit;
-use takopi_core::{Completed, EngineRunner, Host, ResumeToken, Runner, TakopiEvent};
+use takopi_core::{Completed, ResumeToken, Runner, TakopiEvent};
 use takopi_tests::dice::Dice;
 use takopi_tests::fake::{Script, Step};
-use takopi_tests::home::TestHome;
 use takopi_tests::lab::Lab;
 use takopi_tests::model::PATIENCE;
 use takopi_tests::mutate;
 use takopi_tests::recorded::{self, Exec, Turn};
-use takopi_tests::relay::{self, Plan, Relay};
+use takopi_tests::relay::{Lane, Plan};
 use takopi_tests::runs::{request, run};
+
+/// Prints past the capture of the test harness.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
 
 /// Of a hundred mutations, so many go through the whole engine on a server with neighbours.
 const THROUGH_THE_ENGINE: u64 = 10;
@@ -128,7 +134,7 @@ fn a_mutated_line_of_exec_never_keeps_a_run_from_its_one_end() {
             panic!("{fault} ({name})\n{how}\n{}\n{events:#?}", text(&lines));
         }
     }
-    eprintln!("drift: {count} mutations over exec");
+    say!("drift: {count} mutations over exec");
 }
 
 #[test]
@@ -145,7 +151,7 @@ fn a_mutated_line_of_a_turn_never_gives_a_second_end_or_start() {
             panic!("{fault} ({name})\n{how}\n{}\n{events:#?}", text(&lines));
         }
     }
-    eprintln!("drift: {count} mutations over the translator of app-server");
+    say!("drift: {count} mutations over the translator of app-server");
 }
 
 /// Over real processes: what only the whole runner promises.
@@ -194,7 +200,7 @@ async fn a_mutated_line_of_exec_never_opens_another_session_than_was_asked_for()
     stream::iter(runs).for_each_concurrent(8, |run| run).await;
     runner.shutdown().await;
     lab.assert_nothing_left().await;
-    eprintln!("drift: {count} mutations over exec processes");
+    say!("drift: {count} mutations over exec processes");
 }
 
 /// What a run comes to: everything that a fault elsewhere must not change.
@@ -226,54 +232,17 @@ impl Outcome {
     }
 }
 
-/// A runner on servers that the test plays.
-struct Lane {
-    relay: Relay,
-    home: TestHome,
-    runner: EngineRunner<CodexAppServer>,
-}
-
-impl Lane {
-    fn new() -> Self {
-        let home = TestHome::without_model();
-        let host = Host::builder().state_directory(home.state()).build().unwrap();
-        let limits = PoolLimits::new(2 + usize::try_from(BESIDE).unwrap(), 100, 3);
-        let engine = CodexAppServer::new(Codex::new().binary(relay::binary()))
-            .keep_warm(Duration::from_mins(10))
-            .shared(limits);
-        Self { relay: Relay::new(), home, runner: EngineRunner::new(engine).on(host) }
-    }
-
-    /// Runs what was planned for `model`; without limits it must end by itself.
-    async fn run(
-        &self,
-        model: &str,
-        limits: Option<(Duration, Duration)>,
-    ) -> Result<Outcome, String> {
-        let (name, value) = self.relay.env();
-        let mut request = request(&self.home, "hi").env(name, value).model(model);
-        if let Some((idle, wall)) = limits {
-            request = request.idle_timeout(idle).wall_timeout(wall);
-        }
-        let mut stream = self.runner.run(request.build());
-        let mut events = Vec::new();
-        let read = async {
-            while let Some(event) = stream.next().await {
-                events.push(event);
-            }
-        };
-        let in_time = tokio::time::timeout(PATIENCE * 2, read).await;
-        self.relay.forget(model);
-        in_time.map_err(|_| format!("no end of {model} within {:?}: {events:#?}", PATIENCE * 2))?;
-        check(&events).map_err(|fault| format!("{fault}: {events:#?}"))?;
-        let Some(TakopiEvent::Completed(end)) = events.last() else {
-            return Err(format!("no end: {events:#?}"));
-        };
-        let outcome = Outcome::of(&events, end);
-        if outcome.error.as_ref().is_some_and(|error| error.contains("panicked")) {
-            return Err(format!("a panic: {events:#?}"));
-        }
-        Ok(outcome)
+/// Runs what was planned for `model`; without limits it must end by itself.
+async fn outcome(
+    lane: &Lane,
+    model: &str,
+    limits: Option<(Duration, Duration)>,
+) -> Result<Outcome, String> {
+    let events = lane.run(model, limits).await?;
+    check(&events).map_err(|fault| format!("{fault}: {events:#?}"))?;
+    match events.last() {
+        Some(TakopiEvent::Completed(end)) => Ok(Outcome::of(&events, end)),
+        _ => Err(format!("no end: {events:#?}")),
     }
 }
 
@@ -286,7 +255,7 @@ async fn baselines(lane: &Lane, recorded: &[Turn]) -> Vec<Outcome> {
     let mut baselines = Vec::new();
     for turn in recorded {
         lane.relay.plan("alone", Plan::new(raw(&turn.opening), raw(&turn.turn)));
-        let ended = lane.run("alone", None).await.unwrap_or_else(|fault| panic!("{fault}"));
+        let ended = outcome(lane, "alone", None).await.unwrap_or_else(|fault| panic!("{fault}"));
         baselines.push(ended);
     }
     assert!(baselines.iter().filter(|outcome| outcome.ok).count() > 20, "{baselines:#?}");
@@ -384,11 +353,12 @@ async fn round(lane: &Lane, recorded: &[Turn], alone: &[Outcome], seed: u64, tal
         plan.begun().await;
         let limits = (Duration::from_millis(60), Duration::from_millis(250));
         let ended =
-            join_all(runs.iter().map(|it| lane.run(&it.model, it.own.then_some(limits)))).await;
+            join_all(runs.iter().map(|it| outcome(lane, &it.model, it.own.then_some(limits))))
+                .await;
         plan.release();
         ended
     };
-    let (neighbour, ended) = futures::future::join(lane.run(&name, None), beside).await;
+    let (neighbour, ended) = futures::future::join(outcome(lane, &name, None), beside).await;
     let how = replay("a_mutated_line_never_changes_a_neighbour", seed);
     let mut tally = tally.lock().unwrap();
     let fault = |what: &str, fault: String, by: &[&Mutated]| {
@@ -428,7 +398,9 @@ async fn a_mutated_line_never_changes_a_neighbour() {
     let recorded = recorded::turns();
     let rounds = (mutations() * THROUGH_THE_ENGINE / 100).div_ceil(BESIDE);
     let begun = Instant::now();
-    let lanes: Vec<Lane> = (0..LANES.min(rounds)).map(|_| Lane::new()).collect();
+    let lanes: Vec<Lane> = (0..LANES.min(rounds))
+        .map(|_| Lane::new(PoolLimits::new(2 + usize::try_from(BESIDE).unwrap(), 100, 3)))
+        .collect();
     let alone = baselines(&lanes[0], &recorded).await;
     let next = AtomicU64::new(first_seed());
     let tally = Mutex::new(Tally::default());
@@ -447,6 +419,6 @@ async fn a_mutated_line_never_changes_a_neighbour() {
     let servers: u64 = lanes.iter().map(|lane| lane.relay.connections()).sum();
     let Tally { ends, faults } = tally.into_inner().unwrap();
     let (count, took) = (rounds * BESIDE, begun.elapsed());
-    eprintln!("drift: {count} mutations over app-server in {took:?}, {servers} servers: {ends:?}");
+    say!("drift: {count} mutations over app-server in {took:?}, {servers} servers: {ends:?}");
     assert!(faults.is_empty(), "{} faults\n\n{}", faults.len(), faults.join("\n\n"));
 }

@@ -1,7 +1,5 @@
 //! Framing: however the bytes are cut, the lines are those between the newlines.
-#![no_main]
 
-use libfuzzer_sys::fuzz_target;
 use takopi_core::process::{Frame, LineFramer};
 
 /// A line, or the length of one that was too long.
@@ -21,11 +19,13 @@ fn pop_all(framer: &mut LineFramer, lines: &mut Vec<Line>) {
     }
 }
 
-fuzz_target!(|input: (u8, u8, &[u8])| {
-    let (limit, cut, bytes) = (usize::from(input.0), usize::from(input.1).max(1), input.2);
+/// The first two bytes are the limit of a line and the size of a read.
+pub(crate) fn lines(input: &[u8]) {
+    let (limit, rest) = crate::number(input);
+    let (cut, bytes) = crate::number(rest);
     let mut framer = LineFramer::new(limit);
     let mut lines = Vec::new();
-    for piece in bytes.chunks(cut) {
+    for piece in bytes.chunks(cut.max(1)) {
         framer.push(piece);
         pop_all(&mut framer, &mut lines);
     }
@@ -44,4 +44,4 @@ fuzz_target!(|input: (u8, u8, &[u8])| {
         })
         .collect();
     assert_eq!(lines, expected, "limit {limit}, pieces of {cut}");
-});
+}
