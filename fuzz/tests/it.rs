@@ -9,7 +9,7 @@ fn target(name: &'static str, seeds: Vec<Vec<u8>>) {
     fuzz::run(name, seeds, target.unwrap_or_else(|| panic!("no target {name}")));
 }
 
-/// Recordings, one input each.
+/// Recordings, one input each: short ones, so that many can be tried.
 fn recordings() -> Vec<Vec<u8>> {
     recorded::exec().into_iter().map(|exec| exec.lines.join("\n").into_bytes()).collect()
 }
@@ -23,7 +23,9 @@ fn markdown() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for name in ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/write-a-bridge.md"] {
         let text = std::fs::read_to_string(real::workspace().join(name)).unwrap_or_default();
-        for (n, part) in text.split("\n## ").enumerate() {
+        let paragraphs: Vec<&str> = text.split("\n\n").collect();
+        for (n, part) in paragraphs.chunks(3).enumerate() {
+            let part = part.join("\n\n");
             seeds
                 .push([&[u8::try_from(n * 7 % 256).unwrap_or_default()], part.as_bytes()].concat());
         }
