@@ -110,7 +110,8 @@ impl Host {
         if self.inner.process == std::process::id() {
             return Ok(self);
         }
-        let detail = "this process was forked from one that uses takopi; fork before takopi is used";
+        let detail =
+            "this process was forked from one that uses takopi; fork before takopi is used";
         Err(HostError { detail: detail.to_owned() })
     }
 

@@ -173,7 +173,7 @@ impl Lane {
         if let Some((idle, wall)) = limits {
             request = request.idle_timeout(idle).wall_timeout(wall);
         }
-        let mut stream = self.runner.run(request.build());
+        let mut stream = self.runner.run(request);
         let mut events = Vec::new();
         let read = async {
             while let Some(event) = stream.next().await {

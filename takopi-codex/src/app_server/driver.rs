@@ -162,9 +162,7 @@ impl TurnDriver<'_> {
                 self.events.clear();
                 (completed, server)
             }
-            Err(FollowError::Failed(error)) => {
-                (self.server_failure(&error), ServerHealth::Broken)
-            }
+            Err(FollowError::Failed(error)) => (self.server_failure(&error), ServerHealth::Broken),
         };
         self.end(completed, server)
     }

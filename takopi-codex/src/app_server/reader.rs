@@ -51,12 +51,11 @@ fn route(line: &[u8], routes: &Routes, wire: &Wire) -> Option<Routed> {
     }
     let text = String::from_utf8_lossy(line);
     let repaired;
-    let incoming = match Incoming::parse(&text) {
-        Ok(incoming) => Some(incoming),
-        Err(_) => {
-            repaired = repair(line);
-            repaired.as_deref().and_then(|text| Incoming::parse(text).ok())
-        }
+    let incoming = if let Ok(incoming) = Incoming::parse(&text) {
+        Some(incoming)
+    } else {
+        repaired = repair(line);
+        repaired.as_deref().and_then(|text| Incoming::parse(text).ok())
     };
     let Some(Incoming { id, method, params, result, error }) = incoming else {
         routes.not_json(line);

@@ -22,7 +22,7 @@ async fn passed_on(sent: Vec<TakopiEvent>) -> Vec<TakopiEvent> {
             run.emit_all(rest.to_vec()).await.unwrap();
         }
     });
-    all(runner.run(RunRequest::new("go").build())).await
+    all(runner.run(RunRequest::new("go"))).await
 }
 
 fn action(kind: ActionKind, title: &str) -> ActionEvent {
@@ -90,7 +90,7 @@ async fn lines_that_are_not_json_are_shown_without_credentials() {
     let script = format!(
         "echo 'panic: Bearer {SECRET}'; echo '{{\"started\":\"a\"}}'; echo '{{\"done\":\"x\"}}'"
     );
-    let events = all(shell(script).on(&ground).run(RunRequest::new("go").build())).await;
+    let events = all(shell(script).on(&ground).run(RunRequest::new("go"))).await;
     let text = serde_json::to_string(&events).unwrap();
     assert!(text.contains("not JSON: panic: Bearer [redacted]"), "{text}");
 }

@@ -108,7 +108,7 @@ async fn a_run_cancelled_while_its_session_is_opened_ends_at_once_and_costs_no_s
     let runner = shared(&lab);
     let neighbour = Neighbour::start(&runner, &lab).await;
     let cancel = CancellationToken::new();
-    let victim = lab.request("victim").resume(session()).cancel(cancel.clone()).build();
+    let victim = lab.request("victim").resume(session()).cancel(cancel.clone());
     let victim = runner.run(victim);
     lab.control.reached("requested").await;
     cancel.cancel();
@@ -116,8 +116,8 @@ async fn a_run_cancelled_while_its_session_is_opened_ends_at_once_and_costs_no_s
     finish(victim, Vec::new()).await.failed("interrupted");
     lab.control.open("reply");
     // A whole run behind the reply: by then it was read.
-    run(&runner, lab.request("other").build()).await.ok();
-    let again = lab.request("other prompt").resume(session()).build();
+    run(&runner, lab.request("other")).await.ok();
+    let again = lab.request("other prompt").resume(session());
     assert_eq!(run(&runner, again).await.ok().answer, "here");
     assert_eq!(lab.control.calls("thread/resume").len(), 1, "the session was loaded");
     assert_eq!(lab.control.starts().len(), 1);

@@ -197,7 +197,7 @@ async fn keep_warm_and_shared_can_be_set_in_either_order() {
         let lab = Lab::new(Server::new().turns(turn::answer("fine")).script());
         let engine = order(CodexAppServer::new(lab.codex()), limits);
         let runner = EngineRunner::new(engine).on(lab.host.clone());
-        run(&runner, lab.request("one").build()).await.ok();
+        run(&runner, lab.request("one")).await.ok();
         // It is not kept, and nobody has to shut it down.
         lab.control.all_gone().await;
     }

@@ -66,7 +66,7 @@ async fn a_usage_limit_ends_with_the_time_of_the_figures_and_else_of_the_text() 
         let lab =
             Lab::new(Server::new().turns(steps.chain([turn::ended("failed", &error)])).script());
         let runner = lab.app_server(Duration::ZERO);
-        let seen = run(&runner, lab.request("hi").build()).await;
+        let seen = run(&runner, lab.request("hi")).await;
         let limits = seen.failed("usage_limit").rate_limits.clone().unwrap();
         assert_eq!(limits.windows.len(), usize::from(told.is_some()));
         let resets_at = limits.resets_at.unwrap();

@@ -161,7 +161,7 @@ async fn shared_round(all: &Lab, seed: u64) {
             let request = takopi_tests::runs::request(&lab.home, &held(batch));
             let request =
                 env.iter().fold(request, |request, (name, value)| request.env(name, value));
-            let mut stream = runner.run(request.build());
+            let mut stream = runner.run(request);
             let events = until(&mut stream, "Started", is_started).await;
             (stream, events)
         }))

@@ -186,7 +186,7 @@ async fn a_mutated_line_of_exec_never_opens_another_session_than_was_asked_for()
         let env = lab.control.env(&script);
         let request = env.iter().fold(request, |request, (name, value)| request.env(name, value));
         let request = request.wall_timeout(PATIENCE);
-        let seen = run(runner, request.build()).await;
+        let seen = run(runner, request).await;
         let started = seen.events.iter().find_map(|event| match event {
             TakopiEvent::Started(started) => Some(&started.resume),
             _ => None,
