@@ -107,3 +107,14 @@ fn results_whose_file_was_deleted_are_saved_beside_it() {
         assert!(error.to_string().contains("was deleted"), "{error}");
     }
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_state_that_cannot_be_written_is_reported() {
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let state = StateFile::new(disk::DiskFile(full));
+    assert!(state.fault().is_none());
+    state.append(&Line::Returned { job: Digest::of("a") });
+    let fault = state.fault().expect("no space is left");
+    assert_eq!(fault.kind(), std::io::ErrorKind::StorageFull);
+}
