@@ -379,3 +379,23 @@ fn on_a_terminal_results_stand_above_the_bar() {
     screen.press("\x03");
     assert_eq!(screen.end().0, Some(130));
 }
+
+#[test]
+fn results_that_are_deleted_meanwhile_fail_the_batch_which_says_where_they_are() {
+    let lab = Lab::new();
+    lab.write("work/prompts", "one\ntwo\n");
+    let args = ["batch", "--engine", "demo", "-c", "pace=50ms", "--jobs", "1", "--out", "out"];
+    let args: Vec<_> = args.into_iter().chain(["prompts"]).collect();
+    let running = Running::start(lab.takopi(&args));
+    let out = lab.path("work/out");
+    while !std::fs::read_to_string(&out).is_ok_and(|text| text.ends_with('\n')) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    std::fs::remove_file(&out).unwrap();
+    let ran = running.end();
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error: out was deleted while the batch ran"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("out.rescued-1"), "{}", ran.stderr);
+    let text = std::fs::read_to_string(lab.path("work/out.rescued-1")).unwrap();
+    assert_eq!(text.lines().count(), 2, "{text}");
+}
