@@ -1,6 +1,7 @@
 //! Approvals through the chat.
 //!
-//! What an agent asks leave for becomes a message with choices. Promises:
+//! What an agent asks approval for becomes a message with choices, which shows all that a yes grants.
+//! A diff that does not fit into it goes into messages before it. Promises:
 //! - the first answer counts, and the message is edited to say what became of the question and by
 //!   whom;
 //! - a question that nobody answers in time is declined; one that the agent takes back, or whose run
@@ -20,7 +21,7 @@
 //! use takopi_bridge::handler::{Handler, Look, Spot};
 //! use takopi_bridge::testing::Room;
 //! use takopi_core::approvals::channel;
-//! use takopi_core::runner::{ApprovalKind, Reply};
+//! use takopi_core::runner::{Question, Reply};
 //! use takopi_core::{ApprovalHandler, ApprovalRequest, Decision};
 //! use tokio_util::sync::CancellationToken;
 //!
@@ -32,7 +33,7 @@
 //! let (spot, over) = (Spot::new(Place::new("general")), CancellationToken::new());
 //!
 //! let agent = async {
-//!     let what = ApprovalRequest::new("lab".into(), ApprovalKind::Command, "ls", "/srv".into());
+//!     let what = ApprovalRequest::new("lab".into(), Question::command("ls"), "/srv".into());
 //!     let reply = ask.reply(what).await;
 //!     over.cancel();
 //!     reply
@@ -57,7 +58,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use takopi_core::approvals::Pending;
-use takopi_core::runner::{ApprovalKind, Reply};
+use takopi_core::runner::{Question, Reply};
 use takopi_core::{ApprovalRequest, Decision};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
@@ -81,23 +82,12 @@ pub enum NoQuestion {
     NotOffered,
 }
 
-/// The choices of a question.
-const CHOICES: [Press; 4] = [
-    Press::Choose(Decision::Accept),
-    Press::Choose(Decision::AcceptForSession),
-    Press::Choose(Decision::Decline),
-    Press::Choose(Decision::Cancel),
-];
-
-/// The choices of a question that no press can agree to.
-const ONLY_NO: [Press; 2] = [Press::Choose(Decision::Decline), Press::Choose(Decision::Cancel)];
-
 /// A question that waits for its answer.
 #[derive(Debug)]
 struct Waiting {
     reply: oneshot::Sender<Reply>,
-    /// Whether it can be agreed to without a word.
-    may_accept: bool,
+    /// The decisions that can be chosen.
+    offered: Vec<Decision>,
     /// The id of what is to be answered in words, if it is that kind of question.
     words_for: Option<String>,
 }
@@ -135,7 +125,8 @@ impl<T: Transport> Approvals<T> {
         let mut open = self.open();
         let waiting = open.get(message).ok_or(NoQuestion::Over)?;
         let in_words = waiting.words_for.is_some() && !reply.content.is_empty();
-        if reply.decision.is_yes() && !waiting.may_accept && !in_words {
+        let answers = in_words && reply.decision.is_yes();
+        if !answers && !waiting.offered.contains(&reply.decision) {
             return Err(NoQuestion::NotOffered);
         }
         let waiting = open.remove(message).ok_or(NoQuestion::Over)?;
@@ -188,17 +179,26 @@ impl<T: Transport> Approvals<T> {
         let request = pending.request.clone();
         let words = wants_words(&request);
         let hint = words.as_ref().map(|(_, hint)| hint.as_str());
-        let (text, is_whole) = self.chat.ask(&request, hint);
-        // Nobody agrees to what they cannot read.
-        let may_accept = is_whole && words.is_none();
-        let choices = if may_accept { CHOICES.to_vec() } else { ONLY_NO.to_vec() };
-        let mut content = Content::new(Kind::Question, text).buttons(choices).job(spot.job);
-        let message =
-            Outgoing::new(spot.place.clone(), content.clone()).reply_to(spot.reply_to.clone());
+        let shown = self.chat.ask(&request, hint);
+        // Nobody agrees to what they cannot read, or without the words that are wanted.
+        let may_accept = shown.is_whole && words.is_none();
+        let mut offered = Decision::ALL.to_vec();
+        offered.retain(|it| request.offers(*it) && (may_accept || !it.is_yes()));
+        let choices: Vec<Press> = offered.iter().copied().map(Press::Choose).collect();
+        let mut content = Content::new(Kind::Question, shown.text).buttons(choices).job(spot.job);
+        let outgoing = |content: Content| {
+            Outgoing::new(spot.place.clone(), content).reply_to(spot.reply_to.clone())
+        };
+        let show = async {
+            for text in shown.before {
+                self.outbox.say(outgoing(Content::new(Kind::Question, text).job(spot.job))).await?;
+            }
+            self.outbox.say(outgoing(content.clone())).await
+        };
         let chat = &spot.place.chat;
         let message = tokio::select! {
             biased;
-            sent = self.outbox.say(message) => match sent {
+            sent = show => match sent {
                 Ok(message) => message.at(chat),
                 Err(error) => {
                     let why = format!("the question could not be shown: {error}");
@@ -210,7 +210,7 @@ impl<T: Transport> Approvals<T> {
             () = withdrawn(&mut pending, over) => return,
         };
         let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { reply, may_accept, words_for: words.map(|(id, _)| id) };
+        let waiting = Waiting { reply, offered, words_for: words.map(|(id, _)| id) };
         self.open().insert(message.clone(), waiting);
         let listed = Listed { approvals: self, message: &message };
         asked(message.clone());
@@ -258,18 +258,14 @@ fn answered(pending: Pending, reply: Reply) -> String {
     if pending.answer(reply) { said } else { format!("{said}, but too late") }
 }
 
-/// The id of the one thing that an agent wants answered in words, and how to do it.
+/// The id of the one question that an agent wants answered in words, and how to do it.
 fn wants_words(request: &ApprovalRequest) -> Option<(String, String)> {
-    if request.kind != ApprovalKind::UserInput {
-        return None;
-    }
-    let [question] = request.detail.get("questions")?.as_array()?.as_slice() else { return None };
-    let id = question["id"].as_str()?.to_owned();
-    let options = question["options"].as_array().into_iter().flatten();
-    let options: Vec<&str> = options.filter_map(|option| option["label"].as_str()).collect();
+    let Question::Questions(questions) = &request.question else { return None };
+    let [question] = questions.as_slice() else { return None };
+    let options: Vec<&str> = question.options.iter().map(|it| it.label.as_str()).collect();
     let hint = match options.as_slice() {
         [] => "reply to this message with the answer".to_owned(),
         options => format!("reply to this message: {}, or your own words", options.join(", ")),
     };
-    Some((id, hint))
+    Some((question.id.clone(), hint))
 }

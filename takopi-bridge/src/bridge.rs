@@ -26,7 +26,7 @@
 //! let bridge = Bridge::new(room.clone(), router, Settings::default());
 //!
 //! let job = bridge.receive(Incoming::new(Place::new("general"), "1", "hello").by("alice"))?;
-//! // The demo asks for leave, in a message with choices.
+//! // The demo asks for approval, in a message with choices.
 //! let question = room.question().await;
 //! bridge.choose(&question, takopi_core::Decision::Accept, "alice")?;
 //! let report = job.report().await;

@@ -255,7 +255,8 @@ pub enum Kind {
     Progress,
     /// How a job ended, or one part of it.
     Final,
-    /// The agent asks for leave.
+    /// The agent asks for approval. Without buttons: a diff that did not fit into the message that
+    /// asks, or a request that was decided.
     Question,
     /// A word of the kit's own, such as why a message was not taken.
     Notice,

@@ -1,9 +1,9 @@
-//! Who answers when the agent asks for leave.
+//! Who answers when the agent asks for approval.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use takopi_core::approvals::{Pending, accept_all, channel, with_timeout};
+use takopi_core::approvals::{Pending, accept_all, channel, deny, with_timeout};
 use takopi_core::{ApprovalHandler, Decision};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -27,14 +27,20 @@ pub(crate) struct Question {
     until: Instant,
 }
 
-/// What decides, and the questions it asks, if it asks any. Without anything to decide, engines
-/// decline visibly.
+/// Declines everything, and says why: because the user said so, or because it is the default.
+pub(crate) fn denial(is_default: bool) -> Arc<dyn ApprovalHandler> {
+    let why = if is_default { "--approve deny is the default here" } else { "--approve deny" };
+    Arc::new(deny().because(why))
+}
+
+/// The handler, and the questions it asks, if it asks any.
 pub(crate) fn handler(
     approve: Approve,
+    is_default: bool,
     patience: Duration,
 ) -> (Option<Arc<dyn ApprovalHandler>>, Option<Questions>) {
     match approve {
-        Approve::Deny => (None, None),
+        Approve::Deny => (Some(denial(is_default)), None),
         Approve::Accept => (Some(Arc::new(accept_all())), None),
         Approve::Ask => {
             let (ask, questions) = channel(16);

@@ -130,7 +130,7 @@ pub(crate) struct RunOptions {
     /// What the agent's commands may do: read-only, workspace-write, danger-full-access
     #[arg(long, short, value_name = "S", env = "TAKOPI_SANDBOX")]
     pub(crate) sandbox: Option<String>,
-    /// Who answers when the agent asks for leave: a person (default where one can be asked), nobody
+    /// Who answers when the agent asks for approval: a person (default where one can be asked), nobody
     /// (default elsewhere), or everything is accepted
     #[arg(long, value_enum, value_name = "WHO", env = "TAKOPI_APPROVE")]
     pub(crate) approve: Option<Approve>,
@@ -297,7 +297,7 @@ pub(crate) enum Engine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Transport {
-    /// `codex app-server`: can ask for leave
+    /// `codex app-server`: can ask for approval
     AppServer,
     /// `codex exec`: one process a run
     Exec,

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use takopi_bridge::{Continuity, FinalBy, Pace, Router, Settings};
-use takopi_core::approvals::{accept_all, deny};
+use takopi_core::approvals::accept_all;
 use takopi_core::process::raise_descriptor_limit;
 
+use crate::approve;
 use crate::args::{Approve, RunOptions};
 use crate::engines::Choice;
 use crate::exit::Usage;
@@ -36,9 +37,10 @@ pub(crate) fn router(options: &RunOptions, keep_warm: Duration) -> anyhow::Resul
 }
 
 /// A place is a conversation, its messages are kept current so often, and its runs are as the
-/// options ask.
-pub(crate) fn settings(options: RunOptions, interval: Duration) -> Settings {
-    let approve = options.approve.unwrap_or(Approve::Ask);
+/// options ask; `otherwise` is who answers approvals if they do not say.
+pub(crate) fn settings(options: RunOptions, otherwise: Approve, interval: Duration) -> Settings {
+    let is_default = options.approve.is_none();
+    let approve = options.approve.unwrap_or(otherwise);
     Settings::default()
         .continuity(Continuity::Place)
         .final_by(FinalBy::Edit)
@@ -46,7 +48,7 @@ pub(crate) fn settings(options: RunOptions, interval: Duration) -> Settings {
         .requests(move |_, request| request.settings(options.settings()))
         .approvals(move |people| match approve {
             Approve::Ask => Arc::new(people),
-            Approve::Deny => Arc::new(deny()),
+            Approve::Deny => approve::denial(is_default),
             Approve::Accept => Arc::new(accept_all()),
         })
 }

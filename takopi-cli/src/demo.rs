@@ -49,7 +49,7 @@ impl Tour {
         let mut request = self.request("show me around", None);
         let watched = self.terminal.draws && keys::has_terminal();
         let approve = if watched { Approve::Ask } else { Approve::Deny };
-        let (handler, questions) = approve::handler(approve, PATIENCE);
+        let (handler, questions) = approve::handler(approve, true, PATIENCE);
         request.approvals = handler;
         let (code, session) = self.act(&agent, request, questions, received).await?;
         let Some(session) = session.filter(|_| code == exit::OK) else { return Ok(code) };

@@ -95,8 +95,9 @@ pub(crate) fn of_silence(progress: &Progress, could_ask: bool) -> Option<&'stati
     let declined = progress.actions().any(|tracked| {
         tracked.action.kind == ActionKind::Approval && tracked.standing == Standing::Failed
     });
-    (declined && !could_ask)
-        .then_some("the agent asked for leave and got none; --approve accept gives it")
+    (declined && !could_ask).then_some(
+        "the agent asked for approval and was declined; --approve accept accepts everything",
+    )
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@ use crate::{approve, keys, prompt, resume, signals};
 pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let choice = Choice::of(&args.options.run)?;
     let approve = who_answers(&args.options.run, &choice, terminal)?;
-    let (handler, questions) = approve::handler(approve, approve::PATIENCE);
+    let (handler, questions) =
+        approve::handler(approve, args.options.run.approve.is_none(), approve::PATIENCE);
     // A command runs one turn.
     let runner = choice.runner(Duration::ZERO);
     let settings = args.options.run.settings();

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use takopi_bridge::present::terminal::{Feed, Frame, choices, entry, live, question};
+use takopi_bridge::present::terminal::{Asked, Feed, Frame, choices, entry, live, may, question};
 use takopi_bridge::present::{Line, Style};
 use takopi_bridge::progress::Progress;
 use takopi_core::TakopiEvent;
@@ -40,8 +40,8 @@ pub(crate) struct View {
     screen: Screen,
     progress: Progress,
     begun: Instant,
-    /// The question that is shown.
-    question: Option<Question>,
+    /// The question that is shown, and how.
+    question: Option<(Question, Asked)>,
     /// Those that come after it.
     questions: VecDeque<Question>,
     keys: Option<Keys>,
@@ -107,7 +107,7 @@ impl View {
 
     /// Some time passed.
     pub(crate) fn tick(&mut self) {
-        self.question.take_if(|question| question.pending.is_withdrawn());
+        self.question.take_if(|(question, _)| question.pending.is_withdrawn());
         if self.question.is_none() {
             self.next_question();
         }
@@ -122,8 +122,8 @@ impl View {
 
     fn next_question(&mut self) {
         let waiting = |question: &Question| !question.pending.is_withdrawn();
-        self.question = std::iter::from_fn(|| self.questions.pop_front()).find(waiting);
-        let Some(asked) = &self.question else {
+        let next = std::iter::from_fn(|| self.questions.pop_front()).find(waiting);
+        let Some(next) = next else {
             self.keys = None;
             return;
         };
@@ -131,15 +131,26 @@ impl View {
         // then on does.
         drop(self.keys.take());
         self.keys = Keys::listen();
-        let width = drawable_width();
-        let lines = question(&asked.pending.request, width);
+        let asked = question(&next.pending.request, drawable_width());
+        let lines = asked.lines.clone();
+        self.question = Some((next, asked));
+        self.show(&lines);
+    }
+
+    /// Shows lines of the question, and what can be answered.
+    fn show(&mut self, lines: &[Line]) {
         if self.terminal.draws {
-            self.draw(&lines);
+            self.draw(lines);
         } else {
-            for line in lines.iter().chain(&choices(asked.left(), width)) {
+            for line in lines.iter().chain(&self.choices()) {
                 self.terminal.say(line);
             }
         }
+    }
+
+    fn choices(&self) -> Vec<Line> {
+        let Some((question, asked)) = &self.question else { return Vec::new() };
+        choices(&question.pending.request, asked, question.left(), drawable_width())
     }
 
     /// The next key; `None` if there is no question.
@@ -149,11 +160,18 @@ impl View {
 
     /// A key was pressed.
     pub(crate) fn pressed(&mut self, key: char) {
+        let request = self.question.as_ref().map(|(question, _)| &question.pending.request);
         if let Some(decision) = decision(key)
-            && let Some(question) = self.question.take()
+            && request.is_some_and(|request| may(request, decision))
+            && let Some((question, _)) = self.question.take()
         {
             // It may have been withdrawn in this moment.
             let _ = question.pending.answer(decision);
+        }
+        let unfolded =
+            self.question.as_mut().and_then(|(_, asked)| asked.unfolded.take_if(|_| key == 'v'));
+        if let Some(lines) = unfolded {
+            self.show(&lines);
         }
         self.tick();
     }
@@ -181,7 +199,7 @@ impl View {
         let (_, height) = Terminal::size();
         let width = drawable_width();
         let mut block = match &self.question {
-            Some(asked) => choices(asked.left(), width),
+            Some(_) => self.choices(),
             None if self.mode == Mode::Progress => {
                 // Half of the screen at the most: the rest is for what scrolls by.
                 let frame = Frame { elapsed: self.begun.elapsed(), width, height: height / 2 };

@@ -17,8 +17,8 @@ use crate::model::{
     Started, Usage,
 };
 use crate::runner::{
-    ApprovalKind, ApprovalRequest, Decision, Engine, EngineRun, EngineRunner, FollowUps, Refusal,
-    ResumeCodec, RunRequest, SessionScope, Stopped,
+    ApprovalRequest, ChangeKind, Decision, Engine, EngineRun, EngineRunner, FileChange, FollowUps,
+    Patch, Question, Refusal, ResumeCodec, RunRequest, SessionScope, Stopped,
 };
 
 /// The demo engine's name.
@@ -30,14 +30,12 @@ pub const DEMO: EngineId = EngineId::from_static("demo");
 pub enum Step {
     /// Something happens.
     Act(ActionEvent),
-    /// Leave is asked for something.
+    /// Approval is asked for something.
     Ask {
         /// The id of the approval's action.
         id: String,
-        /// What for.
-        kind: ApprovalKind,
-        /// What is shown.
-        title: String,
+        /// What is asked.
+        question: Question,
     },
     /// The answer so far, for runs that are cancelled later.
     Say(String),
@@ -140,7 +138,7 @@ impl Turn<'_> {
                 Ok(false)
             }
             Step::Pause(length) => self.pause(length).await.map(|()| false),
-            Step::Ask { id, kind, title } => ask(run, &id, kind, &title).await,
+            Step::Ask { id, question } => ask(run, &id, question).await,
             Step::Fail(reason, error) => {
                 let failed = Completed::failure(DEMO, reason, error);
                 run.emit(failed.answer(self.said())).await?;
@@ -234,22 +232,18 @@ fn canonical(id: &str) -> Option<String> {
     good.then_some(id)
 }
 
-/// Asks for leave, visibly; `true` if the answer ends the turn.
-async fn ask(run: &EngineRun, id: &str, kind: ApprovalKind, title: &str) -> Result<bool, Stopped> {
-    let action =
-        |phase| ActionEvent::new(DEMO, Action::new(id, ActionKind::Approval, title), phase);
-    run.emit(action(Phase::Started)).await?;
-    let cwd = run.request.settings.cwd.clone().unwrap_or_else(|| PathBuf::from("."));
-    let decision = run.ask(ApprovalRequest::new(DEMO, kind, title, cwd)).await?;
-    let (ok, message) = match decision {
-        Some(Decision::Accept) => (true, "accepted"),
-        Some(Decision::AcceptForSession) => (true, "accepted for the session"),
-        Some(Decision::Decline) => (false, "declined"),
-        Some(Decision::Cancel) => (false, "declined, and the turn ends"),
-        None => (false, "declined: nobody could be asked"),
-    };
-    run.emit(action(Phase::Completed).ok(ok).message(message)).await?;
-    Ok(decision == Some(Decision::Cancel))
+/// Asks for approval, visibly; `true` if the answer ends the turn.
+async fn ask(run: &EngineRun, id: &str, question: Question) -> Result<bool, Stopped> {
+    let asked = ApprovalRequest::new(DEMO, question, directory(run));
+    run.emit(asked.waiting(id)).await?;
+    let reply = run.consult(asked.clone()).await?;
+    run.emit(asked.decided(id, reply.as_ref())).await?;
+    Ok(reply.is_some_and(|reply| reply.decision == Decision::Cancel))
+}
+
+/// Where it works.
+fn directory(run: &EngineRun) -> PathBuf {
+    run.request.cwd.clone().unwrap_or_else(|| PathBuf::from("."))
 }
 
 /// Every kind of action once.
@@ -300,8 +294,12 @@ fn tour(run: &EngineRun) -> Vec<Step> {
         todo(1, "make the change", Phase::Updated),
         Step::Ask {
             id: "ask".to_owned(),
-            kind: ApprovalKind::FileChange,
-            title: "1 update: src/lib.rs".to_owned(),
+            question: Question::Patch(Patch::new([FileChange::new(
+                ChangeKind::Update,
+                "src/lib.rs",
+                &directory(run),
+            )
+            .diff("@@ -1 +1 @@\n-pub const HEARTS: u32 = 1;\n+pub const HEARTS: u32 = 3;\n")])),
         },
         Step::Act(change(Phase::Started)),
         Step::Act(change(Phase::Completed).ok(true)),

@@ -12,6 +12,7 @@ pub mod chat;
 mod layout;
 mod limit;
 mod line;
+mod question;
 pub mod terminal;
 mod text;
 

@@ -5,16 +5,19 @@
 //! [`summary`] and the [`answer`]. Where there is no screen to draw on, the entries alone tell the
 //! story: [`Feed::All`].
 
+mod ask;
+
 use std::time::Duration;
 
 use takopi_core::model::UsageScope;
-use takopi_core::runner::{ApprovalKind, ApprovalRequest};
 use takopi_core::{ActionEvent, ActionKind, Level, Phase, Reason, Usage};
 
 use super::line::{Line, Style};
 use super::text::{elapsed, one_line, wrap};
 use super::{action, layout};
 use crate::progress::{Progress, Standing, Tracked, plan_of};
+
+pub use self::ask::{Asked, choices, may, question};
 
 /// One picture of the spinner each.
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -225,53 +228,6 @@ fn word(reason: &Reason) -> String {
 fn tokens(usage: &Usage) -> String {
     let whole = if usage.scope == UsageScope::Thread { " in all" } else { "" };
     format!("{} tokens in, {} out{whole}", usage.input_tokens, usage.output_tokens)
-}
-
-/// A question, with all of what it is about: nobody should have to decide on half a command.
-///
-/// It is an entry and stays; what can be answered are the [`choices`].
-pub fn question(request: &ApprovalRequest, width: usize) -> Vec<Line> {
-    let wants = match request.kind {
-        ApprovalKind::Command => "to run a command",
-        ApprovalKind::FileChange => "to change files",
-        ApprovalKind::Permissions => "wider permissions",
-        ApprovalKind::Elicitation => "an answer for a tool",
-        ApprovalKind::UserInput => "to know something",
-        _ => "leave",
-    };
-    let head = format!("{} wants {wants}", request.engine);
-    let mut lines = vec![Line::new().with(Style::Warn, "? ").with(Style::Strong, head)];
-    for text in wrap(request.title.trim(), width.saturating_sub(4)) {
-        lines.push(Line::new().with(Style::Plain, "    ").with(Style::Code, text));
-    }
-    let place = format!("in {}", request.cwd.display());
-    let place = wrap(&place, width.saturating_sub(2)).into_iter().map(|text| (Style::Dim, text));
-    let reason = request.reason.as_deref().unwrap_or_default();
-    let reason = wrap(reason.trim(), width.saturating_sub(2)).into_iter();
-    for (style, text) in place.chain(reason.map(|text| (Style::Plain, text))) {
-        lines.push(Line::new().with(Style::Plain, "  ").with(style, text));
-    }
-    lines.into_iter().map(|line| line.cut(width)).collect()
-}
-
-/// How a [`question`] can be answered, and how long there is left to do so: on one line, or where that
-/// is too wide, one below the other.
-pub fn choices(left: Duration, width: usize) -> Vec<Line> {
-    let keys = [("y", "yes"), ("a", "yes, for this session"), ("n", "no"), ("c", "no, and stop")];
-    let mut parts: Vec<Line> = keys
-        .iter()
-        .map(|(key, meaning)| {
-            let indent = Line::new().with(Style::Plain, "  ");
-            indent.with(Style::Strong, key).with(Style::Plain, format!(" {meaning}"))
-        })
-        .collect();
-    parts.push(Line::new().with(Style::Dim, format!("  ({} left)", elapsed(left))));
-    let spans = parts.iter().flat_map(Line::spans);
-    let line = spans.fold(Line::new(), |line, span| line.with(span.style, &span.text));
-    if line.width() <= width {
-        return vec![line];
-    }
-    parts.into_iter().map(|part| part.cut(width)).collect()
 }
 
 /// An answer in Markdown, laid out for reading.

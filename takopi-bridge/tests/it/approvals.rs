@@ -12,7 +12,9 @@ use takopi_bridge::transport::{Kind, Place};
 use takopi_bridge::{Bridge, End, FinalBy, FollowUp, MessageId, Press, Pressed, Router, Settings};
 use takopi_core::approvals::{Rules, accept_all, channel};
 use takopi_core::demo::{Demo, Step};
-use takopi_core::runner::{ApprovalKind, Reply};
+use takopi_core::runner::{
+    ChangeKind, FileChange, Patch, Question, QuestionOption, Reply, UserQuestion,
+};
 use takopi_core::{ApprovalHandler, ApprovalRequest, Decision};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -43,7 +45,7 @@ async fn stage(settings: Settings) -> Stage {
 }
 
 fn asks(title: &str) -> ApprovalRequest {
-    ApprovalRequest::new(LAB, ApprovalKind::Command, title, "/srv".into())
+    ApprovalRequest::new(LAB, Question::command(title), "/srv".into())
 }
 
 /// The agent asks.
@@ -133,13 +135,8 @@ async fn a_question_that_cannot_be_shown_is_declined() {
 #[tokio::test(start_paused = true)]
 async fn a_question_that_wants_words_is_answered_by_a_reply() {
     let stage = stage(settings()).await;
-    let mut request = asks("Which branch?");
-    request.kind = ApprovalKind::UserInput;
-    let options = serde_json::json!([{ "label": "main" }, { "label": "next" }]);
-    let question =
-        serde_json::json!([{ "id": "q1", "question": "Which branch?", "options": options }]);
-    request.detail.insert("questions".to_owned(), question);
-    let asked = ask(&stage.run, request);
+    let options = ["main", "next"].map(|it| QuestionOption::default().label(it.to_owned()));
+    let asked = ask(&stage.run, asks_for_words(options.to_vec()));
     let shown = stage.room.says(Kind::Question, "main, next, or your own words").await;
     let words = message("u2", " release ").replying_to(shown.id);
     let report = stage.bridge.receive(words).unwrap().report().await;
@@ -167,18 +164,33 @@ async fn a_command_that_is_too_long_to_be_shown_whole_can_only_be_declined() {
     assert_eq!(asked.await.unwrap().to_string(), "declined by bob");
 }
 
-fn asks_for_words() -> ApprovalRequest {
-    let mut request = asks("Which branch?");
-    request.kind = ApprovalKind::UserInput;
-    let question = serde_json::json!([{ "id": "q1", "question": "Which branch?" }]);
-    request.detail.insert("questions".to_owned(), question);
-    request
+#[tokio::test(start_paused = true)]
+async fn a_diff_that_does_not_fit_is_shown_before_the_question() {
+    let stage = stage(settings().chat(Chat::new(Limit::Chars(1000)))).await;
+    let cwd = std::path::Path::new("/srv");
+    let diff = (0..200).map(|n| format!("+line {n}\n")).collect::<Vec<_>>().concat();
+    let file = FileChange::new(ChangeKind::Add, "/etc/motd", cwd).diff(diff.as_str());
+    let question = Question::Patch(Patch::new([file]));
+    let asked = ask(&stage.run, ApprovalRequest::new(LAB, question, cwd.to_owned()));
+    let first = stage.room.says(Kind::Question, "+line 0\n").await;
+    let last = stage.room.says(Kind::Question, "+line 199\n").await;
+    let shown = stage.room.says(Kind::Question, "the changes are in the messages above").await;
+    assert!(first.sent.content.buttons.is_empty() && last.sent.content.buttons.is_empty());
+    assert!(shown.sent.content.text.contains("/etc/motd (outside the working directory)"));
+    stage.bridge.choose(&shown.at(), Decision::Accept, "alice").unwrap();
+    assert_eq!(asked.await.unwrap().to_string(), "accepted by alice");
+}
+
+fn asks_for_words(options: Vec<QuestionOption>) -> ApprovalRequest {
+    let question = UserQuestion::default().id("q1".to_owned()).question("Which branch?".to_owned());
+    let question = Question::Questions(vec![question.options(options)]);
+    ApprovalRequest::new(LAB, question, "/srv".into())
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_question_that_wants_words_is_not_answered_without_any() {
     let stage = stage(settings()).await;
-    let asked = ask(&stage.run, asks_for_words());
+    let asked = ask(&stage.run, asks_for_words(Vec::new()));
     let question = stage.room.question().await;
     let accept = Press::Choose(Decision::Accept);
     assert_eq!(stage.bridge.press(&question, accept, "bob"), Pressed::NotOffered);
@@ -248,7 +260,7 @@ async fn a_follow_up_goes_into_the_running_turn_or_waits_for_its_own() {
 #[tokio::test]
 async fn a_follow_up_that_waits_for_the_turn_is_visible_and_does_not_reach_it_once_cancelled() {
     let script = [
-        Step::Ask { id: "ask".to_owned(), kind: ApprovalKind::Command, title: "wait".to_owned() },
+        Step::Ask { id: "ask".to_owned(), question: Question::command("wait") },
         Step::Pause(Duration::from_millis(1)),
         Step::Say("done".to_owned()),
     ];
@@ -275,7 +287,7 @@ async fn a_follow_up_that_waits_for_the_turn_is_visible_and_does_not_reach_it_on
 #[tokio::test]
 async fn the_demo_engine_takes_a_follow_up_into_its_turn() {
     let script = [
-        Step::Ask { id: "ask".to_owned(), kind: ApprovalKind::Command, title: "wait".to_owned() },
+        Step::Ask { id: "ask".to_owned(), question: Question::command("wait") },
         Step::Pause(Duration::from_millis(1)),
         Step::Say("done".to_owned()),
     ];

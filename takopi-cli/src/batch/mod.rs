@@ -158,7 +158,8 @@ fn batch(
         return Err(Usage::new(what).into());
     }
     let mut template = run::template(args.options.clone())?;
-    template.approvals = approve::handler(approve, approve::PATIENCE).0;
+    let is_default = args.options.run.approve != Some(Approve::Deny);
+    template.approvals = approve::handler(approve, is_default, approve::PATIENCE).0;
     Ok(Batch::new(runner)
         .template(template)
         .jobs(args.jobs)

@@ -9,8 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use takopi_bridge::present::terminal::answer;
 use takopi_bridge::present::{Line, Style, width};
 use takopi_bridge::transport::{
-    Content, Kind, MessageId, MessageRef, Outgoing, Transport, TransportError,
+    Content, Kind, MessageId, MessageRef, Outgoing, Press, Transport, TransportError,
 };
+use takopi_core::Decision;
 use tokio::sync::mpsc;
 
 use super::editor::{Editor, MARK_NO_PASTE, MARK_PASTE};
@@ -19,8 +20,13 @@ use crate::terminal::{Terminal, write_error};
 
 /// The changes that may wait to be shown; then the chat waits for the terminal.
 const WAITING: usize = 64;
-/// What to type when leave is asked for.
-const CHOICES: &str = "y yes, a yes for this session, n no, c no and stop; then Enter";
+/// What to type when approval is asked for.
+const CHOICES: [(Decision, &str); 4] = [
+    (Decision::Accept, "y yes"),
+    (Decision::AcceptForSession, "a yes for this session"),
+    (Decision::Decline, "n no"),
+    (Decision::Cancel, "c no and stop"),
+];
 
 /// What changed on the desk.
 #[derive(Debug)]
@@ -63,6 +69,13 @@ impl Transport for Desk {
     async fn delete(&self, message: MessageRef) -> Result<(), TransportError> {
         self.tell(Change::Gone(message)).await
     }
+}
+
+/// What can be typed in answer to a message with these buttons.
+fn choices(buttons: &[Press]) -> String {
+    let offered = CHOICES.iter().filter(|(it, _)| buttons.contains(&Press::Choose(*it)));
+    let keys: Vec<&str> = offered.map(|(_, key)| *key).collect();
+    format!("{}; then Enter", keys.join(", "))
 }
 
 /// The desk on the screen.
@@ -116,13 +129,18 @@ impl View {
                 self.say(&content.text);
                 return None;
             }
+            Kind::Question if content.buttons.is_empty() && before.is_none() => {
+                self.say(&content.text);
+                return None;
+            }
             Kind::Question if content.buttons.is_empty() => {
                 let outcome = content.text.lines().last().unwrap_or_default();
                 self.say(&format!("[{}] {outcome}", message.chat));
                 return None;
             }
             Kind::Question if before.is_none() => {
-                self.say(&format!("[{}] {}\n{CHOICES}", message.chat, content.text));
+                let choices = choices(&content.buttons);
+                self.say(&format!("[{}] {}  \n{choices}", message.chat, content.text));
             }
             _ if !self.draws => {
                 let known: Vec<String> = before.iter().flat_map(|(_, it)| steps(it)).collect();

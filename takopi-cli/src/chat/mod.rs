@@ -46,12 +46,11 @@ A space in front sends what looks like a command.";
 /// The commands.
 const COMMANDS: [&str; 7] = ["/quit", "/help", "/new", "/sessions", "/queue", "/cancel", "/switch"];
 
-pub(crate) fn main(mut args: ChatArgs, terminal: Terminal) -> anyhow::Result<u8> {
+pub(crate) fn main(args: ChatArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let router = conversation::router(&args.options, args.keep_warm)?;
     let typing = terminal.draws && std::io::stdin().is_terminal();
     let approve = if typing { Approve::Ask } else { Approve::Deny };
-    args.options.approve.get_or_insert(approve);
-    let settings = conversation::settings(args.options, INTERVAL);
+    let settings = conversation::settings(args.options, approve, INTERVAL);
     let engines = router.runners().map(|runner| runner.engine()).collect();
     run::runtime()?.block_on(async {
         let (desk, changes) = Desk::new();

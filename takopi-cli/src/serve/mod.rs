@@ -36,7 +36,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::args::ServeArgs;
+use crate::args::{Approve, ServeArgs};
 use crate::terminal::Terminal;
 use crate::{conversation, exit, resume, run, sessions, signals};
 use guard::Guard;
@@ -71,7 +71,8 @@ type Answer = Result<Json<Value>, (StatusCode, String)>;
 pub(crate) fn main(args: ServeArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let router = conversation::router(&args.options, args.keep_warm)?;
     let runners = router.runners().cloned().collect();
-    let settings = conversation::settings(args.options, INTERVAL).chat(Chat::new(LIMIT));
+    let settings =
+        conversation::settings(args.options, Approve::Ask, INTERVAL).chat(Chat::new(LIMIT));
     run::runtime()?.block_on(async {
         let listener = TcpListener::bind(args.listen).await;
         let listener = listener.map_err(|error| {

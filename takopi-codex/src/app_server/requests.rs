@@ -49,6 +49,11 @@ impl ServerRequest {
         serde_json::from_str(self.params.get()).ok()
     }
 
+    /// Its particulars as JSON.
+    pub(super) fn params(&self) -> &str {
+        self.params.get()
+    }
+
     /// The thread it concerns.
     pub fn thread(&self) -> Option<Cow<'_, str>> {
         self.address().thread.into_known()

@@ -59,7 +59,7 @@ impl ApprovalHandler for Ask {
 
     fn reply(&self, request: ApprovalRequest) -> BoxFuture<'static, Reply> {
         let questions = self.questions.clone();
-        let unheard = || Reply::from(Decision::Decline).because("nobody could be asked");
+        let unheard = || Reply::from(Decision::Decline).because("nobody reads the questions");
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
             if questions.send(Pending { request, reply }).await.is_err() {
@@ -77,10 +77,10 @@ impl ApprovalHandler for Ask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runner::ApprovalKind;
+    use crate::runner::Question;
 
     fn request() -> ApprovalRequest {
-        ApprovalRequest::new("lab".into(), ApprovalKind::Command, "ls", "/".into())
+        ApprovalRequest::new("lab".into(), Question::command("ls"), "/".into())
     }
 
     #[tokio::test]
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(asked.await.unwrap().to_string(), "declined: the question was left unanswered");
         drop(questions);
         let said = ask.reply(request()).await;
-        assert_eq!(said.to_string(), "declined: nobody could be asked");
+        assert_eq!(said.to_string(), "declined: nobody reads the questions");
     }
 
     #[tokio::test]

@@ -1,14 +1,15 @@
-//! Ready handlers for what an agent asks leave for.
+//! Ready handlers for what an agent asks approval for.
 //!
-//! Without a handler everything is declined, visibly: `declined: nobody could be asked`. The others:
+//! Without a handler everything is declined, visibly: `declined: no approval handler`. The others:
 //!
 //! - [`Fixed`]: always the same answer, [`deny`] or [`accept_all`];
-//! - [`Rules`]: accepts what rules allow, and leaves the rest to somebody else;
+//! - [`Rules`]: accepts what rules allow and passes the rest to another handler;
+//! - [`from_fn`]: a closure or function;
 //! - [`channel`]: asks through a channel, which is what a chat bridge or a terminal reads from;
-//! - [`with_timeout`]: any handler, for so long.
+//! - [`with_timeout`]: any handler, with a time limit.
 //!
-//! They compose. A bot that lets its own tool server and `cargo test` pass, and asks its people for
-//! everything else, for five minutes at most:
+//! They compose. A bot that accepts calls of its own tool server and `cargo test`, and asks people
+//! about everything else, for five minutes at most:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -24,7 +25,7 @@
 //!
 //! let bridge = async move {
 //!     while let Some(question) = questions.recv().await {
-//!         println!("{} in {}?", question.request.title, question.request.cwd.display());
+//!         println!("{} in {}?", question.request.title(), question.request.cwd.display());
 //!         question.answer(Decision::Accept);
 //!     }
 //! };
@@ -35,7 +36,6 @@
 
 mod channel;
 mod rules;
-mod words;
 
 use std::time::Duration;
 
@@ -46,20 +46,28 @@ pub use rules::Rules;
 
 use crate::runner::{ApprovalHandler, ApprovalRequest, Decision, Reply};
 
-/// A handler that always says the same.
+/// A handler that always gives the same answer.
 #[derive(Debug, Clone)]
 pub struct Fixed {
     reply: Reply,
 }
 
-/// Says no to everything.
+/// Declines everything.
 pub fn deny() -> Fixed {
-    Fixed { reply: Reply::from(Decision::Decline).because("everything is declined here") }
+    Fixed { reply: Reply::from(Decision::Decline).by("policy") }
 }
 
-/// Says yes to everything, once each. Questions that want something filled in get nothing filled in.
+/// Accepts everything, once each. Fields and questions get no answer.
 pub fn accept_all() -> Fixed {
-    Fixed { reply: Reply::from(Decision::Accept).because("everything is accepted here") }
+    Fixed { reply: Reply::from(Decision::Accept).by("policy") }
+}
+
+impl Fixed {
+    /// Gives this as the reason, instead of `by policy`.
+    #[must_use]
+    pub fn because(self, why: impl Into<String>) -> Self {
+        Self { reply: Reply::from(self.reply.decision).because(why) }
+    }
 }
 
 impl ApprovalHandler for Fixed {
@@ -72,7 +80,52 @@ impl ApprovalHandler for Fixed {
     }
 }
 
-/// A handler that is asked for so long. Made by [`with_timeout`].
+/// A closure as a handler. Made by [`from_fn`].
+#[derive(Debug, Clone)]
+pub struct FromFn<F> {
+    function: F,
+}
+
+/// A closure or function as a handler. It returns a [`Decision`] or a [`Reply`]. A request that is not
+/// [understood](ApprovalRequest::is_understood) may grant more than its question shows.
+///
+/// ```
+/// use takopi_core::approvals::from_fn;
+/// use takopi_core::runner::Question;
+/// use takopi_core::{ApprovalRequest, Decision};
+///
+/// let handler = from_fn(async |request: ApprovalRequest| match request.question {
+///     Question::ToolCall(_) if request.is_understood() => Decision::Accept,
+///     _ => Decision::Decline,
+/// });
+/// # drop(handler);
+/// ```
+pub fn from_fn<F, Fut, R>(function: F) -> FromFn<F>
+where
+    F: Fn(ApprovalRequest) -> Fut + Send + Sync,
+    Fut: Future<Output = R> + Send + 'static,
+    R: Into<Reply>,
+{
+    FromFn { function }
+}
+
+impl<F, Fut, R> ApprovalHandler for FromFn<F>
+where
+    F: Fn(ApprovalRequest) -> Fut + Send + Sync,
+    Fut: Future<Output = R> + Send + 'static,
+    R: Into<Reply>,
+{
+    fn decide(&self, request: ApprovalRequest) -> BoxFuture<'static, Decision> {
+        decision_of(self.reply(request))
+    }
+
+    fn reply(&self, request: ApprovalRequest) -> BoxFuture<'static, Reply> {
+        let decision = (self.function)(request);
+        Box::pin(async move { decision.await.into() })
+    }
+}
+
+/// A handler with a time limit. Made by [`with_timeout`].
 #[derive(Debug, Clone)]
 pub struct WithTimeout<H> {
     handler: H,
@@ -107,23 +160,31 @@ fn decision_of(reply: BoxFuture<'static, Reply>) -> BoxFuture<'static, Decision>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runner::ApprovalKind;
+    use crate::runner::Question;
 
     fn request() -> ApprovalRequest {
-        ApprovalRequest::new("lab".into(), ApprovalKind::Command, "ls", "/".into())
+        ApprovalRequest::new("lab".into(), Question::command("ls"), "/".into())
     }
 
     #[tokio::test]
-    async fn fixed_answers_say_that_they_are_fixed() {
-        let denied = deny().reply(request()).await;
-        assert_eq!(denied.decision, Decision::Decline);
-        assert_eq!(denied.to_string(), "declined: everything is declined here");
+    async fn fixed_answers_give_their_reason() {
+        let reply = deny().reply(request()).await;
+        assert_eq!(reply.to_string(), "declined by policy");
+        let reply = deny().because("--approve deny").reply(request()).await;
+        assert_eq!(reply.to_string(), "declined: --approve deny");
         let accepted = accept_all().reply(request()).await;
         assert_eq!(accepted.decision, Decision::Accept);
-        assert_eq!(accepted.to_string(), "accepted: everything is accepted here");
-        for (handler, reply) in [(deny(), denied), (accept_all(), accepted)] {
-            assert_eq!(handler.decide(request()).await, reply.decision);
-        }
+        assert!(accepted.to_string().starts_with("accepted"), "{accepted}");
+    }
+
+    #[tokio::test]
+    async fn closures_and_functions_are_handlers() {
+        let by_name = |request: ApprovalRequest| async move {
+            Reply::from(Decision::Accept).by(request.title())
+        };
+        assert_eq!(from_fn(by_name).reply(request()).await.to_string(), "accepted by ls");
+        let limited = with_timeout(from_fn(async |_| Decision::Cancel), Duration::from_secs(1));
+        assert_eq!(limited.decide(request()).await, Decision::Cancel);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,22 +1,24 @@
 //! Rules: what may be done without asking anybody.
 //!
 //! A rule allows; nothing forbids. What no rule allows goes to [`Rules::otherwise`], and is declined
-//! if there is nobody. A rule says yes only where it is certain what is asked:
-//! - a command is one program with its words, nothing that a shell would make more of, and asks for
-//!   nothing besides (wider permissions, the network);
-//! - a path is looked at where it really leads, symbolic links and all;
-//! - of an MCP server only the question whether its tool may be called, not one that wants something
-//!   filled in.
+//! if there is no such handler. A rule accepts only what it fully understands:
+//! - nothing of the request is [unrecognized](ApprovalRequest::unrecognized);
+//! - a command is one program with its arguments, nothing that a shell would make more of, and asks
+//!   for no further permissions;
+//! - the diff of a patch is known and whole, and every path is allowed where it really leads,
+//!   symbolic links included;
+//! - of an MCP server only calls of its tools are allowed, not its forms.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use serde_json::Value;
 
 use super::decision_of;
-use super::words::words;
-use crate::runner::{ApprovalHandler, ApprovalKind, ApprovalRequest, Decision, Reply};
+use crate::runner::{
+    ApprovalHandler, ApprovalRequest, Command, Decision, Excerpt, FileChange, Patch, Question,
+    Reply, ToolCall, real_path, words,
+};
 
 /// Accepts by rule.
 ///
@@ -70,45 +72,28 @@ impl Rules {
         self
     }
 
-    fn allows_command(&self, request: &ApprovalRequest) -> Option<String> {
-        let more = ["additionalPermissions", "networkApprovalContext"];
-        if more.iter().any(|key| request.detail.get(key).is_some_and(|value| !value.is_null())) {
+    fn allows_command(&self, command: &Command) -> Option<String> {
+        if command.is_input || !command.extra.is_empty() {
             return None;
         }
-        let said = words(&request.title)?;
-        let rule = self.commands.iter().find(|prefix| said.starts_with(prefix))?;
+        let words = command.words.as_ref()?;
+        let rule = self.commands.iter().find(|prefix| words.starts_with(prefix))?;
         Some(format!("a rule allows `{}`", rule.join(" ")))
     }
 
-    fn allows_server(&self, request: &ApprovalRequest) -> Option<String> {
-        let server = request.detail.get("serverName")?.as_str()?;
-        let filled_in = request.detail.get("requestedSchema").and_then(|schema| {
-            let fields = schema.get("properties")?.as_object()?;
-            Some(!fields.is_empty())
-        });
-        if filled_in == Some(true) || request.detail.get("mode").is_some_and(|mode| mode == "url") {
-            return None;
-        }
-        let known = self.servers.iter().any(|known| known == server);
+    fn allows_tool(&self, call: &ToolCall) -> Option<String> {
+        let server = call.server.as_ref()?;
+        let known = self.servers.contains(server);
         known.then(|| format!("a rule allows the tools of `{server}`"))
     }
 
-    /// The files a patch changes; `None` if that is not certain.
-    fn files(request: &ApprovalRequest) -> Option<Vec<PathBuf>> {
-        let changes = request.detail.get("changes")?.as_array()?;
-        let text = |value: &Value| value.as_str().map(|path| request.cwd.join(path));
-        let mut files = Vec::new();
-        for change in changes {
-            files.push(text(change.get("path")?)?);
-            if let Some(moved) = change.get("move_path").filter(|moved| !moved.is_null()) {
-                files.push(text(moved)?);
-            }
+    /// The places that a patch writes to; `None` if not all of it is known.
+    fn places(patch: &Patch) -> Option<Vec<PathBuf>> {
+        let whole = |file: &FileChange| file.diff.as_ref().is_some_and(Excerpt::is_whole);
+        if patch.files.is_empty() || !patch.files.iter().all(whole) {
+            return None;
         }
-        // The agent may ask for a whole directory for the rest of the session.
-        if let Some(root) = request.detail.get("grantRoot").filter(|root| !root.is_null()) {
-            files.push(text(root)?);
-        }
-        (!files.is_empty()).then_some(files)
+        Some(patch.locations().map(|location| location.path.clone()).collect())
     }
 }
 
@@ -128,26 +113,25 @@ impl ApprovalHandler for Rules {
     }
 
     fn reply(&self, request: ApprovalRequest) -> BoxFuture<'static, Reply> {
-        let yes = match request.kind {
-            ApprovalKind::Command => self.allows_command(&request),
-            ApprovalKind::Elicitation => self.allows_server(&request),
-            _ => None,
-        };
-        let files = (request.kind == ApprovalKind::FileChange && !self.directories.is_empty())
-            .then(|| Self::files(&request))
-            .flatten();
+        let (mut yes, mut places) = (None, None);
+        // What is not understood may grant anything.
+        if request.is_understood() && request.offers(Decision::Accept) {
+            match &request.question {
+                Question::Command(command) => yes = self.allows_command(command),
+                Question::ToolCall(call) => yes = self.allows_tool(call),
+                Question::Patch(patch) if !self.directories.is_empty() => {
+                    places = Self::places(patch);
+                }
+                _ => {}
+            }
+        }
         let (directories, otherwise) = (self.directories.clone(), self.otherwise.clone());
         Box::pin(async move {
-            let yes = match (yes, files) {
-                (Some(yes), _) => Some(yes),
+            if let Some(places) = places {
                 // File systems can be slow.
-                (None, Some(files)) => {
-                    let allowed =
-                        tokio::task::spawn_blocking(move || all_below(&files, &directories));
-                    allowed.await.ok().flatten()
-                }
-                (None, None) => None,
-            };
+                let allowed = tokio::task::spawn_blocking(move || all_below(&places, &directories));
+                yes = allowed.await.ok().flatten();
+            }
             match (yes, otherwise) {
                 (Some(why), _) => Reply::from(Decision::Accept).because(why),
                 (None, Some(otherwise)) => otherwise.reply(request).await,
@@ -172,31 +156,17 @@ fn all_below(files: &[PathBuf], directories: &[PathBuf]) -> Option<String> {
     why
 }
 
-/// Where a path leads, though its end may not be there yet.
-fn real_path(path: &Path) -> Option<PathBuf> {
-    if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
-        return None;
-    }
-    let there = path.ancestors().find(|part| part.symlink_metadata().is_ok())?;
-    let rest = path.strip_prefix(there).ok()?;
-    let there = there.canonicalize().ok()?;
-    // Joining nothing would add a slash.
-    Some(if rest.as_os_str().is_empty() { there } else { there.join(rest) })
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::approvals::accept_all;
+    use crate::runner::{
+        Access, ChangeKind, FileAccess, FileScope, Form, Location, Network, Permissions,
+        Unrecognized,
+    };
 
-    fn request(kind: ApprovalKind, title: &str, detail: Value) -> ApprovalRequest {
-        let mut request = ApprovalRequest::new("lab".into(), kind, title, "/".into());
-        if let Value::Object(detail) = detail {
-            request.detail = detail.into();
-        }
-        request
+    fn request(question: Question) -> ApprovalRequest {
+        ApprovalRequest::new("lab".into(), question, "/".into())
     }
 
     async fn yes(rules: &Rules, request: ApprovalRequest) -> bool {
@@ -215,14 +185,46 @@ mod tests {
             ("GIT_PAGER=x git log", false),
             ("cargo test --all", true),
             ("a", false),
+            ("", false),
         ] {
-            let asked = request(ApprovalKind::Command, command, json!({}));
-            assert_eq!(yes(&rules, asked).await, allowed, "{command}");
+            assert_eq!(
+                yes(&rules, request(Question::command(command))).await,
+                allowed,
+                "{command}"
+            );
         }
-        let more = json!({ "additionalPermissions": { "network": { "enabled": true } } });
-        assert!(!yes(&rules, request(ApprovalKind::Command, "git log", more)).await);
-        let none = json!({ "additionalPermissions": null });
-        assert!(yes(&rules, request(ApprovalKind::Command, "git log", none)).await);
+    }
+
+    #[tokio::test]
+    async fn a_command_that_asks_for_more_is_not_allowed() {
+        let rules = Rules::new().command("git log");
+        let log = || Command::new("git log");
+        let network = Permissions::default().network(Some(Network::All));
+        let write = FileAccess::new(Access::Write, FileScope::Path("/".into()));
+        let files = Permissions::default().files(vec![write]);
+        for more in [log().extra(network), log().extra(files), log().is_input(true)] {
+            assert!(!yes(&rules, request(Question::Command(more.clone()))).await, "{more:?}");
+        }
+        assert!(yes(&rules, request(Question::Command(log()))).await);
+    }
+
+    #[tokio::test]
+    async fn nothing_with_an_unrecognized_part_is_allowed() {
+        let directory = tempfile::tempdir().unwrap();
+        let rules = Rules::new().command("ls").mcp_server("lab").writes_below(directory.path());
+        let change = FileChange::new(ChangeKind::Add, "a", directory.path()).diff("a");
+        for question in [
+            Question::command("ls"),
+            Question::ToolCall(ToolCall::default().server(Some("lab".to_owned()))),
+            Question::Patch(Patch::new([change])),
+        ] {
+            let mut asked = request(question);
+            assert!(yes(&rules, asked.clone()).await, "{asked:?}");
+            asked.unrecognized.push(Unrecognized::new("wider", "true".into()));
+            assert!(!yes(&rules, asked.clone()).await, "{asked:?}");
+            let next = rules.clone().otherwise(accept_all());
+            assert!(yes(&next, asked).await, "the next handler decides");
+        }
     }
 
     #[tokio::test]
@@ -233,12 +235,9 @@ mod tests {
         std::os::unix::fs::symlink("/etc", allowed.join("out")).unwrap();
         std::os::unix::fs::symlink("/nowhere/at/all", allowed.join("dangling")).unwrap();
         let rules = Rules::new().writes_below(&allowed);
-        let asked = |paths: &[&str]| {
-            let changes: Vec<Value> = paths.iter().map(|path| json!({ "path": path })).collect();
-            let mut asked = request(ApprovalKind::FileChange, "", json!({ "changes": changes }));
-            asked.cwd.clone_from(&allowed);
-            asked
-        };
+        let change =
+            |path: &str| FileChange::new(ChangeKind::Update, path, &allowed).diff("-a\n+b\n");
+        let asked = |patch: Patch| request(Question::Patch(patch));
         for (paths, expected) in [
             (&["new.txt"][..], true),
             (&["deep/er/new.txt"], true),
@@ -248,38 +247,49 @@ mod tests {
             (&["dangling"], false),
             (&[], false),
         ] {
-            assert_eq!(yes(&rules, asked(paths)).await, expected, "{paths:?}");
+            let patch = Patch::new(paths.iter().map(|path| change(path)));
+            assert_eq!(yes(&rules, asked(patch)).await, expected, "{paths:?}");
         }
-        let mut moved = asked(&["new.txt"]);
-        let mut changes = moved.detail["changes"].clone();
-        changes[0]["move_path"] = json!("/etc/new.txt");
-        moved.detail.insert("changes", changes);
-        assert!(!yes(&rules, moved).await);
-        let mut whole = asked(&["new.txt"]);
-        whole.detail.insert("grantRoot".to_owned(), json!("/"));
-        assert!(!yes(&rules, whole).await);
+        let moved = change("new.txt").moved_to(Some(Location::new("/etc/new.txt", &allowed)));
+        assert!(!yes(&rules, asked(Patch::new([moved]))).await);
+        let root = Some(Location::new("/", &allowed));
+        assert!(!yes(&rules, asked(Patch::new([change("new.txt")]).grant_root(root))).await);
     }
 
     #[tokio::test]
-    async fn servers_are_allowed_by_name_unless_something_is_to_be_filled_in() {
+    async fn a_patch_whose_diff_is_missing_or_truncated_is_not_allowed() {
+        let directory = tempfile::tempdir().unwrap();
+        let rules = Rules::new().writes_below(directory.path());
+        let change = || FileChange::new(ChangeKind::Add, "a", directory.path());
+        let truncated = change().diff(Excerpt::new("+a\n+b\n", 3));
+        for (change, expected) in
+            [(change(), false), (truncated, false), (change().diff("+a"), true)]
+        {
+            let asked = request(Question::Patch(Patch::new([change.clone()])));
+            assert_eq!(yes(&rules, asked).await, expected, "{change:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn servers_are_allowed_by_name_and_for_tool_calls_alone() {
         let rules = Rules::new().mcp_server("lab");
-        let asked = |detail| request(ApprovalKind::Elicitation, "", detail);
-        let empty = json!({ "type": "object", "properties": {} });
-        let form = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
-        for (detail, expected) in [
-            (json!({ "serverName": "lab", "requestedSchema": empty }), true),
-            (json!({ "serverName": "other", "requestedSchema": empty }), false),
-            (json!({ "serverName": "lab", "requestedSchema": form }), false),
-            (json!({ "serverName": "lab", "mode": "url" }), false),
-            (json!({}), false),
+        let call = |server: Option<&str>| {
+            Question::ToolCall(ToolCall::default().server(server.map(str::to_owned)))
+        };
+        let form = Form::default().server("lab".to_owned());
+        for (question, expected) in [
+            (call(Some("lab")), true),
+            (call(Some("other")), false),
+            (call(None), false),
+            (Question::Form(form), false),
         ] {
-            assert_eq!(yes(&rules, asked(detail.clone())).await, expected, "{detail}");
+            assert_eq!(yes(&rules, request(question.clone())).await, expected, "{question:?}");
         }
     }
 
     #[tokio::test]
-    async fn what_no_rule_allows_is_declined_or_left_to_another() {
-        let asked = || request(ApprovalKind::Permissions, "network", json!({}));
+    async fn what_no_rule_allows_is_declined_or_passed_on() {
+        let asked = || request(Question::Permissions(Permissions::default()));
         let said = Rules::new().reply(asked()).await;
         assert_eq!(said.to_string(), "declined: no rule allows it");
         assert!(yes(&Rules::new().otherwise(accept_all()), asked()).await);

@@ -95,7 +95,7 @@ open_words! {
         Warning = "warning",
         /// Figures for machines, such as rate limits.
         Telemetry = "telemetry",
-        /// The agent asked for leave, and what came of it.
+        /// The agent asked for approval, and what came of it.
         Approval = "approval",
     }
 }

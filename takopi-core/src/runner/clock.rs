@@ -1,7 +1,7 @@
 //! The limits of a run: idle and wall clock.
 //!
 //! Pure: moments in, deadlines out. Idle is renewed by whatever is heard, and stands still while a
-//! tool is at work (until it completes or a later item appears), while somebody is asked for leave,
+//! tool is at work (until it completes or a later item appears), while an approval waits,
 //! and while the consumer does not read. Neither limit counts while a lock is waited for.
 
 use std::collections::HashSet;

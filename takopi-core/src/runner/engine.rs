@@ -208,20 +208,28 @@ impl EngineRun {
         self.shared.wait_outside(holder, pause).await
     }
 
-    /// Asks whoever may decide; `None` when there is nobody. The idle limit waits meanwhile.
+    /// Asks the request's approval handler for a decision alone. See [`EngineRun::consult`].
     pub async fn ask(&self, request: ApprovalRequest) -> Result<Option<Decision>, Stopped> {
         Ok(self.consult(request).await?.map(|reply| reply.decision))
     }
 
-    /// Asks whoever may decide, for a decision with all that goes with it; `None` when there is
-    /// nobody. The idle limit waits meanwhile.
+    /// Asks the request's approval handler; `None` when there is none. The idle limit waits meanwhile.
+    /// A yes that the agent does not offer is turned into a no.
     pub async fn consult(&self, request: ApprovalRequest) -> Result<Option<Reply>, Stopped> {
         let Some(handler) = self.request.approvals.clone() else { return Ok(None) };
         let _paused = self.shared.pause_idle();
+        let decisions = request.decisions.clone();
+        let decide = async {
+            let reply = handler.reply(request.resolved().await).await;
+            if reply.decision.is_yes() && !decisions.contains(&reply.decision) {
+                return Reply::from(Decision::Decline).because("the agent does not offer this yes");
+            }
+            reply
+        };
         tokio::select! {
             biased;
             () = self.shared.stop.cancelled() => Err(Stopped),
-            reply = handler.reply(request) => Ok(Some(reply)),
+            reply = decide => Ok(Some(reply)),
         }
     }
 

@@ -22,7 +22,12 @@ use futures::future::BoxFuture;
 
 use crate::model::{Completed, EngineId, ResumeToken};
 
-pub use approval::{ApprovalHandler, ApprovalKind, ApprovalRequest, Decision, Reply};
+pub use approval::{
+    Access, ApprovalHandler, ApprovalKind, ApprovalRequest, ChangeKind, Command, Decision, Excerpt,
+    FileAccess, FileChange, FileScope, Form, FormField, Location, Network, Patch, Permissions,
+    Question, QuestionOption, Reply, ToolCall, Unknown, Unrecognized, UserQuestion,
+};
+pub(crate) use approval::{real_path, words};
 pub use drive::{EngineRunner, STOP_LIMIT};
 pub use engine::{Engine, EngineRun, Refusal, SessionScope, Stopped};
 pub use request::RunRequest;

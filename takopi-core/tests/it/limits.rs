@@ -8,7 +8,7 @@ use crate::common::{Ground, LAB, actions, all, end, end_of, token};
 use futures::future::BoxFuture;
 use takopi_core::demo::{DEMO, Demo, Step};
 use takopi_core::model::{Action, ActionEvent, ActionKind, Completed, Phase, Reason};
-use takopi_core::runner::ApprovalKind;
+use takopi_core::runner::Question;
 use takopi_core::{ApprovalHandler, ApprovalRequest, Decision, EngineRunner, RunRequest, Runner};
 use tokio::time::{Instant, sleep};
 
@@ -195,11 +195,7 @@ impl ApprovalHandler for Slow {
 }
 
 fn asks() -> Step {
-    Step::Ask {
-        id: "ask".to_owned(),
-        kind: ApprovalKind::Command,
-        title: "rm -rf target".to_owned(),
-    }
+    Step::Ask { id: "ask".to_owned(), question: Question::command("rm -rf target") }
 }
 
 #[tokio::test(start_paused = true)]

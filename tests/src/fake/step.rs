@@ -258,6 +258,17 @@ impl Step {
         }
     }
 
+    /// The same ask with one more parameter; other steps stay as they are.
+    pub fn with_param(self, key: &str, value: impl Into<Value>) -> Self {
+        match self {
+            Self::Ask(mut ask) => {
+                ask.params[key] = value.into();
+                Self::Ask(ask)
+            }
+            other => other,
+        }
+    }
+
     /// Whether the step can take as long as it likes.
     pub fn blocks(&self) -> bool {
         match self {

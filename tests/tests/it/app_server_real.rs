@@ -252,7 +252,7 @@ async fn a_refused_patch_leaves_the_file_unwritten_and_says_so() {
     let approval = seen.done(&ActionKind::Approval)[0];
     assert_eq!(approval.action.title, "1 add: new.txt");
     assert_eq!(approval.ok, Some(false));
-    assert!(approval.message.as_ref().unwrap().contains("nobody could be asked"));
+    assert!(approval.message.as_ref().unwrap().contains("no approval handler"));
     assert!(!home.workspace().join("new.txt").exists());
     runner.shutdown().await;
 }

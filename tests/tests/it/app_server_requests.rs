@@ -80,7 +80,9 @@ async fn what_is_asked_is_shown() {
     let patch = [turn::patch_started("p", &["/w/a.rs", "/w/b.rs"]), turn::ask_patch("q", "p")];
     let lab = lab_of_turn(patch.into_iter().chain(turn::answer("went on")));
     let seen = one_run(&lab, None).await;
-    assert_eq!(seen.actions(&ActionKind::Approval)[0].action.title, "2 add: a.rs, b.rs");
+    let outside = "(outside the working directory)";
+    let title = format!("2 add: /w/a.rs {outside}, /w/b.rs {outside}");
+    assert_eq!(seen.actions(&ActionKind::Approval)[0].action.title, title);
     let lab =
         lab_of_turn([turn::ask_command("q", "c", "ls -l")].into_iter().chain(turn::answer("")));
     let seen = one_run(&lab, None).await;

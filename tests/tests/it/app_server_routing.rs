@@ -30,7 +30,7 @@ async fn one_run(server: Server) -> (Lab, Seen, Vec<ApprovalRequest>) {
     let lab = Lab::new(server.script());
     let runner = lab.app_server(Duration::ZERO);
     let handler = Arc::new(Accepts::default());
-    let seen = run(&runner, lab.request("hi").approvals(handler.clone())).await;
+    let seen = run(&runner, lab.request("hi").approvals(handler.clone()).build()).await;
     runner.shutdown().await;
     lab.assert_nothing_left().await;
     let asked = std::mem::take(&mut *handler.0.lock().unwrap());
@@ -121,7 +121,7 @@ async fn a_sub_agent_of_a_sub_agent_asks_in_the_run_at_the_top() {
         one_run(Server::new().turns(steps.chain(ask).chain(turn::answer("done")))).await;
     seen.ok();
     assert_eq!(lab.control.answer("q").await["result"], json!({"decision": "accept"}));
-    assert_eq!(asked[0].detail["subagent"], GRANDCHILD);
+    assert_eq!(asked[0].subagent.as_deref(), Some(GRANDCHILD));
 }
 
 #[tokio::test]
@@ -136,11 +136,14 @@ async fn the_patch_of_a_sub_agent_is_shown_and_a_question_it_takes_back_is_close
     let steps = steps.chain(turn::elsewhere(CHILD, "child-turn", child));
     let lab = Lab::new(Server::new().turns(steps.chain(turn::answer("done"))).script());
     let runner = lab.app_server(Duration::ZERO);
-    let seen = run(&runner, lab.request("hi")).await;
+    let seen = run(&runner, lab.request("hi").build()).await;
     runner.shutdown().await;
     assert_eq!(seen.ok().answer, "done");
     let approvals = seen.actions(&ActionKind::Approval);
-    assert_eq!(approvals[0].action.title, "2 add: a.rs, b.rs");
+    assert_eq!(
+        approvals[0].action.title,
+        "2 add: /w/a.rs (outside the working directory), /w/b.rs (outside the working directory)"
+    );
     assert_eq!(approvals.iter().filter(|it| it.phase == Phase::Completed).count(), 2);
     assert!(seen.actions(&ActionKind::FileChange).is_empty(), "it is not the turn's own patch");
 }
@@ -238,7 +241,7 @@ async fn notices_that_belong_to_nobody_do_not_keep_a_hung_turn_alive() {
     let lab = Lab::new(Server::new().turns(notices.chain(turn::answer("too late"))).script());
     let runner = lab.app_server(Duration::ZERO);
     let limit = Duration::from_millis(900);
-    let seen = run(&runner, lab.request("hi").idle_timeout(limit)).await;
+    let seen = run(&runner, lab.request("hi").idle_timeout(limit).build()).await;
     seen.failed("timeout_idle");
     runner.shutdown().await;
     lab.assert_nothing_left().await;

@@ -6,7 +6,7 @@ use serde_json::json;
 use takopi_codex::app_server::CodexAppServer;
 use takopi_codex::{Codex, McpServer};
 use takopi_core::approvals::{Ask, Pending, Rules, accept_all, channel, deny, with_timeout};
-use takopi_core::runner::{ApprovalKind, Reply};
+use takopi_core::runner::{ApprovalKind, Question, Reply};
 use takopi_core::{ActionEvent, ActionKind, Decision, EngineRunner, Host, Phase, Runner};
 use takopi_tests::home::{HomeBuilder, TestHome};
 use takopi_tests::model::{Answer, ModelServer};
@@ -65,6 +65,11 @@ async fn decided(
         for reply in replies {
             let question = questions.recv().await.unwrap();
             assert_eq!(question.request.cwd, home.workspace());
+            assert!(question.request.is_understood(), "{:?}", question.request);
+            if let Question::Patch(patch) = &question.request.question {
+                assert!(patch.files.iter().all(|file| file.diff.is_some()), "{patch:?}");
+                assert!(patch.locations().all(|place| !place.is_outside()), "{patch:?}");
+            }
             assert!(question.request.session.is_some(), "whose question it is");
             assert!(question.answer(reply));
         }
@@ -291,7 +296,7 @@ async fn refused_permissions_are_not_had() {
     let runner = runner(&codex, &home);
     let refused = run(&runner, request(&home, "refuse").approvals(Arc::new(deny()))).await;
     assert_eq!(refused.ok().answer, "ended");
-    assert_eq!(question(&refused).action.title, "network");
+    assert_eq!(question(&refused).action.title, "network access");
     assert_eq!(question(&refused).action.detail["asks_for"], "permissions");
     assert_eq!(question(&refused).action.detail["reason"], "to fetch");
     let heard = model.requests_about("refuse")[1].tool_outputs();
@@ -323,8 +328,9 @@ async fn a_question_of_the_agent_gets_its_answer() {
     let stream = runner.run(request(&home, "ask me").approvals(Arc::new(ask)));
     let answers = async {
         let question = questions.recv().await.unwrap();
-        assert_eq!(question.request.kind, ApprovalKind::UserInput);
-        assert_eq!(question.request.title, "Which branch?");
+        assert_eq!(question.request.kind(), ApprovalKind::UserInput);
+        assert!(question.request.is_understood(), "{:?}", question.request);
+        assert_eq!(question.request.title(), "Which branch?");
         question.answer(Reply::from(Decision::Accept).by("bob").with("branch", "next"));
     };
     let (seen, ()) = tokio::join!(finish(stream, Vec::new()), answers);
@@ -332,5 +338,72 @@ async fn a_question_of_the_agent_gets_its_answer() {
     assert_eq!(said(question(&seen)), "accepted by bob");
     let heard = model.requests_about("ask me")[1].tool_outputs();
     assert!(heard[0].text.contains("next"), "{heard:?}");
+    runner.shutdown().await;
+}
+
+#[tokio::test]
+async fn extra_permissions_of_a_command_are_shown_and_no_rule_accepts_them() {
+    let Some(codex) = real::codex_or_skip("extra_permissions_of_a_command") else { return };
+    let model = ModelServer::start();
+    let home = asking(&model).feature("exec_permission_approvals", true).build();
+    let write = |paths: Vec<String>| {
+        let arguments = json!({
+            "cmd": "touch a.txt",
+            "sandbox_permissions": "with_additional_permissions",
+            "additional_permissions": { "file_system": { "write": paths } },
+            "justification": "to write",
+        });
+        Answer::new().call("exec_command", arguments)
+    };
+    let workspace = home.workspace().to_str().unwrap().to_owned();
+    let large = (0..2000).map(|n| format!("{workspace}/directory-with-a-long-name/{n}")).collect();
+    model.when("few", [write(vec![workspace.clone()]), Answer::text("ended")]);
+    model.when("many", [write(large), Answer::text("ended")]);
+    model.when("see", [write(vec![workspace.clone()]), Answer::text("ended")]);
+    let runner = runner(&codex, &home);
+    let rules = Arc::new(Rules::new().command("touch"));
+    for prompt in ["few", "many"] {
+        let seen = run(&runner, request(&home, prompt).approvals(rules.clone()).build()).await;
+        assert_eq!(seen.ok().answer, "ended");
+        assert_eq!(said(question(&seen)), "declined: no rule allows it", "{prompt}");
+    }
+    assert!(!home.workspace().join("a.txt").exists());
+    let (ask, mut questions) = channel(1);
+    let stream = runner.run(request(&home, "see").approvals(Arc::new(ask)).build());
+    let answers = async {
+        let question = questions.recv().await.unwrap();
+        assert!(question.request.is_understood(), "{:?}", question.request);
+        let Question::Command(command) = &question.request.question else { panic!("{question:?}") };
+        assert_eq!(command.extra.lines(), [format!("write {workspace}")]);
+        question.answer(Decision::Accept);
+    };
+    let (seen, ()) = tokio::join!(finish(stream, Vec::new()), answers);
+    assert_eq!(seen.ok().answer, "ended");
+    runner.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_patch_outside_of_the_directory_is_shown_as_such_with_its_diff() {
+    let Some(codex) = real::codex_or_skip("a_patch_outside_of_the_directory") else { return };
+    let model = ModelServer::start();
+    let home = asking(&model).build();
+    let keys = home.workspace().with_file_name("authorized_keys");
+    let patch = Answer::new().add_file(keys.to_str().unwrap(), "ssh-ed25519 AAAA");
+    model.when("patch", [patch, Answer::text("ended")]);
+    let runner = runner(&codex, &home);
+    let (ask, mut questions) = channel(1);
+    let stream = runner.run(request(&home, "patch").approvals(Arc::new(ask)).build());
+    let answers = async {
+        let question = questions.recv().await.unwrap();
+        let Question::Patch(patch) = &question.request.question else { panic!("{question:?}") };
+        let file = &patch.files[0];
+        let shown = format!("{} (outside the working directory)", keys.display());
+        assert_eq!(file.path.to_string(), shown);
+        assert_eq!(file.diff.as_ref().unwrap().text, "+ssh-ed25519 AAAA\n");
+        question.answer(Decision::Decline);
+    };
+    let (seen, ()) = tokio::join!(finish(stream, Vec::new()), answers);
+    assert_eq!(seen.ok().answer, "ended");
+    assert!(!keys.exists());
     runner.shutdown().await;
 }

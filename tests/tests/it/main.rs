@@ -21,6 +21,7 @@ mod app_server_routing;
 mod app_server_shared;
 mod app_server_telling;
 mod app_server_wire;
+mod approvals_closed;
 mod approvals_real;
 mod browser;
 mod chaos;

@@ -35,9 +35,14 @@ pub(super) fn plain(text: &str, max: usize) -> String {
 
 /// Text of many lines as code, in a fence as long as it takes.
 pub(super) fn fence(text: &str) -> String {
+    fence_of(text, "")
+}
+
+/// The same, in this language.
+pub(super) fn fence_of(text: &str, language: &str) -> String {
     let text = lines(text);
     let ticks = "`".repeat((longest_run(&text, '`') + 1).max(3));
-    format!("{ticks}\n{}\n{ticks}", text.trim_end_matches('\n'))
+    format!("{ticks}{language}\n{}\n{ticks}", text.trim_end_matches('\n'))
 }
 
 /// Text of many lines of at most `max` columns as it stands, but for blank ones.

@@ -41,7 +41,12 @@ fn a_question_is_answered_by_a_line_and_the_answer_stays() {
     insta::assert_snapshot!(still(&asked), @r"
     [1] › hello **there**
     [1] demo wants to change files
-    1 update: src/lib.rs
+    update src/lib.rs (+1 −1)
+
+      @@ -1 +1 @@
+      -pub const HEARTS: u32 = 1;
+      +pub const HEARTS: u32 = 3;
+
     in .
     y yes, a yes for this session, n no, c no and stop; then Enter
     [1] waiting · Demo · Ns · step 7 · todo 1/2: make the change
@@ -49,7 +54,7 @@ fn a_question_is_answered_by_a_line_and_the_answer_stays() {
     ✓ searched: why do octopuses have three hearts
     ✓ tool: aquarium.feed
     ✓ subagent: review: the change below
-    ▸ asked: 1 update: src/lib.rs
+    ▸ asked: 1 update: src/lib.rs: waiting for a decision
     [1] ›
     ");
     // What is no answer is a message, and waits.

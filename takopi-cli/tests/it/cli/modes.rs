@@ -26,8 +26,8 @@ fn the_answer_alone_is_on_standard_output() {
     ▸ subagent: review: the change below
     ✓ subagent: review: the change below
     ↻ todo 1/2: make the change
-    ▸ asked: 1 update: src/lib.rs
-    ✗ asked: 1 update: src/lib.rs: declined: nobody could be asked
+    ▸ asked: 1 update: src/lib.rs: waiting for a decision
+    ✗ asked: 1 update: src/lib.rs: declined: --approve deny is the default here
     ▸ files: update src/lib.rs
     ✓ files: update src/lib.rs
     ▸ cargo test
@@ -35,7 +35,7 @@ fn the_answer_alone_is_on_standard_output() {
     ! one test fails; this is only a demo
     ✓ todo 2/2: nothing left
     ✓ Demo · 0s · 10 steps · 11 tokens in, 7 out
-    hint: the agent asked for leave and got none; --approve accept gives it
+    hint: the agent asked for approval and was declined; --approve accept accepts everything
     takopi run --engine demo --resume demo-ID
     ");
 }

@@ -56,7 +56,10 @@ fn a_run_with_a_question() {
     ✓ tool: aquarium.feed
     ✓ subagent: review: the change below
     ? demo wants to change files
-        1 update: src/lib.rs
+        update src/lib.rs (+1 −1)
+          @@ -1 +1 @@
+          -pub const HEARTS: u32 = 1;
+          +pub const HEARTS: u32 = 3;
       in .
       y yes  a yes, for this session  n no  c no, and stop  (4m Ns left)
     ");
@@ -70,7 +73,10 @@ fn a_run_with_a_question() {
     ✓ tool: aquarium.feed
     ✓ subagent: review: the change below
     ? demo wants to change files
-        1 update: src/lib.rs
+        update src/lib.rs (+1 −1)
+          @@ -1 +1 @@
+          -pub const HEARTS: u32 = 1;
+          +pub const HEARTS: u32 = 3;
       in .
     ✓ asked: 1 update: src/lib.rs: accepted
     ✓ files: update src/lib.rs
@@ -117,7 +123,7 @@ fn control_c_during_a_question_ends_the_run_and_gives_the_terminal_back() {
 
 #[test]
 fn nobody_is_asked_when_told_so() {
-    for (approve, said) in [("deny", "nobody could be asked"), ("accept", "accepted")] {
+    for (approve, said) in [("deny", "declined: --approve deny"), ("accept", "accepted")] {
         let lab = Lab::new();
         let args: Vec<&str> = DEMO.iter().copied().chain(["--approve", approve]).collect();
         let (code, over, _) = start(&lab, &args, (30, 100)).end();
@@ -129,18 +135,24 @@ fn nobody_is_asked_when_told_so() {
 #[test]
 fn a_narrow_screen_wraps_nothing_but_speech() {
     let lab = Lab::new();
-    let screen = start(&lab, &DEMO, (24, 30));
+    let screen = start(&lab, &DEMO, (30, 30));
     screen.wait_for("no, and stop");
     screen.press("y");
     let (code, over, _) = screen.end();
     assert_eq!(code, Some(0));
     insta::assert_snapshot!(still(&over), @r"
+    • I will look around first.
     ✓ ls
     ✓ searched: why do octopuses…
     ✓ tool: aquarium.feed
     ✓ subagent: review: the chan…
     ? demo wants to change files
-        1 update: src/lib.rs
+        update src/lib.rs (+1 −1)
+          @@ -1 +1 @@
+          -pub const HEARTS: u32
+          = 1;
+          +pub const HEARTS: u32
+          = 3;
       in .
     ✓ asked: 1 update: src/lib.r…
     ✓ files: update src/lib.rs
@@ -216,7 +228,10 @@ fn quiet_shows_questions_only() {
     assert_eq!(code, Some(0));
     insta::assert_snapshot!(still(&over), @r"
     ? demo wants to change files
-        1 update: src/lib.rs
+        update src/lib.rs (+1 −1)
+          @@ -1 +1 @@
+          -pub const HEARTS: u32 = 1;
+          +pub const HEARTS: u32 = 3;
       in .
     This is the demo engine: no account, no model, nothing installed. You said: hello there
     ");

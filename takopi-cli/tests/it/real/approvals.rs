@@ -14,7 +14,7 @@ fn script(lab: &Lab) {
 #[tokio::test]
 async fn nobody_or_everything() {
     for (approve, said, written) in [
-        ("deny", "✗ asked: 1 add: new.txt: declined", false),
+        ("deny", "✗ asked: 1 add: new.txt: declined: --approve deny", false),
         ("accept", "✓ asked: 1 add: new.txt: accepted", true),
     ] {
         let Some(lab) = Lab::asking("nobody_or_everything") else { return };
@@ -28,23 +28,54 @@ async fn nobody_or_everything() {
     }
 }
 
+/// `takopi run` for a terminal.
+fn command(lab: &Lab) -> Command {
+    Command::new(env!("CARGO_BIN_EXE_takopi"))
+        .args(["run", "--transport", "app-server", "add a file"])
+        .current_dir(lab.home.workspace())
+        .env_clear()
+        .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+        .envs(lab.home.env())
+        .env("TERM", "xterm")
+        .env("TAKOPI_CODEX_BIN", &lab.codex.path)
+}
+
+#[tokio::test]
+async fn a_long_diff_is_folded_on_the_terminal_until_it_is_asked_for() {
+    let Some(lab) = Lab::asking("a_long_diff_is_folded_on_the_terminal") else { return };
+    let text = (0..90).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n+");
+    lab.model.otherwise([Answer::new().add_file("new.txt", &text), Answer::text("done")]);
+    let command = command(&lab);
+    let over = tokio::task::spawn_blocking(move || {
+        let screen = Screen::start(command, (120, 120));
+        let asked = screen.wait_for("v show all of it");
+        assert!(asked.contains("+line 39") && !asked.contains("+line 40"), "{asked}");
+        assert!(asked.contains("… 50 more lines: v shows all"), "{asked}");
+        screen.press("v");
+        let whole = screen.wait_for("+line 89");
+        assert!(whole.contains("n no"), "it can still be answered: {whole}");
+        screen.press("n");
+        screen.end()
+    });
+    let (code, over, _) = over.await.unwrap();
+    assert_eq!(code, Some(0), "{over}");
+    assert!(!lab.home.workspace().join("new.txt").exists());
+    lab.home.assert_no_processes().await;
+}
+
 #[tokio::test]
 async fn a_person_on_the_terminal() {
     for (key, said, written) in [("y", "✓ asked: ", true), ("n", "✗ asked: ", false)] {
         let Some(lab) = Lab::asking("a_person_on_the_terminal") else { return };
         script(&lab);
-        let command = Command::new(env!("CARGO_BIN_EXE_takopi"))
-            .args(["run", "--transport", "app-server", "add a file"])
-            .current_dir(lab.home.workspace())
-            .env_clear()
-            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
-            .envs(lab.home.env())
-            .env("TERM", "xterm")
-            .env("TAKOPI_CODEX_BIN", &lab.codex.path);
+        let command = command(&lab);
         let over = tokio::task::spawn_blocking(move || {
             let screen = Screen::start(command, (30, 120));
             let asked = screen.wait_for("no, and stop");
-            assert!(asked.contains("? codex wants to change files\n    1 add: new.txt"), "{asked}");
+            assert!(
+                asked.contains("? codex wants to change files\n    add new.txt (+1)\n      +new"),
+                "{asked}"
+            );
             screen.press(key);
             screen.end()
         });

@@ -105,8 +105,8 @@ async fn a_second_message_waits_its_turn_and_either_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn leave_is_asked_for_and_given_on_the_page() {
-    const TEST: &str = "leave_is_asked_for_and_given";
+async fn approval_is_asked_for_and_given_on_the_page() {
+    const TEST: &str = "approval_is_asked_for_and_given";
     for (press, said, written) in
         [("accept", "accepted by browser", true), ("decline", "declined by browser", false)]
     {
@@ -118,8 +118,9 @@ async fn leave_is_asked_for_and_given_on_the_page() {
         say(&mut page, "add a file").await;
         page.wait_for("document.querySelector('.question button')").await;
         let asked = text_of(&mut page, ".question").await;
-        assert!(asked.contains("codex wants to change files\n1 add: new.txt"), "{asked}");
-        page.wait_for("document.querySelector('#now .about').innerText === 'asks for leave'").await;
+        assert!(asked.contains("codex wants to change files\nadd new.txt (+1)"), "{asked}");
+        page.wait_for("document.querySelector('#now .about').innerText === 'asks for approval'")
+            .await;
         page.click(&format!(".question [data-press={press}]")).await;
         answers(&mut page, 1).await;
         page.wait_for(&format!("document.querySelector('.question').innerText.includes('{said}')"))

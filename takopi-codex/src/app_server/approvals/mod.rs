@@ -1,15 +1,20 @@
-//! What codex asks of its client in a turn: leave for something, answers, calls of the host's tools.
+//! What codex asks of its client in a turn: approvals, answers, calls of the host's tools.
 //!
-//! - What is asked is shown: the command, the changes as they stood in the item's start, the server
-//!   and its message; the directory is never empty.
-//! - Every question is an action: waiting, then decided by somebody, declined because there was
-//!   nobody, or withdrawn.
+//! - A request is read strictly into a typed question with all that a yes would grant: the command and
+//!   its extra permissions, the patch as it was in the item's start, the server and its form. What is
+//!   not understood is marked as such and never dropped. The directory is never empty.
+//! - Every request is an action: waiting, then decided by a handler, declined because there was none,
+//!   or withdrawn.
 //! - Every request is answered once. One that codex takes back, or that the end of the turn
 //!   overtakes, is closed, and the future of whoever was to decide is dropped.
 //! - A handler or a tool that panics is a no, not the end of the run.
 
+mod asked;
+mod fields;
+mod forms;
 mod patches;
-mod question;
+mod permissions;
+mod read;
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -23,8 +28,8 @@ use takopi_core::Decision;
 use takopi_core::model::TakopiEvent;
 use takopi_core::runner::{EngineRun, Reply, Stopped};
 
+use self::asked::{Asked, Method};
 use self::patches::Patches;
-use self::question::Question;
 use super::notification::{Kind, Notification};
 use super::requests::ServerRequest;
 use super::tools::Tools;
@@ -45,7 +50,7 @@ struct Open {
     number: u64,
     request: ServerRequest,
     /// What is asked, unless it is the call of a tool.
-    question: Option<Question>,
+    asked: Option<Asked>,
     work: AbortHandle,
 }
 
@@ -124,33 +129,33 @@ impl Desk {
             return self.begin(request, None, answer);
         }
         let id = format!("codex.approval_{}", self.next);
-        let Some(question) = Question::read(id, &request, &self.patches, &self.directory) else {
+        let Some(asked) = Asked::read(id, &request, &self.patches, &self.directory) else {
             let what = format!("declined: nobody here knows `{}`", request.method());
             events.push(self.run.warning(what));
             return request.decline();
         };
-        events.push(question.waiting().into());
-        let (run, asked) = (self.run.clone(), question.request.clone());
+        events.push(asked.waiting().into());
+        let (run, question) = (self.run.clone(), asked.request.clone());
         let decision = async move {
-            let decided = AssertUnwindSafe(run.consult(asked)).catch_unwind().await;
+            let decided = AssertUnwindSafe(run.consult(question)).catch_unwind().await;
             Outcome::Decided(decided.unwrap_or_else(|_| {
                 let reply = Reply::from(Decision::Decline);
                 Ok(Some(reply.because("the approval handler panicked")))
             }))
         };
-        self.begin(request, Some(question), decision);
+        self.begin(request, Some(asked), decision);
     }
 
     fn begin(
         &mut self,
         request: ServerRequest,
-        question: Option<Question>,
+        asked: Option<Asked>,
         work: impl Future<Output = Outcome> + Send + 'static,
     ) {
         let number = self.next;
         self.next += 1;
         let (work, handle) = abortable(work);
-        self.open.push(Open { number, request, question, work: handle });
+        self.open.push(Open { number, request, asked, work: handle });
         self.work.push(work.map(move |outcome| (number, outcome.ok())).boxed());
     }
 
@@ -170,14 +175,14 @@ impl Desk {
     ) -> Result<Next, Stopped> {
         let place = self.open.iter().position(|open| open.number == settled.number);
         let (Some(place), Some(outcome)) = (place, settled.outcome) else { return Ok(Next::GoOn) };
-        let Open { request, question, .. } = self.open.remove(place);
-        match (outcome, question) {
-            (Outcome::Decided(reply), Some(question)) => {
+        let Open { request, asked, .. } = self.open.remove(place);
+        match (outcome, asked) {
+            (Outcome::Decided(reply), Some(asked)) => {
                 let reply = reply?;
-                events.push(question.decided(reply.as_ref()).into());
+                events.push(asked.decided(reply.as_ref()).into());
                 let reply = reply.unwrap_or_else(|| Decision::Decline.into());
-                request.answer(question.answer(&reply));
-                Ok(if question.ends_turn(&reply) { Next::EndTurn } else { Next::GoOn })
+                request.answer(asked.response(&reply));
+                Ok(if asked.ends_turn(&reply) { Next::EndTurn } else { Next::GoOn })
             }
             (Outcome::Tool(result), _) => {
                 request.answer(result);
@@ -199,6 +204,6 @@ impl Desk {
 /// Closes a request that codex does not wait for any more.
 fn withdraw(open: Open, events: &mut Vec<TakopiEvent>) {
     open.work.abort();
-    events.extend(open.question.map(|question| question.withdrawn().into()));
+    events.extend(open.asked.map(|asked| asked.withdrawn().into()));
     open.request.forget();
 }

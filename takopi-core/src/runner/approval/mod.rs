@@ -1,4 +1,9 @@
-//! Asking for leave: what an agent may want to do, and who decides.
+//! Approvals: what an agent asks for, and who decides.
+
+mod action;
+mod location;
+mod question;
+mod words;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,38 +12,18 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use serde_json::{Map, Value};
 
-use crate::model::{Detail, EngineId, ResumeToken};
+pub use location::Location;
+pub(crate) use location::real_path;
+pub use question::{
+    Access, ApprovalKind, ChangeKind, Command, Excerpt, FileAccess, FileChange, FileScope, Form,
+    FormField, Network, Patch, Permissions, Question, QuestionOption, ToolCall, Unknown,
+    UserQuestion,
+};
+pub(crate) use words::words;
 
-/// What is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ApprovalKind {
-    /// To run a command.
-    Command,
-    /// To change files.
-    FileChange,
-    /// For wider permissions.
-    Permissions,
-    /// An MCP server asks the user something.
-    Elicitation,
-    /// The agent asks the user something.
-    UserInput,
-}
+use crate::model::{EngineId, ResumeToken};
 
-impl ApprovalKind {
-    /// The word for it where machines read.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Command => "command",
-            Self::FileChange => "file_change",
-            Self::Permissions => "permissions",
-            Self::Elicitation => "elicitation",
-            Self::UserInput => "user_input",
-        }
-    }
-}
-
-/// A question to whoever may decide. What is asked is shown: never an empty directory.
+/// A request for approval. It holds all that a yes would grant; the directory is never empty.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ApprovalRequest {
@@ -46,35 +31,105 @@ pub struct ApprovalRequest {
     pub engine: EngineId,
     /// The session it asks in, if it is known already.
     pub session: Option<ResumeToken>,
-    /// What is asked for.
-    pub kind: ApprovalKind,
-    /// The command, the summary of the changes, the message.
-    pub title: String,
+    /// The sub-agent that asks, if it is not the agent of the session itself.
+    pub subagent: Option<String>,
+    /// What is asked.
+    pub question: Question,
     /// Where it would happen.
     pub cwd: PathBuf,
-    /// Why, if the agent says.
+    /// Why, if the agent gives a reason.
     pub reason: Option<String>,
-    /// Particulars.
-    pub detail: Detail,
+    /// Parts of the agent's request that the engine does not know, could not parse or found too
+    /// large. They may grant anything: [`Rules`](crate::approvals::Rules) accept no request with one.
+    pub unrecognized: Vec<Unrecognized>,
+    /// The decisions that the agent accepts as an answer; all of them unless the engine removes some.
+    /// A yes that is not among them counts as [`Decision::Decline`].
+    pub decisions: Vec<Decision>,
+}
+
+/// A part of an agent's request that the engine did not understand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unrecognized {
+    /// The agent's name for it.
+    pub field: String,
+    /// Its value.
+    pub value: Excerpt,
+}
+
+impl Unrecognized {
+    /// A field that was not understood.
+    pub fn new(field: impl Into<String>, value: Excerpt) -> Self {
+        Self { field: field.into(), value }
+    }
 }
 
 impl ApprovalRequest {
-    /// A question without reason and particulars.
-    pub fn new(
-        engine: EngineId,
-        kind: ApprovalKind,
-        title: impl Into<String>,
-        cwd: PathBuf,
-    ) -> Self {
+    /// A request without a reason.
+    pub fn new(engine: EngineId, question: Question, cwd: PathBuf) -> Self {
         Self {
             engine,
             session: None,
-            kind,
-            title: title.into(),
+            subagent: None,
+            question,
             cwd,
             reason: None,
-            detail: Detail::new(),
+            unrecognized: Vec::new(),
+            decisions: Decision::ALL.to_vec(),
         }
+    }
+
+    /// The kind of what is asked.
+    pub fn kind(&self) -> ApprovalKind {
+        self.question.kind()
+    }
+
+    /// Whether everything in the agent's request was understood.
+    pub fn is_understood(&self) -> bool {
+        self.unrecognized.is_empty() && !matches!(self.question, Question::Unknown(_))
+    }
+
+    /// Whether a person who reads all of this request knows all that a yes grants. Not so where
+    /// something had to be left out, or the files of a patch are not known. The diff of a very
+    /// large patch is the exception: it is truncated, and the presenters mark that.
+    pub fn is_whole(&self) -> bool {
+        let whole = match &self.question {
+            Question::Patch(patch) => !patch.files.is_empty() || patch.grant_root.is_some(),
+            Question::ToolCall(call) => call.input.as_ref().is_none_or(Excerpt::is_whole),
+            Question::Plan(text) => text.is_whole(),
+            Question::Unknown(unknown) => unknown.raw.is_whole(),
+            _ => true,
+        };
+        whole && self.unrecognized.iter().all(|part| part.value.is_whole())
+    }
+
+    /// Whether the agent takes this decision as an answer. A no always is one.
+    pub fn offers(&self, decision: Decision) -> bool {
+        !decision.is_yes() || self.decisions.contains(&decision)
+    }
+
+    /// Whether something must be filled in, so that a bare yes is no answer.
+    pub fn wants_input(&self) -> bool {
+        match &self.question {
+            Question::Questions(_) => true,
+            Question::Form(form) => form.fields.iter().any(|field| field.required),
+            _ => false,
+        }
+    }
+
+    /// Looks up where symbolic links lead, on a thread that may block.
+    pub(super) async fn resolved(self) -> Self {
+        if !matches!(self.question, Question::Patch(_)) {
+            return self;
+        }
+        let mut request = self.clone();
+        let resolved = tokio::task::spawn_blocking(move || {
+            if let Question::Patch(patch) = &mut request.question {
+                patch.resolve(&request.cwd);
+            }
+            request
+        });
+        resolved.await.unwrap_or(self)
     }
 }
 
@@ -93,12 +148,15 @@ pub enum Decision {
 }
 
 impl Decision {
+    /// Every decision.
+    pub const ALL: [Self; 4] = [Self::Accept, Self::AcceptForSession, Self::Decline, Self::Cancel];
+
     /// Whether it is a yes.
     pub fn is_yes(self) -> bool {
         matches!(self, Self::Accept | Self::AcceptForSession)
     }
 
-    /// The word for it where machines read.
+    /// The name in events.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Accept => "accept",

@@ -1,42 +1,36 @@
 //! The words of a command, where it is certain what they are.
 
 /// Splits a command into its words; `None` if the shell would do more with it than run one program:
-/// operators, substitutions, redirections, globs. A rule that cannot tell what a command does must
-/// not allow it.
-pub(super) fn words(command: &str) -> Option<Vec<String>> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut letters = command.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            ' ' | '\t' => words.extend(word.take()),
-            '\'' => {
-                let word = word.get_or_insert_default();
-                loop {
-                    match letters.next()? {
-                        '\'' => break,
-                        quoted => word.push(quoted),
-                    }
-                }
+/// operators, substitutions, redirections, globs, escapes. A rule that does not know what a command
+/// does must not allow it.
+pub(crate) fn words(command: &str) -> Option<Vec<String>> {
+    if is_plain(command) { shlex::split(command) } else { None }
+}
+
+/// Whether the command has nothing but plain characters and quoted text that stays as it is.
+/// `shlex` splits words, but does not know operators and expansions.
+fn is_plain(command: &str) -> bool {
+    let mut quote = None;
+    for letter in command.chars() {
+        let plain = match quote {
+            Some(open) if letter == open => {
+                quote = None;
+                true
             }
-            '"' => {
-                let word = word.get_or_insert_default();
-                loop {
-                    match letters.next()? {
-                        '"' => break,
-                        '$' | '`' | '\\' | '!' => return None,
-                        quoted => word.push(quoted),
-                    }
-                }
+            // In double quotes these mean something to the shell.
+            Some('"') => !matches!(letter, '$' | '`' | '\\' | '!'),
+            Some(_) => true,
+            None if matches!(letter, '\'' | '"') => {
+                quote = Some(letter);
+                true
             }
-            plain if plain.is_alphanumeric() || "-_./=:,@+%".contains(plain) => {
-                word.get_or_insert_default().push(plain);
-            }
-            _ => return None,
+            None => letter.is_alphanumeric() || " \t-_./=:,@+%".contains(letter),
+        };
+        if !plain {
+            return false;
         }
     }
-    words.extend(word);
-    Some(words)
+    quote.is_none()
 }
 
 #[cfg(test)]
