@@ -7,7 +7,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
-use takopi_bridge::present::terminal::{Asked, Feed, Frame, choices, entry, live, may, question};
+use takopi_bridge::present::terminal::{
+    Asked, Feed, Frame, can_choose, choices, entry, live, question,
+};
 use takopi_bridge::present::{Line, Style};
 use takopi_bridge::progress::Progress;
 use takopi_core::TakopiEvent;
@@ -162,7 +164,7 @@ impl View {
     pub(crate) fn pressed(&mut self, key: char) {
         let request = self.question.as_ref().map(|(question, _)| &question.pending.request);
         if let Some(decision) = decision(key)
-            && request.is_some_and(|request| may(request, decision))
+            && request.is_some_and(|request| can_choose(request, decision))
             && let Some((question, _)) = self.question.take()
         {
             // It may have been withdrawn in this moment.

@@ -17,7 +17,7 @@ use super::text::{elapsed, one_line, wrap};
 use super::{action, layout};
 use crate::progress::{Progress, Standing, Tracked, plan_of};
 
-pub use self::ask::{Asked, choices, may, question};
+pub use self::ask::{Asked, can_choose, choices, question};
 
 /// One picture of the spinner each.
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];

@@ -136,7 +136,7 @@ pub fn choices(
         ("v", "show all of it", None),
     ];
     let offered = keys.iter().filter(|(_, _, decision)| match decision {
-        Some(decision) => may(request, *decision),
+        Some(decision) => can_choose(request, *decision),
         None => asked.unfolded.is_some(),
     });
     let mut parts: Vec<Line> = offered
@@ -154,7 +154,7 @@ pub fn choices(
     parts.into_iter().map(|part| part.cut(width)).collect()
 }
 
-/// Whether a person may decide so: nobody agrees to what cannot be shown whole.
-pub fn may(request: &ApprovalRequest, decision: Decision) -> bool {
+/// Whether a person can decide so: nobody agrees to what cannot be shown whole.
+pub fn can_choose(request: &ApprovalRequest, decision: Decision) -> bool {
     request.offers(decision) && (request.is_whole() || !decision.is_yes())
 }

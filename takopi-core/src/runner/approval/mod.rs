@@ -108,15 +108,6 @@ impl ApprovalRequest {
         !decision.is_yes() || self.decisions.contains(&decision)
     }
 
-    /// Whether something must be filled in, so that a bare yes is no answer.
-    pub fn wants_input(&self) -> bool {
-        match &self.question {
-            Question::Questions(_) => true,
-            Question::Form(form) => form.fields.iter().any(|field| field.required),
-            _ => false,
-        }
-    }
-
     /// Looks up where symbolic links lead, on a thread that may block.
     pub(super) async fn resolved(self) -> Self {
         if !matches!(self.question, Question::Patch(_)) {
