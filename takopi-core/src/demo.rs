@@ -243,7 +243,7 @@ async fn ask(run: &EngineRun, id: &str, question: Question) -> Result<bool, Stop
 
 /// Where it works.
 fn directory(run: &EngineRun) -> PathBuf {
-    run.request.cwd.clone().unwrap_or_else(|| PathBuf::from("."))
+    run.request.settings.cwd.clone().unwrap_or_else(|| PathBuf::from("."))
 }
 
 /// Every kind of action once.

@@ -30,7 +30,7 @@ async fn one_run(server: Server) -> (Lab, Seen, Vec<ApprovalRequest>) {
     let lab = Lab::new(server.script());
     let runner = lab.app_server(Duration::ZERO);
     let handler = Arc::new(Accepts::default());
-    let seen = run(&runner, lab.request("hi").approvals(handler.clone()).build()).await;
+    let seen = run(&runner, lab.request("hi").approvals(handler.clone())).await;
     runner.shutdown().await;
     lab.assert_nothing_left().await;
     let asked = std::mem::take(&mut *handler.0.lock().unwrap());
@@ -136,7 +136,7 @@ async fn the_patch_of_a_sub_agent_is_shown_and_a_question_it_takes_back_is_close
     let steps = steps.chain(turn::elsewhere(CHILD, "child-turn", child));
     let lab = Lab::new(Server::new().turns(steps.chain(turn::answer("done"))).script());
     let runner = lab.app_server(Duration::ZERO);
-    let seen = run(&runner, lab.request("hi").build()).await;
+    let seen = run(&runner, lab.request("hi")).await;
     runner.shutdown().await;
     assert_eq!(seen.ok().answer, "done");
     let approvals = seen.actions(&ActionKind::Approval);
@@ -241,7 +241,7 @@ async fn notices_that_belong_to_nobody_do_not_keep_a_hung_turn_alive() {
     let lab = Lab::new(Server::new().turns(notices.chain(turn::answer("too late"))).script());
     let runner = lab.app_server(Duration::ZERO);
     let limit = Duration::from_millis(900);
-    let seen = run(&runner, lab.request("hi").idle_timeout(limit).build()).await;
+    let seen = run(&runner, lab.request("hi").idle_timeout(limit)).await;
     seen.failed("timeout_idle");
     runner.shutdown().await;
     lab.assert_nothing_left().await;

@@ -21,7 +21,7 @@ async fn by_rule(before: Vec<Step>, ask: Step) -> (String, Value) {
     let runner = lab.app_server(Duration::ZERO);
     let rules = Rules::new().command("cargo test").mcp_server("lab");
     let rules = rules.writes_below(lab.home.workspace());
-    let seen = run(&runner, lab.request("go").approvals(Arc::new(rules)).build()).await;
+    let seen = run(&runner, lab.request("go").approvals(Arc::new(rules))).await;
     assert_eq!(seen.ok().answer, "on");
     let done = seen.done(&ActionKind::Approval);
     let message = done[0].message.clone().unwrap_or_default();
@@ -36,7 +36,7 @@ async fn asked(before: Vec<Step>, ask: Step) -> (ApprovalRequest, Lab) {
     let lab = lab_of(before.into_iter().chain([ask]));
     let runner = lab.app_server(Duration::ZERO);
     let (handler, mut questions) = channel(1);
-    let stream = runner.run(lab.request("go").approvals(Arc::new(handler)).build());
+    let stream = runner.run(lab.request("go").approvals(Arc::new(handler)));
     let answer = async {
         let question = questions.recv().await.unwrap();
         let request = question.request.clone();
@@ -187,7 +187,7 @@ async fn a_link_out_of_the_working_directory_is_shown_to_people() {
     std::os::unix::fs::symlink("/etc", lab.home.workspace().join("docs")).unwrap();
     let runner = lab.app_server(Duration::ZERO);
     let (handler, mut questions) = channel(1);
-    let stream = runner.run(lab.request("go").approvals(Arc::new(handler)).build());
+    let stream = runner.run(lab.request("go").approvals(Arc::new(handler)));
     let answer = async {
         let question = questions.recv().await.unwrap();
         let Question::Patch(patch) = &question.request.question else { panic!("{question:?}") };
@@ -207,7 +207,7 @@ async fn a_request_that_cannot_be_read_is_declined_whoever_answers() {
         turn::ask_elicitation("q", "lab", "prove it").with_param("mode", "openai/userVerification");
     let lab = lab_of([ask]);
     let runner = lab.app_server(Duration::ZERO);
-    let seen = run(&runner, lab.request("go").approvals(Arc::new(accept_all())).build()).await;
+    let seen = run(&runner, lab.request("go").approvals(Arc::new(accept_all()))).await;
     assert_eq!(seen.ok().answer, "on");
     let done = seen.done(&ActionKind::Approval);
     assert_eq!(done[0].message.as_deref(), Some("declined: the agent does not offer this yes"));

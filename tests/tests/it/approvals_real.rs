@@ -363,13 +363,13 @@ async fn extra_permissions_of_a_command_are_shown_and_no_rule_accepts_them() {
     let runner = runner(&codex, &home);
     let rules = Arc::new(Rules::new().command("touch"));
     for prompt in ["few", "many"] {
-        let seen = run(&runner, request(&home, prompt).approvals(rules.clone()).build()).await;
+        let seen = run(&runner, request(&home, prompt).approvals(rules.clone())).await;
         assert_eq!(seen.ok().answer, "ended");
         assert_eq!(said(question(&seen)), "declined: no rule allows it", "{prompt}");
     }
     assert!(!home.workspace().join("a.txt").exists());
     let (ask, mut questions) = channel(1);
-    let stream = runner.run(request(&home, "see").approvals(Arc::new(ask)).build());
+    let stream = runner.run(request(&home, "see").approvals(Arc::new(ask)));
     let answers = async {
         let question = questions.recv().await.unwrap();
         assert!(question.request.is_understood(), "{:?}", question.request);
@@ -392,7 +392,7 @@ async fn a_patch_outside_of_the_directory_is_shown_as_such_with_its_diff() {
     model.when("patch", [patch, Answer::text("ended")]);
     let runner = runner(&codex, &home);
     let (ask, mut questions) = channel(1);
-    let stream = runner.run(request(&home, "patch").approvals(Arc::new(ask)).build());
+    let stream = runner.run(request(&home, "patch").approvals(Arc::new(ask)));
     let answers = async {
         let question = questions.recv().await.unwrap();
         let Question::Patch(patch) = &question.request.question else { panic!("{question:?}") };
