@@ -72,6 +72,7 @@ mod tests {
     #[test]
     fn a_marker_has_its_number_in_every_version() {
         assert_eq!(number_of(""), 0x397e_539c_9084_4464);
+        assert_eq!(number_of("a.1"), 0x3cc3_bd83_208c_dbe6);
         assert_eq!(Mark::of_variable("A", "b").number, None);
         let [one, other] = ["a.1", "a.2"].map(number_of);
         assert_ne!(one, other);
