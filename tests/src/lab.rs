@@ -6,7 +6,7 @@
 //! # use takopi_tests::runs::run;
 //! # async fn example() {
 //! let lab = Lab::new(exec::hello("Hello."));
-//! let seen = run(&lab.exec(), lab.request("hi").build()).await;
+//! let seen = run(&lab.exec(), lab.request("hi")).await;
 //! assert_eq!(seen.ok().answer, "Hello.");
 //! lab.assert_nothing_left().await;
 //! # }
