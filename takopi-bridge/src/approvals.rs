@@ -57,7 +57,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
-use takopi_core::approvals::Pending;
+use takopi_core::approvals::PendingApproval;
 use takopi_core::runner::{Question, Reply};
 use takopi_core::{ApprovalRequest, Decision};
 use thiserror::Error;
@@ -148,7 +148,7 @@ impl<T: Transport> Approvals<T> {
     /// when every question is settled. `asked` is told of every message that asks.
     pub async fn serve(
         &self,
-        mut questions: mpsc::Receiver<Pending>,
+        mut questions: mpsc::Receiver<PendingApproval>,
         spot: &Spot,
         over: &CancellationToken,
         asked: impl Fn(MessageRef),
@@ -171,7 +171,7 @@ impl<T: Transport> Approvals<T> {
 
     async fn ask(
         &self,
-        mut pending: Pending,
+        mut pending: PendingApproval,
         spot: &Spot,
         over: &CancellationToken,
         asked: &impl Fn(MessageRef),
@@ -246,14 +246,14 @@ impl<T: Transport> Drop for Listed<'_, T> {
     }
 }
 
-async fn withdrawn(pending: &mut Pending, over: &CancellationToken) {
+async fn withdrawn(pending: &mut PendingApproval, over: &CancellationToken) {
     tokio::select! {
         () = pending.withdrawn() => {}
         () = over.cancelled() => {}
     }
 }
 
-fn answered(pending: Pending, reply: Reply) -> String {
+fn answered(pending: PendingApproval, reply: Reply) -> String {
     let said = reply.to_string();
     if pending.answer(reply) { said } else { format!("{said}, but too late") }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use takopi_core::approvals::{Pending, accept_all, channel, deny, with_timeout};
+use takopi_core::approvals::{PendingApproval, accept_all, channel, deny, with_timeout};
 use takopi_core::{ApprovalHandler, Decision};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -16,14 +16,14 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
 /// The questions on their way to the screen.
 #[derive(Debug)]
 pub(crate) struct Questions {
-    questions: mpsc::Receiver<Pending>,
+    questions: mpsc::Receiver<PendingApproval>,
     patience: Duration,
 }
 
 /// A question for the screen.
 #[derive(Debug)]
 pub(crate) struct Question {
-    pub(crate) pending: Pending,
+    pub(crate) pending: PendingApproval,
     until: Instant,
 }
 

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use futures::future::BoxFuture;
 use takopi_core::jsonl::Jsonl;
 use takopi_core::process::{EnvPolicy, Launch, find_program};
-use takopi_core::{EngineRunner, Reason, Refusal, RunRequest};
+use takopi_core::{EngineRunner, Reason, RunError, RunRequest};
 use tokio::process::Command;
 
 use crate::app_server::{CodexAppServer, ServerLaunch};
@@ -143,7 +143,7 @@ impl Codex {
     ///
     /// The question is not a process of the run: it does not hold the session's lock, and ending it
     /// must not end what the run started. It ends with the future.
-    pub(crate) fn too_old(&self, request: &RunRequest) -> BoxFuture<'static, Refusal> {
+    pub(crate) fn too_old(&self, request: &RunRequest) -> BoxFuture<'static, RunError> {
         let path = request.env.iter().rev().find(|(name, _)| name == "PATH");
         let program = find_program(&self.binary, path.map(|(_, value)| value.as_os_str()));
         let question = program.as_deref().map(|program| self.version_question(program, request));
@@ -157,7 +157,7 @@ impl Codex {
                      update it, for example with `npm install -g @openai/codex@latest`",
                     program.display(),
                 );
-                return Refusal::new(Reason::EngineTooOld, error);
+                return RunError::new(Reason::EngineTooOld, error);
             }
             std::future::pending().await
         })

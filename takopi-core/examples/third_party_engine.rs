@@ -6,11 +6,11 @@
 
 use futures::StreamExt;
 use serde_json::Value;
-use takopi_core::jsonl::{Ending, Jsonl, LineEngine, NotJson, Translator};
+use takopi_core::jsonl::{Ending, Jsonl, LineEngine, NotJsonError, Translator};
 use takopi_core::model::{Action, ActionEvent, ActionKind, Completed, Phase, Reason, Started};
 use takopi_core::process::{Exit, Launch, StdinPlan};
 use takopi_core::runner::ResumeCodec;
-use takopi_core::{EngineId, Refusal, ResumeToken, RunRequest, Runner, TakopiEvent};
+use takopi_core::{EngineId, ResumeToken, RunError, RunRequest, Runner, TakopiEvent};
 
 const TALLY: EngineId = EngineId::from_static("tally");
 const SCRIPT: &str = r#"printf '{"session":"%s"}\n' "${1:-tally-$$}"
@@ -34,7 +34,7 @@ impl LineEngine for Tally {
         })
     }
 
-    fn launch(&self, run: &RunRequest, resume: Option<&ResumeToken>) -> Result<Launch, Refusal> {
+    fn launch(&self, run: &RunRequest, resume: Option<&ResumeToken>) -> Result<Launch, RunError> {
         Ok(Launch::new("sh")
             .args(["-c", SCRIPT, "tally"])
             .args(resume.map(|token| token.value.clone()))
@@ -50,8 +50,8 @@ impl LineEngine for Tally {
 pub struct Lines;
 
 impl Translator for Lines {
-    fn line(&mut self, line: &[u8], events: &mut Vec<TakopiEvent>) -> Result<(), NotJson> {
-        let line: Value = serde_json::from_slice(line).map_err(|_| NotJson)?;
+    fn line(&mut self, line: &[u8], events: &mut Vec<TakopiEvent>) -> Result<(), NotJsonError> {
+        let line: Value = serde_json::from_slice(line).map_err(|_| NotJsonError)?;
         if let Some(session) = line["session"].as_str() {
             events.push(Started::new(ResumeToken::new(TALLY, session)).title("Tally").into());
         } else if let Some(number) = line["line"].as_u64() {

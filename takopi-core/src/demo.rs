@@ -17,8 +17,8 @@ use crate::model::{
     Started, Usage,
 };
 use crate::runner::{
-    ApprovalRequest, ChangeKind, Decision, Engine, EngineRun, EngineRunner, FileChange, FollowUps,
-    Patch, Question, Refusal, ResumeCodec, RunRequest, SessionScope, Stopped,
+    ApprovalRequest, ChangeKind, Decision, Engine, EngineRun, EngineRunner, FileChange, Patch,
+    Question, ResumeCodec, RunError, RunRequest, SessionScope, SteerMessages, StoppedError,
 };
 
 /// The demo engine's name.
@@ -94,7 +94,7 @@ impl Demo {
         EngineRunner::new(self)
     }
 
-    async fn turn(&self, run: &EngineRun) -> Result<(), Stopped> {
+    async fn turn(&self, run: &EngineRun) -> Result<(), StoppedError> {
         let token = run.resume.clone().unwrap_or_else(|| {
             let id = Uuid::new_v4().simple().to_string();
             ResumeToken::new(DEMO, format!("demo-{}", &id[..12]))
@@ -102,14 +102,14 @@ impl Demo {
         run.emit(Started::new(token).title("Demo")).await?;
         let script = self.script.clone().unwrap_or_else(|| tour(run));
         let mut turn =
-            Turn { run, follow_ups: run.follow_ups(), answer: String::new(), told: Vec::new() };
+            Turn { run, follow_ups: run.steer_messages(), answer: String::new(), told: Vec::new() };
         for step in script {
             if turn.play(step).await? {
                 return Ok(());
             }
             if turn.pause(self.pace).await.is_err() {
                 run.emit(turn.cut_short()).await?;
-                return Err(Stopped);
+                return Err(StoppedError);
             }
         }
         let usage = Usage { input_tokens: 11, output_tokens: 7, ..Usage::default() };
@@ -120,7 +120,7 @@ impl Demo {
 /// One turn on its way.
 struct Turn<'a> {
     run: &'a EngineRun,
-    follow_ups: FollowUps,
+    follow_ups: SteerMessages,
     /// The answer so far.
     answer: String,
     /// The follow-ups that were taken.
@@ -129,7 +129,7 @@ struct Turn<'a> {
 
 impl Turn<'_> {
     /// Plays one step; `true` if it ended the turn.
-    async fn play(&mut self, step: Step) -> Result<bool, Stopped> {
+    async fn play(&mut self, step: Step) -> Result<bool, StoppedError> {
         let run = self.run;
         let played = match step {
             Step::Act(event) => run.emit(event).await.map(|()| false),
@@ -153,7 +153,7 @@ impl Turn<'_> {
     }
 
     /// Lets time pass, and hears what is said meanwhile.
-    async fn pause(&mut self, length: Duration) -> Result<(), Stopped> {
+    async fn pause(&mut self, length: Duration) -> Result<(), StoppedError> {
         let run = self.run;
         let time = async {
             if !length.is_zero() {
@@ -164,7 +164,7 @@ impl Turn<'_> {
         loop {
             let follow_up = tokio::select! {
                 biased;
-                () = run.stop().cancelled() => return Err(Stopped),
+                () = run.stop().cancelled() => return Err(StoppedError),
                 follow_up = self.follow_ups.next() => follow_up,
                 () = &mut time => return Ok(()),
             };
@@ -202,11 +202,11 @@ impl Engine for Demo {
         SessionScope::Process
     }
 
-    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+    fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         match &request.settings.cwd {
             Some(cwd) if !cwd.is_dir() => {
                 let error = format!("the directory {} does not exist", cwd.display());
-                Err(Refusal::new(Reason::InvalidRequest, error))
+                Err(RunError::new(Reason::InvalidRequest, error))
             }
             _ => Ok(()),
         }
@@ -233,10 +233,10 @@ fn canonical(id: &str) -> Option<String> {
 }
 
 /// Asks for approval, visibly; `true` if the answer ends the turn.
-async fn ask(run: &EngineRun, id: &str, question: Question) -> Result<bool, Stopped> {
+async fn ask(run: &EngineRun, id: &str, question: Question) -> Result<bool, StoppedError> {
     let asked = ApprovalRequest::new(DEMO, question, directory(run));
     run.emit(asked.waiting(id)).await?;
-    let reply = run.consult(asked.clone()).await?;
+    let reply = run.request_approval(asked.clone()).await?;
     run.emit(asked.decided(id, reply.as_ref())).await?;
     Ok(reply.is_some_and(|reply| reply.decision == Decision::Cancel))
 }

@@ -19,7 +19,7 @@ pub use repair::repair;
 use crate::model::{Completed, EngineId, Reason, ResumeToken, TakopiEvent};
 use crate::process::{Exit, Frame, Launch, Output, Process};
 use crate::runner::{
-    Engine, EngineRun, EngineRunner, Refusal, ResumeCodec, RunRequest, SessionScope, Stopped,
+    Engine, EngineRun, EngineRunner, ResumeCodec, RunError, RunRequest, SessionScope, StoppedError,
 };
 
 /// How long a process may live on after it closed its output.
@@ -42,21 +42,24 @@ pub trait LineEngine: Send + Sync + 'static {
     }
 
     /// Looks at a request before anything is locked or started.
-    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+    fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         let _ = request;
         Ok(())
     }
 
     /// What to start: program, arguments, environment, standard input.
-    fn launch(&self, request: &RunRequest, resume: Option<&ResumeToken>)
-    -> Result<Launch, Refusal>;
+    fn launch(
+        &self,
+        request: &RunRequest,
+        resume: Option<&ResumeToken>,
+    ) -> Result<Launch, RunError>;
 
     /// A translator for one run.
     fn translator(&self, request: &RunRequest, resume: Option<&ResumeToken>) -> Self::Translator;
 
     /// Something to find out beside the run, such as the program's version; resolves only if the
     /// run must end for it.
-    fn misgiving(&self, run: &EngineRun) -> BoxFuture<'static, Refusal> {
+    fn early_failure(&self, run: &EngineRun) -> BoxFuture<'static, RunError> {
         let _ = run;
         Box::pin(std::future::pending())
     }
@@ -64,7 +67,7 @@ pub trait LineEngine: Send + Sync + 'static {
 
 /// A line that is not JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NotJson;
+pub struct NotJsonError;
 
 /// What the end of the process means.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +85,7 @@ pub enum Ending {
 /// Turns the lines of one run into events. Pure: no I/O, no clock.
 pub trait Translator: Send + 'static {
     /// Translates one line. Blank lines never come; a line that is JSON but unknown is no error.
-    fn line(&mut self, line: &[u8], events: &mut Vec<TakopiEvent>) -> Result<(), NotJson>;
+    fn line(&mut self, line: &[u8], events: &mut Vec<TakopiEvent>) -> Result<(), NotJsonError>;
 
     /// The process ended without a terminal event: says what that means.
     fn end(&mut self, exit: &Exit, events: &mut Vec<TakopiEvent>) -> Ending;
@@ -94,7 +97,7 @@ pub trait Translator: Send + 'static {
 
     /// Whether a tool that was begun may still be at work. `false` lets the idle limit run although
     /// the tool's action is open: the engine has gone on to something that gave no event.
-    fn tool_at_work(&self) -> bool {
+    fn tool_running(&self) -> bool {
         true
     }
 }
@@ -129,7 +132,7 @@ impl<E: LineEngine> Engine for Jsonl<E> {
         self.engine.session_scope()
     }
 
-    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+    fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         self.engine.check(request)
     }
 
@@ -142,30 +145,30 @@ impl<E: LineEngine> Engine for Jsonl<E> {
 }
 
 impl<E: LineEngine> Jsonl<E> {
-    async fn turn(&self, run: &EngineRun) -> Result<(), Stopped> {
+    async fn turn(&self, run: &EngineRun) -> Result<(), StoppedError> {
         let mut pause = Duration::from_millis(100);
         loop {
             let started = self
                 .engine
                 .launch(&run.request, run.resume.as_ref())
-                .and_then(|launch| run.start(launch).map_err(Refusal::from));
+                .and_then(|launch| run.start(launch).map_err(RunError::from));
             let (process, output) = match started {
                 Ok(started) => started,
-                Err(refusal) => {
-                    run.refuse(refusal).await;
+                Err(failure) => {
+                    run.fail(failure).await;
                     return Ok(());
                 }
             };
             let translator = self.engine.translator(&run.request, run.resume.as_ref());
-            let misgiving = self.engine.misgiving(run);
+            let early_failure = self.engine.early_failure(run);
             let mut talk =
                 Talk { run, translator, events: Vec::new(), lines: LineWarnings::default() };
-            match talk.listen(process, output, misgiving).await? {
+            match talk.listen(process, output, early_failure).await? {
                 Ending::Over => return Ok(()),
                 Ending::Busy { holder } => {
                     if !run.wait_for_session(&holder, pause).await? {
                         let error = format!("the session is held by {holder}");
-                        run.refuse(Refusal::new(Reason::SessionBusy, error)).await;
+                        run.fail(RunError::new(Reason::SessionBusy, error)).await;
                         return Ok(());
                     }
                     pause = (pause * 2).min(Duration::from_secs(1));
@@ -189,40 +192,40 @@ impl<T: Translator> Talk<'_, T> {
         &mut self,
         process: Process,
         mut output: Output,
-        misgiving: BoxFuture<'static, Refusal>,
-    ) -> Result<Ending, Stopped> {
+        early_failure: BoxFuture<'static, RunError>,
+    ) -> Result<Ending, StoppedError> {
         let stop = self.run.stop().clone();
-        let mut misgiving = misgiving;
+        let mut early_failure = early_failure;
         loop {
             let more = tokio::select! {
                 biased;
                 () = stop.cancelled() => return self.stop(process, output).await,
-                refusal = &mut misgiving => {
+                failure = &mut early_failure => {
                     process.stop().await;
-                    return self.cut_short(refusal.reason, refusal.error).await;
+                    return self.cut_short(failure.reason, failure.message).await;
                 }
                 more = output.fill() => more,
             };
             if !more {
                 break;
             }
-            self.run.heard();
+            self.run.renew_idle();
             match self.translate(&mut output).await {
-                Ok(false) if self.translator.tool_at_work() => {}
-                Ok(false) => self.run.no_tool_at_work(),
+                Ok(false) if self.translator.tool_running() => {}
+                Ok(false) => self.run.no_tool_running(),
                 Ok(true) => {
                     process.finish();
                     self.run.discard(output);
                     return Ok(Ending::Over);
                 }
-                Err(Stopped) => return self.stop(process, output).await,
+                Err(StoppedError) => return self.stop(process, output).await,
             }
         }
         self.end(process).await
     }
 
     /// Translates what is there; `true` once the run is over.
-    async fn translate(&mut self, output: &mut Output) -> Result<bool, Stopped> {
+    async fn translate(&mut self, output: &mut Output) -> Result<bool, StoppedError> {
         loop {
             while let Some(frame) = output.pop() {
                 match frame {
@@ -245,8 +248,8 @@ impl<T: Translator> Talk<'_, T> {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        let understood = self.translator.line(line, &mut self.events).or_else(|NotJson| {
-            let repaired = repair(line).ok_or(NotJson)?;
+        let understood = self.translator.line(line, &mut self.events).or_else(|NotJsonError| {
+            let repaired = repair(line).ok_or(NotJsonError)?;
             self.translator.line(repaired.as_bytes(), &mut self.events)
         });
         if understood.is_err() {
@@ -256,7 +259,7 @@ impl<T: Translator> Talk<'_, T> {
     }
 
     /// Emits the translated events; `true` once `Completed` is among them.
-    async fn pass_on(&mut self) -> Result<bool, Stopped> {
+    async fn pass_on(&mut self) -> Result<bool, StoppedError> {
         let is_end = |event: &TakopiEvent| matches!(event, TakopiEvent::Completed(_));
         let end = self.events.iter().position(is_end);
         if let Some(end) = end {
@@ -268,7 +271,7 @@ impl<T: Translator> Talk<'_, T> {
     }
 
     /// The output is at its end without a terminal event.
-    async fn end(&mut self, mut process: Process) -> Result<Ending, Stopped> {
+    async fn end(&mut self, mut process: Process) -> Result<Ending, StoppedError> {
         let stop = self.run.stop().clone();
         let exit = tokio::select! {
             biased;
@@ -293,7 +296,7 @@ impl<T: Translator> Talk<'_, T> {
     }
 
     /// Ends the process, reading to the last for the answer so far.
-    async fn stop(&mut self, process: Process, mut output: Output) -> Result<Ending, Stopped> {
+    async fn stop(&mut self, process: Process, mut output: Output) -> Result<Ending, StoppedError> {
         let stopped = process.stop();
         tokio::pin!(stopped);
         let mut open = true;
@@ -316,7 +319,7 @@ impl<T: Translator> Talk<'_, T> {
         self.interrupted().await
     }
 
-    async fn interrupted(&mut self) -> Result<Ending, Stopped> {
+    async fn interrupted(&mut self) -> Result<Ending, StoppedError> {
         self.cut_short(Reason::Interrupted, "interrupted").await
     }
 
@@ -325,7 +328,7 @@ impl<T: Translator> Talk<'_, T> {
         &mut self,
         reason: Reason,
         error: impl Into<String>,
-    ) -> Result<Ending, Stopped> {
+    ) -> Result<Ending, StoppedError> {
         let answer = self.translator.answer().unwrap_or_default();
         let completed = Completed::failure(self.run.engine(), reason, error);
         self.run.emit(completed.answer(answer)).await?;

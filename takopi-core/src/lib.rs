@@ -74,6 +74,6 @@ pub use model::{
 };
 pub use runner::{
     ApprovalHandler, ApprovalRequest, Decision, Engine, EngineRun, EngineRunner, EventStream,
-    Refusal, RunRequest, Runner,
+    RunError, RunRequest, Runner,
 };
 pub use settings::RunSettings;

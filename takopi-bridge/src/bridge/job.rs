@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use takopi_core::approvals::channel;
-use takopi_core::runner::{Steer, steering};
+use takopi_core::runner::{SteerSender, steer_channel};
 use takopi_core::{Completed, ResumeToken, RunRequest, Runner, TakopiEvent};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -96,7 +96,7 @@ pub(super) struct Record {
     /// A word for its last message.
     pub(super) remark: Arc<OnceLock<String>>,
     /// The way into its running turn.
-    steer: Mutex<Option<Steer>>,
+    steer: Mutex<Option<SteerSender>>,
 }
 
 impl std::fmt::Debug for Record {
@@ -131,11 +131,11 @@ impl Record {
         self.conversation.session.get()
     }
 
-    fn steer(&self) -> Option<Steer> {
+    fn steer(&self) -> Option<SteerSender> {
         self.steer.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn set_steer(&self, steer: Option<Steer>) {
+    fn set_steer(&self, steer: Option<SteerSender>) {
         *self.steer.lock().unwrap_or_else(PoisonError::into_inner) = steer;
     }
 }
@@ -214,7 +214,7 @@ impl<T: Transport> Work<T> {
         let into = core.scheduler.running_before(self.record.job)?;
         let running = core.memory().live(into)?;
         let steer = running.steer()?;
-        let say = steer.say(&self.request.prompt);
+        let say = steer.send(&self.request.prompt);
         tokio::pin!(say);
         let draft = || core.handler.steering(&*self.record.runner, begun.elapsed(), spot);
         post.changed();
@@ -284,7 +284,7 @@ impl<T: Transport> Work<T> {
     ) -> Shown {
         let (core, record) = (&self.core, &self.record);
         let (ask, questions) = channel(QUESTIONS);
-        let (steer, steered) = steering();
+        let (steer, steered) = steer_channel();
         let mut request = self.request.clone();
         request.resume = session;
         request.cancel = ticket.cancelled().clone();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use takopi_core::approvals::Ask;
+use takopi_core::approvals::ChannelHandler;
 use takopi_core::{ApprovalHandler, RunRequest};
 
 use super::{FollowUp, Incoming};
@@ -23,7 +23,7 @@ pub enum Continuity {
 }
 
 type Requests = dyn Fn(&Incoming, RunRequest) -> RunRequest + Send + Sync;
-type Deciders = dyn Fn(Ask) -> Arc<dyn ApprovalHandler> + Send + Sync;
+type Deciders = dyn Fn(ChannelHandler) -> Arc<dyn ApprovalHandler> + Send + Sync;
 
 /// How a bridge behaves. The defaults suit a chat of people.
 ///
@@ -126,7 +126,7 @@ impl Settings {
     /// put another before it, or in its place; without this, everything is asked in the chat.
     pub fn approvals(
         mut self,
-        make: impl Fn(Ask) -> Arc<dyn ApprovalHandler> + Send + Sync + 'static,
+        make: impl Fn(ChannelHandler) -> Arc<dyn ApprovalHandler> + Send + Sync + 'static,
     ) -> Self {
         self.approvals = Arc::new(make);
         self

@@ -21,7 +21,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::Host;
-use takopi_core::process::{Before, EnvPolicy, Ladder, Launch, Process, StdinPlan, StdinWriter};
+use takopi_core::process::{
+    EnvPolicy, Launch, Process, StartCutoff, StdinPlan, StdinWriter, StopSequence,
+};
 use tokio::sync::watch;
 use uuid::Uuid;
 
@@ -80,7 +82,7 @@ impl ServerLaunch {
             .args(["app-server"])
             .env_policy(self.env_policy.clone())
             .stdin(StdinPlan::Open)
-            .ladder(Ladder::end_of_input_first())
+            .stop_sequence(StopSequence::end_of_input_first())
             // It ends with its input; SIGINT would leave its commands behind.
             .interrupt_on_death(false)
             .linger(Duration::from_secs(5));
@@ -214,11 +216,11 @@ impl Client {
 
     /// Ends the server and everything that came of it, and waits until nothing is left.
     pub async fn kill(&self) {
-        self.kill_sparing(Before::default()).await;
+        self.kill_sparing(StartCutoff::default()).await;
     }
 
     /// Like [`Self::kill`], but leaves alone what of it was started before.
-    pub(super) async fn kill_sparing(&self, spared: Before) {
+    pub(super) async fn kill_sparing(&self, spared: StartCutoff) {
         let process = self.inner.shut();
         if let Some(process) = process {
             process.stop_sparing(spared).await;

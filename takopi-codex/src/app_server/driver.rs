@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use takopi_core::model::{Completed, Reason, TakopiEvent};
-use takopi_core::runner::{EngineRun, FollowUp, Refusal, Stopped};
+use takopi_core::runner::{EngineRun, RunError, SteerMessage, StoppedError};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::approvals::{Desk, Next};
@@ -99,7 +99,7 @@ enum StartError {
     /// The run was stopped, and the server is left like this.
     Stopped(ServerHealth),
     /// Nothing was started: the request is bad, or the server refused it.
-    Refused(Refusal),
+    Refused(RunError),
     /// The server failed; whether it had sent something of the turn.
     Failed { error: ClientError, began: bool },
 }
@@ -108,7 +108,7 @@ enum StartError {
 enum FollowError {
     Stopped,
     /// A limit of the turn was reached.
-    Overdue(Refusal),
+    Overdue(RunError),
     /// The consumer did not take the events.
     Stalled,
     Failed(ClientError),
@@ -175,7 +175,7 @@ impl TurnDriver<'_> {
     async fn start(&mut self) -> Result<TurnStream, StartError> {
         self.translator.thread_started(self.thread.id(), &mut self.events);
         // Nothing was sent yet: a stop leaves the server as it is.
-        let untouched = |_: Stopped| StartError::Stopped(ServerHealth::Interrupted);
+        let untouched = |_: StoppedError| StartError::Stopped(ServerHealth::Interrupted);
         self.emit().await.map_err(untouched)?;
         if let Some(recorded) = self.recorded_elsewhere() {
             let note = format!("the session was recorded in {recorded}");
@@ -255,7 +255,7 @@ impl TurnDriver<'_> {
     async fn follow(&mut self, turn: &mut TurnStream) -> Result<(), FollowError> {
         let run = self.run;
         let mut clock = TurnClock::new(self.limits, Instant::now());
-        let mut follow_ups = run.follow_ups();
+        let mut follow_ups = run.steer_messages();
         while !self.translator.is_over() {
             let deadline = clock.deadline(self.desk.is_busy());
             tokio::select! {
@@ -272,7 +272,7 @@ impl TurnDriver<'_> {
                     let mut next = event?;
                     while let Some(event) = next {
                         if event.is_of_turn() {
-                            run.heard();
+                            run.renew_idle();
                         }
                         self.receive(event, &mut clock);
                         next = turn.try_next()?;
@@ -287,8 +287,8 @@ impl TurnDriver<'_> {
                 break;
             }
             self.emit_in_time(turn).await?;
-            if !self.translator.tool_at_work() {
-                run.no_tool_at_work();
+            if !self.translator.tool_running() {
+                run.no_tool_running();
             }
         }
         self.desk.close(&mut self.events);
@@ -352,7 +352,7 @@ impl TurnDriver<'_> {
     }
 
     /// Hands a follow-up to the turn; one that the server does not take goes back to its sender.
-    fn steer_in_background(&self, turn: &TurnStream, follow_up: FollowUp) {
+    fn steer_in_background(&self, turn: &TurnStream, follow_up: SteerMessage) {
         let client = self.client.clone();
         let (thread, turn) = (self.thread.id().to_owned(), turn.id().to_owned());
         self.run.host().track(async move {
@@ -363,7 +363,7 @@ impl TurnDriver<'_> {
         });
     }
 
-    async fn emit(&mut self) -> Result<(), Stopped> {
+    async fn emit(&mut self) -> Result<(), StoppedError> {
         let events = std::mem::take(&mut self.events).into_iter();
         // The end is emitted by the engine, when it is known what becomes of the server.
         let (end, events) = events.partition(|event| matches!(event, TakopiEvent::Completed(_)));
@@ -419,9 +419,9 @@ impl TurnDriver<'_> {
 
     /// The `Completed` of a turn that was ended for this. Its own end, if it came to one, was not
     /// what ended the run.
-    fn cut_short(&mut self, refusal: Refusal) -> Completed {
+    fn cut_short(&mut self, refusal: RunError) -> Completed {
         let turn = self.completed(interrupted);
-        Completed::failure(CODEX, refusal.reason, refusal.error)
+        Completed::failure(CODEX, refusal.reason, refusal.message)
             .answer(turn.answer)
             .usage(turn.usage)
             .resume(turn.resume)
@@ -434,8 +434,8 @@ impl TurnDriver<'_> {
         self.failure(refusal)
     }
 
-    fn failure(&mut self, refusal: Refusal) -> Completed {
-        self.completed(|| Completed::failure(CODEX, refusal.reason, refusal.error))
+    fn failure(&mut self, refusal: RunError) -> Completed {
+        self.completed(|| Completed::failure(CODEX, refusal.reason, refusal.message))
     }
 
     /// The `Completed` of the turn; `otherwise` if the turn did not come to an end.
@@ -468,8 +468,8 @@ fn belongs_to_turn(notification: &Notification, thread: &str) -> bool {
     !without_turn && notification.thread() == Some(thread)
 }
 
-impl From<Stopped> for FollowError {
-    fn from(_: Stopped) -> Self {
+impl From<StoppedError> for FollowError {
+    fn from(_: StoppedError) -> Self {
         Self::Stopped
     }
 }

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use takopi_core::keeper::Keeper;
 use takopi_core::locks::{SessionKey, SessionLease};
 use takopi_core::model::Reason;
-use takopi_core::runner::{Engine, EngineRun, Refusal, ResumeCodec};
+use takopi_core::runner::{Engine, EngineRun, ResumeCodec, RunError};
 use takopi_core::{EngineId, RunRequest};
 
 use super::approvals::Desk;
@@ -155,7 +155,7 @@ impl CodexAppServer {
             Err(OpenError::Refused(refusal)) => refusal,
             Err(OpenError::Failed(error)) => refusal_of(&error),
         };
-        run.refuse(refusal).await;
+        run.fail(refusal).await;
     }
 }
 
@@ -168,7 +168,7 @@ impl Engine for CodexAppServer {
         resume_codec()
     }
 
-    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+    fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         check_files(request)
     }
 
@@ -191,7 +191,7 @@ impl Engine for CodexAppServer {
 }
 
 /// A fault of the server as the end of a run.
-pub(super) fn refusal_of(error: &ClientError) -> Refusal {
+pub(super) fn refusal_of(error: &ClientError) -> RunError {
     let reason = match error {
         ClientError::Spawn(error) => error.reason(),
         ClientError::TooOld { .. } => Reason::EngineTooOld,
@@ -203,7 +203,7 @@ pub(super) fn refusal_of(error: &ClientError) -> Refusal {
         ClientError::Refused { message, data, .. } => reason_of_refusal(message, data.as_deref()),
         _ => Reason::Protocol,
     };
-    let refusal = Refusal::new(reason.clone(), advised(&reason, error.to_string()));
+    let refusal = RunError::new(reason.clone(), advised(&reason, error.to_string()));
     match error {
         ClientError::Closed { stderr_tail, .. } => refusal.stderr_tail(stderr_tail),
         _ => refusal,

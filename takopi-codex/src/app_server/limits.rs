@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use takopi_core::model::Reason;
-use takopi_core::runner::Refusal;
+use takopi_core::runner::RunError;
 use tokio::time::Instant;
 
 use super::notification::Kind;
@@ -80,18 +80,18 @@ impl TurnClock {
     }
 
     /// The end of a run whose turn reached a limit: the limit's name and value.
-    pub(super) fn refusal(&self, now: Instant) -> Refusal {
+    pub(super) fn refusal(&self, now: Instant) -> RunError {
         match (self.limits.post_tool_quiet, self.limits.turn) {
             (Some(limit), _) if self.quiet_deadline().is_some_and(|deadline| deadline <= now) => {
                 let error = format!(
                     "nothing was heard from codex for {limit:?} after a tool (post-tool quiet limit)"
                 );
-                Refusal::new(Reason::TimeoutIdle, error)
+                RunError::new(Reason::TimeoutIdle, error)
             }
             (_, limit) => {
                 let limit = limit.unwrap_or_default();
                 let error = format!("the turn took longer than {limit:?} (turn limit)");
-                Refusal::new(Reason::TimeoutWall, error)
+                RunError::new(Reason::TimeoutWall, error)
             }
         }
     }
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(clock.deadline(false), Some(begin + 91 * SECOND));
         let refusal = clock.refusal(begin + 91 * SECOND);
         assert_eq!(refusal.reason, Reason::TimeoutIdle);
-        assert!(refusal.error.contains("90s") && refusal.error.contains("post-tool quiet"));
+        assert!(refusal.message.contains("90s") && refusal.message.contains("post-tool quiet"));
         clock.notification(&told("item/agentMessage/delta", "m", "").kind(), begin + 2 * SECOND);
         assert_eq!(clock.deadline(false), None);
     }
@@ -175,6 +175,6 @@ mod tests {
         assert_eq!(clock.deadline(true), Some(begin + 600 * SECOND));
         let refusal = clock.refusal(begin + 600 * SECOND);
         assert_eq!(refusal.reason, Reason::TimeoutWall);
-        assert!(refusal.error.contains("600s") && refusal.error.contains("turn limit"));
+        assert!(refusal.message.contains("600s") && refusal.message.contains("turn limit"));
     }
 }

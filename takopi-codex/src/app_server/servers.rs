@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use takopi_core::Host;
 use takopi_core::keeper::{Keeper, KeeperLimits, Seat, Server, StartPermit};
-use takopi_core::process::Marked;
+use takopi_core::process::MarkedProcesses;
 use tokio::sync::oneshot;
 
 use super::client::{Client, ServerLaunch};
@@ -80,7 +80,7 @@ pub(super) struct LoadedThread {
     /// What it was given, which holds until something else is given.
     pub(super) settings: SessionSettings,
     /// Finds the commands of this thread among those of a shared server.
-    pub(super) commands: Option<Marked>,
+    pub(super) commands: Option<MarkedProcesses>,
 }
 
 impl Server for AppServer {

@@ -11,8 +11,8 @@ use futures::future::BoxFuture;
 use takopi_core::keeper::{Offer, Seat, StartPermit};
 use takopi_core::locks::SessionKey;
 use takopi_core::model::Reason;
-use takopi_core::process::{Before, Marked};
-use takopi_core::runner::{EngineRun, Refusal, Stopped};
+use takopi_core::process::{MarkedProcesses, StartCutoff};
+use takopi_core::runner::{EngineRun, RunError, StoppedError};
 use uuid::Uuid;
 
 use super::client::{Client, ServerLaunch};
@@ -35,7 +35,7 @@ pub(super) struct OpenSession {
     pub(super) seat: Seat<AppServer>,
     pub(super) loaded: LoadedThread,
     /// When the run began: processes that were started before are none of its business.
-    pub(super) before: Before,
+    pub(super) before: StartCutoff,
     /// Whether the thread was loaded already.
     pub(super) origin: Origin,
 }
@@ -58,18 +58,18 @@ impl OpenSession {
 /// Why a run ended before its turn did.
 pub(super) enum OpenError {
     Stopped,
-    Refused(Refusal),
+    Refused(RunError),
     Failed(ClientError),
 }
 
-impl From<Stopped> for OpenError {
-    fn from(_: Stopped) -> Self {
+impl From<StoppedError> for OpenError {
+    fn from(_: StoppedError) -> Self {
         Self::Stopped
     }
 }
 
-impl From<Refusal> for OpenError {
-    fn from(refusal: Refusal) -> Self {
+impl From<RunError> for OpenError {
+    fn from(refusal: RunError) -> Self {
         Self::Refused(refusal)
     }
 }
@@ -100,7 +100,7 @@ impl CodexAppServer {
         let mut seat = self.seat(run, key.as_ref(), launch, &settings).await?;
         if let Some(loaded) = seat.take_session() {
             let loaded = LoadedThread { settings, ..loaded };
-            let (before, origin) = (Before::now(), Origin::Kept);
+            let (before, origin) = (StartCutoff::now(), Origin::Kept);
             return Ok(OpenSession { seat, loaded, before, origin });
         }
         let mut options = thread_options(&run.request, directory, self.tools.specs());
@@ -108,7 +108,7 @@ impl CodexAppServer {
         match open_thread(run, &seat.server().client, options).await {
             Ok(thread) => {
                 let loaded = LoadedThread { thread, settings, commands };
-                let (before, origin) = (Before::default(), Origin::Opened);
+                let (before, origin) = (StartCutoff::default(), Origin::Opened);
                 Ok(OpenSession { seat, loaded, before, origin })
             }
             Err(error) if self.pool.is_none() => {
@@ -241,7 +241,7 @@ async fn open_thread(
         let waited = run.wait_for_session("another codex", pause).await;
         if !waited.map_err(|stopped| ThreadError::Ended(stopped.into()))? {
             let error = "the session is held by another codex";
-            let refusal = Refusal::new(Reason::SessionBusy, error);
+            let refusal = RunError::new(Reason::SessionBusy, error);
             return Err(ThreadError::Ended(refusal.into()));
         }
         pause = (pause * 2).min(longest);
@@ -250,9 +250,9 @@ async fn open_thread(
 
 /// Has codex mark the commands of a thread, so that they can be told from those of its neighbours. A
 /// thread that is loaded keeps the mark it was loaded with.
-fn mark_commands(options: &mut ThreadOptions) -> Marked {
+fn mark_commands(options: &mut ThreadOptions) -> MarkedProcesses {
     let mark = Uuid::new_v4().to_string();
-    let commands = Marked::new(THREAD_MARKER, &mark);
+    let commands = MarkedProcesses::new(THREAD_MARKER, &mark);
     options.config.insert(format!("shell_environment_policy.set.{THREAD_MARKER}"), mark.into());
     commands
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use takopi_core::RunRequest;
 use takopi_core::model::Reason;
-use takopi_core::runner::Refusal;
+use takopi_core::runner::RunError;
 
 use super::thread::ThreadOptions;
 use super::turn::TurnOptions;
@@ -57,7 +57,7 @@ pub(super) fn thread_options(
 pub(super) async fn turn_options(
     request: &RunRequest,
     directory: &Path,
-) -> Result<TurnOptions, Refusal> {
+) -> Result<TurnOptions, RunError> {
     let output_schema = match &request.settings.output_schema {
         Some(file) => Some(read_schema(file).await?),
         None => None,
@@ -84,12 +84,12 @@ fn sandbox_policy(mode: &str) -> Option<Value> {
     Some(serde_json::json!({ "type": kind }))
 }
 
-async fn read_schema(file: &Path) -> Result<Value, Refusal> {
+async fn read_schema(file: &Path) -> Result<Value, RunError> {
     let text = tokio::fs::read(file).await.map_err(|error| error.to_string());
     let schema =
         text.and_then(|text| serde_json::from_slice(&text).map_err(|error| error.to_string()));
     schema.map_err(|error| {
         let error = format!("the output schema {} cannot be used: {error}", file.display());
-        Refusal::new(Reason::SpawnFailed, error)
+        RunError::new(Reason::SpawnFailed, error)
     })
 }

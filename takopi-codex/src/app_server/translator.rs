@@ -56,8 +56,8 @@ impl TurnTranslator {
     }
 
     /// Whether a tool may be at work.
-    pub(super) fn tool_at_work(&self) -> bool {
-        self.translation.tool_at_work()
+    pub(super) fn tool_running(&self) -> bool {
+        self.translation.tool_running()
     }
 
     /// Whether `Completed` was said.

@@ -35,7 +35,7 @@ pub(crate) struct Translation {
     open: Vec<Action>,
     reconnect: Reconnect,
     /// Whether no message came behind the last tool that was begun.
-    tool_at_work: bool,
+    tool_running: bool,
     /// The limits of the account, as they were reported last.
     rate_limits: Option<RateLimits>,
     /// How many actions got an id from us.
@@ -55,7 +55,7 @@ impl Translation {
             answer: Answer::default(),
             open: Vec::new(),
             reconnect: Reconnect::default(),
-            tool_at_work: true,
+            tool_running: true,
             rate_limits: None,
             named: 0,
             over: false,
@@ -79,8 +79,8 @@ impl Translation {
 
     /// Whether a tool may be at work, for all that is not said in events: codex never completes a
     /// command that went to the background, but a message shows that it no longer waits for it.
-    pub(crate) fn tool_at_work(&self) -> bool {
-        self.tool_at_work
+    pub(crate) fn tool_running(&self) -> bool {
+        self.tool_running
     }
 
     /// Whether `Completed` was said.
@@ -125,7 +125,7 @@ impl Translation {
             }
             Body::AgentMessage { text, phase: message_phase } => {
                 if phase == Phase::Completed {
-                    self.tool_at_work = false;
+                    self.tool_running = false;
                     self.answer.hear(text, message_phase);
                 }
                 None
@@ -233,7 +233,7 @@ impl Translation {
             (_, None) => self.open.push(action.clone()),
         }
         let mut event = ActionEvent::new(CODEX, action, phase);
-        self.tool_at_work |= phase == Phase::Started && event.action.kind.is_tool();
+        self.tool_running |= phase == Phase::Started && event.action.kind.is_tool();
         if phase == Phase::Completed {
             event.ok = Some(shown.ok);
             event.message = shown.message;

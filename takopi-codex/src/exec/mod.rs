@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 
 use futures::future::BoxFuture;
 use takopi_core::jsonl::LineEngine;
-use takopi_core::process::{Ladder, Launch, StdinPlan};
+use takopi_core::process::{Launch, StdinPlan, StopSequence};
 use takopi_core::runner::ResumeCodec;
-use takopi_core::{EngineId, EngineRun, Reason, Refusal, ResumeToken, RunRequest};
+use takopi_core::{EngineId, EngineRun, Reason, ResumeToken, RunError, RunRequest};
 
 pub use args::find_exec_only_flag;
 pub use translator::ExecTranslator;
@@ -50,7 +50,7 @@ impl LineEngine for CodexExec {
         resume_codec()
     }
 
-    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+    fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         if let Some(flag) = find_exec_only_flag(&self.codex.args) {
             return Err(refused(format!(
                 "`{flag}` belongs to `codex exec` itself and cannot be among the extra arguments"
@@ -63,14 +63,14 @@ impl LineEngine for CodexExec {
         &self,
         request: &RunRequest,
         resume: Option<&ResumeToken>,
-    ) -> Result<Launch, Refusal> {
+    ) -> Result<Launch, RunError> {
         Ok(self
             .codex
             .launch(request)
             .args(args::arguments(&self.codex.all_args(), request, resume))
             .cwd(working_directory(request)?)
             .stdin(StdinPlan::Payload(request.prompt.clone().into_bytes()))
-            .ladder(Ladder::interrupt_first())
+            .stop_sequence(StopSequence::interrupt_first())
             .interrupt_on_death(true))
     }
 
@@ -79,13 +79,13 @@ impl LineEngine for CodexExec {
         ExecTranslator::of(self.codex.title(), directory, resume.cloned())
     }
 
-    fn misgiving(&self, run: &EngineRun) -> BoxFuture<'static, Refusal> {
+    fn early_failure(&self, run: &EngineRun) -> BoxFuture<'static, RunError> {
         self.codex.too_old(&run.request)
     }
 }
 
 /// Looks whether everything a request names is there.
-pub(crate) fn check_files(request: &RunRequest) -> Result<(), Refusal> {
+pub(crate) fn check_files(request: &RunRequest) -> Result<(), RunError> {
     let directory = working_directory(request)?;
     if !directory.is_dir() {
         return Err(refused(format!("the directory {} does not exist", directory.display())));
@@ -108,7 +108,7 @@ pub(crate) fn directory_of(directory: &Path) -> Directory {
 }
 
 /// The directory a request is run in.
-pub(crate) fn working_directory(request: &RunRequest) -> Result<PathBuf, Refusal> {
+pub(crate) fn working_directory(request: &RunRequest) -> Result<PathBuf, RunError> {
     let directory = match &request.settings.cwd {
         Some(directory) => std::path::absolute(directory),
         None => std::env::current_dir(),
@@ -116,7 +116,7 @@ pub(crate) fn working_directory(request: &RunRequest) -> Result<PathBuf, Refusal
     directory.map_err(|error| refused(format!("cannot tell the directory to run in: {error}")))
 }
 
-fn must_exist(what: &str, file: &Path) -> Result<(), Refusal> {
+fn must_exist(what: &str, file: &Path) -> Result<(), RunError> {
     if file.is_file() {
         return Ok(());
     }
@@ -124,6 +124,6 @@ fn must_exist(what: &str, file: &Path) -> Result<(), Refusal> {
     Err(refused(format!("the {what} {} {fault}", file.display())))
 }
 
-fn refused(error: String) -> Refusal {
-    Refusal::new(Reason::InvalidRequest, error)
+fn refused(error: String) -> RunError {
+    RunError::new(Reason::InvalidRequest, error)
 }

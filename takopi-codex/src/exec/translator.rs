@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use takopi_core::jsonl::{Ending, NotJson, Translator};
+use takopi_core::jsonl::{Ending, NotJsonError, Translator};
 use takopi_core::model::{
     Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason, ResumeToken, TakopiEvent,
     UsageScope,
@@ -100,7 +100,7 @@ impl ExecTranslator {
 }
 
 impl Translator for ExecTranslator {
-    fn line(&mut self, line: &[u8], events: &mut Vec<TakopiEvent>) -> Result<(), NotJson> {
+    fn line(&mut self, line: &[u8], events: &mut Vec<TakopiEvent>) -> Result<(), NotJsonError> {
         let line = Line::parse(line)?;
         let translation = &mut self.translation;
         match line {
@@ -148,7 +148,7 @@ impl Translator for ExecTranslator {
         self.translation.answer()
     }
 
-    fn tool_at_work(&self) -> bool {
-        self.translation.tool_at_work()
+    fn tool_running(&self) -> bool {
+        self.translation.tool_running()
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use serde::de::MapAccess;
-use takopi_core::jsonl::NotJson;
+use takopi_core::jsonl::NotJsonError;
 use takopi_core::model::Phase;
 
 use crate::common::{Figures, Item, Read, Tolerant, first, next_key, skip};
@@ -38,10 +38,10 @@ pub(super) enum Line<'a> {
 
 impl<'a> Line<'a> {
     /// Reads a line, in one pass. Only what is not JSON is an error.
-    pub(super) fn parse(line: &'a [u8]) -> Result<Self, NotJson> {
+    pub(super) fn parse(line: &'a [u8]) -> Result<Self, NotJsonError> {
         // Checked once as a whole, not string by string.
-        let text = std::str::from_utf8(line).map_err(|_| NotJson)?;
-        let Read(line) = serde_json::from_str(text).map_err(|_| NotJson)?;
+        let text = std::str::from_utf8(line).map_err(|_| NotJsonError)?;
+        let Read(line) = serde_json::from_str(text).map_err(|_| NotJsonError)?;
         Ok(line.unwrap_or(Self::Unknown { kind: Cow::Borrowed("") }))
     }
 }

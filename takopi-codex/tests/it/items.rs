@@ -3,7 +3,7 @@
 use crate::support::{DONE, STARTED, TURN, actions, item_line, message, outline, translate};
 use serde_json::json;
 use takopi_codex::exec::ExecTranslator;
-use takopi_core::jsonl::{NotJson, Translator};
+use takopi_core::jsonl::{NotJsonError, Translator};
 use takopi_core::model::OUTPUT_TAIL_BYTES;
 
 #[test]
@@ -236,7 +236,7 @@ fn only_what_is_not_json_is_not_json() {
     let mut translator = ExecTranslator::new("/", None);
     let mut events = Vec::new();
     for line in ["hello", "{", r#"{"type":"turn.started"} x"#, "{'a':1}", "\u{feff}{}"] {
-        assert_eq!(translator.line(line.as_bytes(), &mut events), Err(NotJson), "{line}");
+        assert_eq!(translator.line(line.as_bytes(), &mut events), Err(NotJsonError), "{line}");
     }
     let deep = format!(r#"{{"type":"x","y":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
     assert_eq!(translator.line(deep.as_bytes(), &mut events), Ok(()));

@@ -8,8 +8,8 @@ use crate::runner::{ApprovalHandler, ApprovalRequest, Decision, Reply};
 
 /// Asks through a channel. Made by [`channel`].
 #[derive(Debug, Clone)]
-pub struct Ask {
-    questions: mpsc::Sender<Pending>,
+pub struct ChannelHandler {
+    questions: mpsc::Sender<PendingApproval>,
 }
 
 /// A question that somebody waits with.
@@ -17,7 +17,7 @@ pub struct Ask {
 /// Dropped without an answer it is declined. When it is withdrawn, because the run ended or its time
 /// was over, nobody waits any more and an answer is lost.
 #[derive(Debug)]
-pub struct Pending {
+pub struct PendingApproval {
     /// What is asked.
     pub request: ApprovalRequest,
     reply: oneshot::Sender<Reply>,
@@ -29,12 +29,12 @@ pub struct Pending {
 /// # Panics
 ///
 /// If the capacity is zero.
-pub fn channel(capacity: usize) -> (Ask, mpsc::Receiver<Pending>) {
+pub fn channel(capacity: usize) -> (ChannelHandler, mpsc::Receiver<PendingApproval>) {
     let (questions, receiver) = mpsc::channel(capacity);
-    (Ask { questions }, receiver)
+    (ChannelHandler { questions }, receiver)
 }
 
-impl Pending {
+impl PendingApproval {
     /// Answers it: with a [`Decision`], or a [`Reply`] that says more. `false` if nobody waits any
     /// more.
     pub fn answer(self, reply: impl Into<Reply>) -> bool {
@@ -52,7 +52,7 @@ impl Pending {
     }
 }
 
-impl ApprovalHandler for Ask {
+impl ApprovalHandler for ChannelHandler {
     fn decide(&self, request: ApprovalRequest) -> BoxFuture<'static, Decision> {
         decision_of(self.reply(request))
     }
@@ -62,7 +62,7 @@ impl ApprovalHandler for Ask {
         let unheard = || Reply::from(Decision::Decline).because("nobody reads the questions");
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
-            if questions.send(Pending { request, reply }).await.is_err() {
+            if questions.send(PendingApproval { request, reply }).await.is_err() {
                 return unheard();
             }
             // Not kept over the answer: a receiver learns when nobody is left to ask.

@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-pub use channel::{Ask, Pending, channel};
+pub use channel::{ChannelHandler, PendingApproval, channel};
 pub use rules::Rules;
 
 use crate::runner::{ApprovalHandler, ApprovalRequest, Decision, Reply};

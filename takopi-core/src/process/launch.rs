@@ -16,10 +16,10 @@ use tokio::sync::watch;
 
 use super::environment::{EnvPolicy, find_program, is_executable};
 use super::frames::DEFAULT_LINE_LIMIT;
-use super::ladder::Ladder;
 use super::mark::{self, MARKER, Mark};
 use super::owner::{self, Process};
 use super::pipe::{Output, PipeReader, StdinWriter};
+use super::stop::StopSequence;
 use super::supervisor::{Keep, Supervisor};
 use crate::model::Reason;
 use crate::sys::{descriptor_limit, original_limit};
@@ -49,7 +49,7 @@ pub struct Launch {
     env: Vec<(OsString, OsString)>,
     policy: EnvPolicy,
     stdin: StdinPlan,
-    pub(super) ladder: Ladder,
+    pub(super) stop_sequence: StopSequence,
     pub(super) linger: Duration,
     interrupt_on_death: bool,
     line_limit: usize,
@@ -65,7 +65,7 @@ impl Launch {
             env: Vec::new(),
             policy: EnvPolicy::default(),
             stdin: StdinPlan::Closed,
-            ladder: Ladder::interrupt_first(),
+            stop_sequence: StopSequence::interrupt_first(),
             linger: Duration::from_secs(10),
             interrupt_on_death: true,
             line_limit: DEFAULT_LINE_LIMIT,
@@ -112,8 +112,8 @@ impl Launch {
     }
 
     /// How it is ended.
-    pub fn ladder(mut self, ladder: Ladder) -> Self {
-        self.ladder = ladder;
+    pub fn stop_sequence(mut self, stop_sequence: StopSequence) -> Self {
+        self.stop_sequence = stop_sequence;
         self
     }
 

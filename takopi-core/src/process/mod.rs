@@ -3,7 +3,7 @@
 //! A [`Launch`] describes a process; starting it yields a [`Process`], the handle, and an
 //! [`Output`], its standard output in frames. Behind them one owner task on the supervisor
 //! thread alone touches the child: it feeds stdin, drains stderr into a bounded ring, climbs the
-//! [`Ladder`], reaps, and sweeps. Handles are cheap and may be dropped at any time.
+//! [`StopSequence`], reaps, and sweeps. Handles are cheap and may be dropped at any time.
 //!
 //! Promises:
 //! - stdin is written while stdout is read, and a broken pipe on it is no outcome;
@@ -18,23 +18,23 @@ mod census;
 mod environment;
 mod frames;
 mod instance;
-mod ladder;
 mod launch;
 mod mark;
 mod owner;
 mod pipe;
+mod stop;
 mod supervisor;
 mod sweep;
 mod tail;
 
 pub use crate::sys::{descriptor_limit, raise_descriptor_limit};
-pub use census::Before;
+pub use census::StartCutoff;
 pub use environment::{EnvPolicy, find_program};
 pub use frames::{DEFAULT_LINE_LIMIT, Frame, LineFramer};
 pub use instance::{Stray, end_strays, strays};
-pub use ladder::{Ladder, Rung};
 pub use launch::{Launch, SpawnError, StdinPlan};
 pub use owner::{Exit, Process};
 pub use pipe::{Output, StdinWriter};
+pub use stop::{StopSequence, StopStep};
 pub(crate) use supervisor::Supervisor;
-pub use sweep::Marked;
+pub use sweep::MarkedProcesses;

@@ -12,11 +12,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::census::{Before, Census};
-use super::ladder::Rung;
+use super::census::{Census, StartCutoff};
 use super::launch::Launch;
 use super::mark::Mark;
 use super::pipe::{PipeReader, StdinWriter, feed};
+use super::stop::StopStep;
 use super::supervisor::{Keep, Supervisor};
 use super::sweep::{survey, sweep};
 use super::tail::Tail;
@@ -56,7 +56,7 @@ enum Ending {
     /// It has done its work: let it end by itself, within the limit.
     Finish,
     /// End it, and everything that came of it but what was started before.
-    Stop(Before),
+    Stop(StartCutoff),
 }
 
 /// A handle on a running process. Dropping it stops the process.
@@ -109,11 +109,14 @@ impl Process {
 
     /// Ends it and everything that came of it, from now on; the future resolves when nothing is left.
     pub fn stop(self) -> impl Future<Output = ()> + Send + 'static {
-        self.stop_sparing(Before::default())
+        self.stop_sparing(StartCutoff::default())
     }
 
     /// Like [`Self::stop`], but leaves alone what of it was started before.
-    pub fn stop_sparing(mut self, spared: Before) -> impl Future<Output = ()> + Send + 'static {
+    pub fn stop_sparing(
+        mut self,
+        spared: StartCutoff,
+    ) -> impl Future<Output = ()> + Send + 'static {
         self.end(Ending::Stop(spared));
         async move {
             let _ = self.settled.wait_for(|settled| *settled).await;
@@ -198,7 +201,7 @@ async fn drain(mut errors: PipeReader, tail: Arc<Mutex<Tail>>) {
 
 impl Owner {
     async fn run(mut self, mut wish: oneshot::Receiver<Ending>) {
-        let stop = |_| Ending::Stop(Before::default());
+        let stop = |_| Ending::Stop(StartCutoff::default());
         let first = tokio::select! {
             // A wish that is known already is heeded first: a stop needs its snapshot of the tree.
             biased;
@@ -241,14 +244,14 @@ impl Owner {
 
     /// Climbs the ladder until the child is gone; returns whether a signal ended it.
     async fn climb(&mut self) -> bool {
-        let rungs = std::mem::take(&mut self.launch.ladder.rungs);
-        for (rung, grace) in rungs {
-            self.step(rung).await;
+        let steps = std::mem::take(&mut self.launch.stop_sequence.steps);
+        for (step, grace) in steps {
+            self.step(step).await;
             if let Ok(status) = timeout(grace, self.child.wait()).await {
                 return self.gone(status).await;
             }
         }
-        self.step(Rung::Kill).await;
+        self.step(StopStep::Kill).await;
         loop {
             if let Ok(status) = timeout(KILL_LIMIT, self.child.wait()).await {
                 return self.gone(status).await;
@@ -257,12 +260,12 @@ impl Owner {
         }
     }
 
-    async fn step(&mut self, rung: Rung) {
+    async fn step(&mut self, step: StopStep) {
         if let Err(error) = self.survey(Census::observe).await {
             tracing::warn!(%error, pid = %self.group, "cannot see the engine's descendants");
         }
-        tracing::debug!(pid = %self.group, ?rung, "ending the engine");
-        match rung.signal() {
+        tracing::debug!(pid = %self.group, ?step, "ending the engine");
+        match step.signal() {
             Some(signal) => {
                 let _ = killpg(self.group, signal);
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use tokio::time::Instant;
 
-use super::census::{self, Before, Census};
+use super::census::{self, Census, StartCutoff};
 use super::mark::Mark;
 
 /// How long strays are given between SIGTERM and SIGKILL.
@@ -123,18 +123,18 @@ pub(super) fn kill_marked(mark: Mark) {
 /// The processes that carry a variable of this value in their environment, and what descends from
 /// them: how the commands of one session are told from its neighbours' on a shared engine.
 #[derive(Debug, Clone)]
-pub struct Marked {
+pub struct MarkedProcesses {
     census: Census,
 }
 
-impl Marked {
+impl MarkedProcesses {
     /// Those that were started with this variable.
     pub fn new(name: &str, value: &str) -> Self {
         Self { census: Census::of_mark(Mark::of_variable(name, value)) }
     }
 
     /// Ends all that were not started before; returns when they are gone.
-    pub async fn end(&self, spared: Before) {
+    pub async fn end(&self, spared: StartCutoff) {
         let mut census = self.census.clone();
         census.spare(spared);
         sweep(&mut census).await;

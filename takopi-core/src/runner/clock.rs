@@ -44,7 +44,7 @@ impl Clock {
         (self.started, self.heard) = (now, now);
     }
 
-    pub(super) fn heard(&mut self, now: Instant) {
+    pub(super) fn renew_idle(&mut self, now: Instant) {
         self.heard = now;
     }
 
@@ -67,7 +67,7 @@ impl Clock {
     }
 
     /// No tool is at work any more; says whether the deadline came nearer.
-    pub(super) fn no_tool_at_work(&mut self) -> bool {
+    pub(super) fn no_tool_running(&mut self) -> bool {
         self.tool.take().is_some()
     }
 
@@ -149,7 +149,7 @@ mod tests {
         let begin = Instant::now();
         let mut clock = Clock::new(Some(10 * SECOND), None, begin);
         assert_eq!(clock.deadline(), Some(begin + 10 * SECOND));
-        clock.heard(begin + 5 * SECOND);
+        clock.renew_idle(begin + 5 * SECOND);
         assert!(clock.expired(begin + 14 * SECOND).is_none());
         let (reason, error) = clock.expired(begin + 15 * SECOND).unwrap();
         assert_eq!(reason, Reason::TimeoutIdle);

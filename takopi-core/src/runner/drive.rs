@@ -17,8 +17,8 @@ use tokio_util::task::TaskTracker;
 use super::buffer::{self, Bounds, Sender};
 use super::shared::{ClaimError, Parts, Shared};
 use super::{
-    Engine, EngineRun, EventStream, FollowUps, Refusal, ResumeCodec, RunRequest, Runner,
-    SessionScope, Steering,
+    Engine, EngineRun, EventStream, ResumeCodec, RunError, RunRequest, Runner, SessionScope,
+    SteerMessages, SteerReceiver,
 };
 use crate::host::Host;
 use crate::locks::{LeaseHolder, SessionKey, SessionLease, SessionLocks};
@@ -135,11 +135,11 @@ impl Drop for LastResort {
 }
 
 /// Follow-ups that the engine did not ask for, which are handed back when this is dropped.
-struct Unheard(Option<Steering>);
+struct Unheard(Option<SteerReceiver>);
 
 impl Drop for Unheard {
     fn drop(&mut self) {
-        drop(FollowUps::of(self.0.as_ref()));
+        drop(SteerMessages::of(self.0.as_ref()));
     }
 }
 
@@ -154,16 +154,17 @@ async fn drive<E: Engine>(
     let mut unheard = Some(Unheard(request.steering.clone()));
     unheard.take_if(|_| !engine.is_steerable());
     let codec = engine.resume_codec();
-    let refuse = |refusal: Refusal, resume: Option<ResumeToken>| {
-        sender
-            .finish(Completed::failure(engine.id(), refusal.reason, refusal.error).resume(resume));
+    let fail = |failure: RunError, resume: Option<ResumeToken>| {
+        sender.finish(
+            Completed::failure(engine.id(), failure.reason, failure.message).resume(resume),
+        );
     };
     let resume = match canonical_resume(&codec, &engine.id(), request.resume.as_ref()) {
         Ok(resume) => resume,
-        Err(refusal) => return refuse(refusal, request.resume.clone()),
+        Err(failure) => return fail(failure, request.resume.clone()),
     };
-    if let Err(refusal) = engine.check(&request) {
-        return refuse(refusal, resume);
+    if let Err(failure) = engine.check(&request) {
+        return fail(failure, resume);
     }
     let request = Arc::new(request);
     let locks = locks_of(&host, engine.session_scope());
@@ -185,7 +186,7 @@ async fn drive<E: Engine>(
             () = request.cancel.cancelled() => "interrupted",
             () = sender.dropped().cancelled() => "the event stream was dropped",
         };
-        Refusal::new(Reason::Interrupted, error)
+        RunError::new(Reason::Interrupted, error)
     };
     tokio::pin!(interruption);
 
@@ -196,7 +197,7 @@ async fn drive<E: Engine>(
         claimed = claim(&shared, resume.as_ref()) => claimed.map_err(ClaimError::cause),
     };
     if let Err(cause) = claimed {
-        let completed = Completed::failure(shared.engine(), cause.reason, cause.error);
+        let completed = Completed::failure(shared.engine(), cause.reason, cause.message);
         return shared.finish(completed);
     }
 
@@ -261,11 +262,13 @@ fn conclude(shared: &Shared, panic: Option<Box<dyn std::any::Any + Send>>) {
                 .or_else(|| panic.downcast_ref::<String>().cloned())
                 .unwrap_or_default();
             let error = format!("the engine's translation panicked: {message}");
-            (Refusal::new(Reason::Protocol, error), None)
+            (RunError::new(Reason::Protocol, error), None)
         }
-        (None, None) => (Refusal::new(Reason::Protocol, "the engine ended without a result"), None),
+        (None, None) => {
+            (RunError::new(Reason::Protocol, "the engine ended without a result"), None)
+        }
     };
-    let mut completed = Completed::failure(shared.engine(), cause.reason, cause.error);
+    let mut completed = Completed::failure(shared.engine(), cause.reason, cause.message);
     if let Some(report) = report {
         completed = completed
             .answer(report.answer)
@@ -296,15 +299,15 @@ fn canonical_resume(
     codec: &ResumeCodec,
     engine: &EngineId,
     asked: Option<&ResumeToken>,
-) -> Result<Option<ResumeToken>, Refusal> {
+) -> Result<Option<ResumeToken>, RunError> {
     let Some(asked) = asked else { return Ok(None) };
     if asked.engine != *engine {
         let error = format!("this is a session of {}, not of {engine}", asked.engine);
-        return Err(Refusal::new(Reason::InvalidRequest, error));
+        return Err(RunError::new(Reason::InvalidRequest, error));
     }
     match codec.token(&asked.value) {
         Some(token) => Ok(Some(token)),
-        None => Err(Refusal::new(
+        None => Err(RunError::new(
             Reason::InvalidRequest,
             format!("{:?} is not a session id of {engine}", asked.value),
         )),

@@ -8,7 +8,7 @@ use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
-use super::{ApprovalRequest, Decision, FollowUps, Reply, ResumeCodec, RunRequest};
+use super::{ApprovalRequest, Decision, Reply, ResumeCodec, RunRequest, SteerMessages};
 use crate::host::Host;
 use crate::locks::{SessionKey, SessionLease};
 use crate::model::{
@@ -50,7 +50,7 @@ pub trait Engine: Send + Sync + 'static {
     }
 
     /// Looks at a request before anything is locked or started.
-    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+    fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         let _ = request;
         Ok(())
     }
@@ -80,23 +80,23 @@ pub trait Engine: Send + Sync + 'static {
     }
 }
 
-/// Why a run is not even begun.
+/// Why takopi ends a run as failed: before the engine starts, or in place of its own end.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{error}")]
+#[error("{message}")]
 #[non_exhaustive]
-pub struct Refusal {
-    /// For machines.
+pub struct RunError {
+    /// The reason for programs, as in [`Completed::reason`].
     pub reason: Reason,
-    /// For people.
-    pub error: String,
-    /// The end of what the engine wrote to stderr, if that may tell more. It is shown in a warning.
+    /// The message for people, as in [`Completed::error`].
+    pub message: String,
+    /// The end of the engine's stderr, if it may explain the failure. It is shown in a warning.
     pub stderr_tail: String,
 }
 
-impl Refusal {
-    /// A refusal.
-    pub fn new(reason: Reason, error: impl Into<String>) -> Self {
-        Self { reason, error: error.into(), stderr_tail: String::new() }
+impl RunError {
+    /// A failure without stderr.
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), stderr_tail: String::new() }
     }
 
     /// Adds the end of what the engine wrote to stderr.
@@ -106,16 +106,16 @@ impl Refusal {
     }
 }
 
-impl From<SpawnError> for Refusal {
+impl From<SpawnError> for RunError {
     fn from(error: SpawnError) -> Self {
         Self::new(error.reason(), error.to_string())
     }
 }
 
-/// The run was stopped: nobody wants further events.
+/// The run was stopped: further events are dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("the run was stopped")]
-pub struct Stopped;
+pub struct StoppedError;
 
 /// One run, as its engine sees it. Clones are the same run.
 #[derive(Clone)]
@@ -133,30 +133,30 @@ impl EngineRun {
     /// `Started` of a new session first takes the session's lock. After `Completed`, and once the
     /// run is stopped, further events are dropped. An event whose future is dropped while it waits
     /// is lost, and may be emitted again.
-    pub async fn emit(&self, event: impl Into<TakopiEvent>) -> Result<(), Stopped> {
+    pub async fn emit(&self, event: impl Into<TakopiEvent>) -> Result<(), StoppedError> {
         self.shared.emit(event.into()).await
     }
 
     /// Passes many events on, as [`Self::emit`] does one after the other, but cheaper.
-    pub async fn emit_all(&self, events: Vec<TakopiEvent>) -> Result<(), Stopped> {
+    pub async fn emit_all(&self, events: Vec<TakopiEvent>) -> Result<(), StoppedError> {
         self.shared.emit_all(events).await
     }
 
     /// Ends the run as failed.
-    pub async fn refuse(&self, refusal: Refusal) {
-        if let Some(warning) = self.stderr_warning(&refusal)
+    pub async fn fail(&self, error: RunError) {
+        if let Some(warning) = self.stderr_warning(&error)
             && self.emit(warning).await.is_err()
         {
             return;
         }
-        let completed = Completed::failure(self.shared.engine(), refusal.reason, refusal.error);
+        let completed = Completed::failure(self.shared.engine(), error.reason, error.message);
         let _ = self.emit(completed).await;
     }
 
-    /// What is said to the run while it goes on. Taken once: an engine that never asks for it is one
-    /// that cannot be steered, and says so in [`Engine::is_steerable`].
-    pub fn follow_ups(&self) -> FollowUps {
-        FollowUps::of(self.request.steering.as_ref())
+    /// The messages sent to the run while it goes on. They can be taken once. An engine that never
+    /// takes them returns `false` from [`Engine::is_steerable`].
+    pub fn steer_messages(&self) -> SteerMessages {
+        SteerMessages::of(self.request.steering.as_ref())
     }
 
     /// Fires when the run must end.
@@ -164,15 +164,15 @@ impl EngineRun {
         &self.shared.stop
     }
 
-    /// Renews the idle limit: something was heard of the engine.
-    pub fn heard(&self) {
-        self.shared.heard();
+    /// Restarts the idle limit: the engine was active.
+    pub fn renew_idle(&self) {
+        self.shared.renew_idle();
     }
 
     /// Lets the idle limit run although a tool's action is open: the engine has gone on to something
     /// that gave no event.
-    pub fn no_tool_at_work(&self) {
-        self.shared.no_tool_at_work();
+    pub fn no_tool_running(&self) {
+        self.shared.no_tool_running();
     }
 
     /// Where takopi lives.
@@ -204,18 +204,20 @@ impl EngineRun {
     /// Somebody outside takopi holds the session: says so and waits for `pause`.
     ///
     /// `Ok(false)` once the request's `wait` is used up. The time limits do not count meanwhile.
-    pub async fn wait_for_session(&self, holder: &str, pause: Duration) -> Result<bool, Stopped> {
+    pub async fn wait_for_session(
+        &self,
+        holder: &str,
+        pause: Duration,
+    ) -> Result<bool, StoppedError> {
         self.shared.wait_outside(holder, pause).await
     }
 
-    /// Asks the request's approval handler for a decision alone. See [`EngineRun::consult`].
-    pub async fn ask(&self, request: ApprovalRequest) -> Result<Option<Decision>, Stopped> {
-        Ok(self.consult(request).await?.map(|reply| reply.decision))
-    }
-
-    /// Asks the request's approval handler; `None` when there is none. The idle limit waits meanwhile.
-    /// A yes that the agent does not offer is turned into a no.
-    pub async fn consult(&self, request: ApprovalRequest) -> Result<Option<Reply>, Stopped> {
+    /// Passes an approval request to the run's handler; `None` without a handler. The idle limit is
+    /// paused meanwhile. A yes that the agent does not offer counts as a no.
+    pub async fn request_approval(
+        &self,
+        request: ApprovalRequest,
+    ) -> Result<Option<Reply>, StoppedError> {
         let Some(handler) = self.request.approvals.clone() else { return Ok(None) };
         let _paused = self.shared.pause_idle();
         let decisions = request.decisions.clone();
@@ -228,7 +230,7 @@ impl EngineRun {
         };
         tokio::select! {
             biased;
-            () = self.shared.stop.cancelled() => Err(Stopped),
+            () = self.shared.stop.cancelled() => Err(StoppedError),
             reply = decide => Ok(Some(reply)),
         }
     }
@@ -244,23 +246,23 @@ impl EngineRun {
     }
 
     /// The warning that shows what the engine wrote to stderr before it failed, if it wrote anything.
-    pub fn stderr_warning(&self, refusal: &Refusal) -> Option<TakopiEvent> {
-        if refusal.stderr_tail.trim().is_empty() {
+    pub fn stderr_warning(&self, error: &RunError) -> Option<TakopiEvent> {
+        if error.stderr_tail.trim().is_empty() {
             return None;
         }
         let id = self.shared.next_id("warning");
-        let mut warning = ActionEvent::warning(self.engine(), id, refusal.error.as_str());
-        warning.action.detail.insert("stderr_tail", refusal.stderr_tail.as_str());
+        let mut warning = ActionEvent::warning(self.engine(), id, error.message.as_str());
+        warning.action.detail.insert("stderr_tail", error.stderr_tail.as_str());
         Some(warning.into())
     }
 
     /// Emits a warning of takopi's own.
-    pub async fn warn(&self, title: impl Into<String>) -> Result<(), Stopped> {
+    pub async fn warn(&self, title: impl Into<String>) -> Result<(), StoppedError> {
         self.emit(self.warning(title)).await
     }
 
     /// Emits a note of takopi's own.
-    pub async fn note(&self, title: impl Into<String>) -> Result<(), Stopped> {
+    pub async fn note(&self, title: impl Into<String>) -> Result<(), StoppedError> {
         let action = Action::new(self.shared.next_id("note"), ActionKind::Note, title);
         self.emit(ActionEvent::new(self.engine(), action, Phase::Completed).ok(true)).await
     }

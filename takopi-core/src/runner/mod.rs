@@ -29,11 +29,13 @@ pub use approval::{
 };
 pub(crate) use approval::{real_path, words};
 pub use drive::{EngineRunner, STOP_LIMIT};
-pub use engine::{Engine, EngineRun, Refusal, SessionScope, Stopped};
+pub use engine::{Engine, EngineRun, RunError, SessionScope, StoppedError};
 pub use request::RunRequest;
 pub use resume::ResumeCodec;
 pub use shared::WAIT_ACTION;
-pub use steer::{FollowUp, FollowUps, NotSteered, Steer, Steering, steering};
+pub use steer::{
+    SteerError, SteerMessage, SteerMessages, SteerReceiver, SteerSender, steer_channel,
+};
 pub use stream::EventStream;
 
 /// Runs an engine. Object-safe: bridges hold many of them as `Arc<dyn Runner>`.

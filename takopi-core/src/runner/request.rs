@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{ApprovalHandler, Steering};
+use super::{ApprovalHandler, SteerReceiver};
 use crate::model::ResumeToken;
 use crate::settings::RunSettings;
 
@@ -38,7 +38,7 @@ pub struct RunRequest {
     /// Decides what the agent may do; without one everything it asks for is declined.
     pub approvals: Option<Arc<dyn ApprovalHandler>>,
     /// Takes follow-ups into the running turn. Engines that cannot take them hand them back.
-    pub steering: Option<Steering>,
+    pub steering: Option<SteerReceiver>,
     /// Cancels the run; its stream still ends with `Completed`.
     pub cancel: CancellationToken,
 }
@@ -82,7 +82,7 @@ impl RunRequest {
     }
 
     /// Sets [`Self::steering`].
-    pub fn steering(mut self, steering: Steering) -> Self {
+    pub fn steering(mut self, steering: SteerReceiver) -> Self {
         self.steering = Some(steering);
         self
     }

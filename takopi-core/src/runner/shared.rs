@@ -18,7 +18,7 @@ use super::buffer::Sender;
 use super::clock::Clock;
 use super::contract::{Contract, Verdict};
 use super::slot::{RunKeep, SessionSlot};
-use super::{Refusal, ResumeCodec, RunRequest, Stopped};
+use super::{ResumeCodec, RunError, RunRequest, StoppedError};
 use crate::host::Host;
 use crate::locks::{
     Holder, LeaseHolder, LockError, LostLock, SessionGuard, SessionKey, SessionLease, SessionLocks,
@@ -71,7 +71,7 @@ enum Ending {
     /// Nothing has ended it yet.
     Running,
     /// takopi stops it: why, and what the engine still reported at its end.
-    Stopping { cause: Refusal, report: Option<Box<Completed>> },
+    Stopping { cause: RunError, report: Option<Box<Completed>> },
     /// The engine completed it, and the consumer has its `Completed`.
     Completed,
 }
@@ -97,19 +97,19 @@ pub(super) enum ClaimError {
     Stopped,
 }
 
-impl From<Stopped> for ClaimError {
-    fn from(_: Stopped) -> Self {
+impl From<StoppedError> for ClaimError {
+    fn from(_: StoppedError) -> Self {
         Self::Stopped
     }
 }
 
 impl ClaimError {
     /// How the run ends for it.
-    pub(super) fn cause(self) -> Refusal {
+    pub(super) fn cause(self) -> RunError {
         match self {
-            Self::Busy(error) => Refusal::new(Reason::SessionBusy, error),
-            Self::Fault(error) => Refusal::new(Reason::SpawnFailed, error.to_string()),
-            Self::Stopped => Refusal::new(Reason::Interrupted, "interrupted"),
+            Self::Busy(error) => RunError::new(Reason::SessionBusy, error),
+            Self::Fault(error) => RunError::new(Reason::SpawnFailed, error.to_string()),
+            Self::Stopped => RunError::new(Reason::Interrupted, "interrupted"),
         }
     }
 }
@@ -168,12 +168,12 @@ impl Shared {
         self.state().clock.start(Instant::now());
     }
 
-    pub(super) fn heard(&self) {
-        self.state().clock.heard(Instant::now());
+    pub(super) fn renew_idle(&self) {
+        self.state().clock.renew_idle(Instant::now());
     }
 
-    pub(super) fn no_tool_at_work(&self) {
-        if self.state().clock.no_tool_at_work() {
+    pub(super) fn no_tool_running(&self) {
+        if self.state().clock.no_tool_running() {
             self.clock_changed.notify_one();
         }
     }
@@ -188,11 +188,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) async fn emit(&self, event: TakopiEvent) -> Result<(), Stopped> {
+    pub(super) async fn emit(&self, event: TakopiEvent) -> Result<(), StoppedError> {
         let verdict = {
             let mut state = self.state();
             if is_activity(&event) {
-                state.clock.heard(Instant::now());
+                state.clock.renew_idle(Instant::now());
             }
             let verdict = state.contract.admit(event);
             if let Verdict::Finish(completed) = verdict {
@@ -221,20 +221,20 @@ impl Shared {
                     self.state().contract.confirm();
                     Ok(())
                 }
-                Err(ClaimError::Stopped) => Err(Stopped),
+                Err(ClaimError::Stopped) => Err(StoppedError),
                 Err(error) => self.break_off(error.cause()),
             },
             Verdict::Ignore(what) => {
                 tracing::debug!(engine = %self.engine, "ignored {what}");
                 Ok(())
             }
-            Verdict::Break(reason, error) => self.break_off(Refusal::new(reason, error)),
+            Verdict::Break(reason, error) => self.break_off(RunError::new(reason, error)),
             Verdict::Finish(_) => Ok(()),
         }
     }
 
     /// Passes on many events in one go, as far as they need nothing but room.
-    pub(super) async fn emit_all(&self, events: Vec<TakopiEvent>) -> Result<(), Stopped> {
+    pub(super) async fn emit_all(&self, events: Vec<TakopiEvent>) -> Result<(), StoppedError> {
         let mut events = events.into_iter();
         while let Some(odd) = self.emit_plain(&mut events) {
             self.emit(odd).await?;
@@ -252,7 +252,7 @@ impl Shared {
                 if !self.stop.is_cancelled() && state.contract.is_open() =>
             {
                 if is_activity(event) {
-                    state.clock.heard(now);
+                    state.clock.renew_idle(now);
                 }
                 nearer |= state.clock.observe(action);
                 true
@@ -267,9 +267,9 @@ impl Shared {
     }
 
     /// Passes an event to the consumer, in its own time.
-    async fn push(&self, mut event: TakopiEvent) -> Result<(), Stopped> {
+    async fn push(&self, mut event: TakopiEvent) -> Result<(), StoppedError> {
         if self.stop.is_cancelled() {
-            return Err(Stopped);
+            return Err(StoppedError);
         }
         if let TakopiEvent::Action(action) = &event
             && self.state().clock.observe(action)
@@ -286,14 +286,14 @@ impl Shared {
             pause.get_or_insert_with(|| self.pause_idle());
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return Err(Stopped),
+                () = self.stop.cancelled() => return Err(StoppedError),
                 () = self.sender.room() => {}
             }
         }
     }
 
     /// Stops the run for this cause, unless the engine completed it before.
-    pub(super) fn stop_for(&self, cause: Refusal) {
+    pub(super) fn stop_for(&self, cause: RunError) {
         {
             let mut state = self.state();
             match state.ending {
@@ -306,9 +306,9 @@ impl Shared {
     }
 
     /// Ends the run for a reason of takopi's own.
-    fn break_off(&self, cause: Refusal) -> Result<(), Stopped> {
+    fn break_off(&self, cause: RunError) -> Result<(), StoppedError> {
         self.stop_for(cause);
-        Err(Stopped)
+        Err(StoppedError)
     }
 
     /// Keeps the lock, and watches it if it can be lost.
@@ -320,7 +320,7 @@ impl Shared {
     }
 
     /// Resolves when the session's lock is lost: the run must end before another begins.
-    pub(super) async fn lock_lost(&self) -> Refusal {
+    pub(super) async fn lock_lost(&self) -> RunError {
         let lost = loop {
             let lost = self.state().lost.take();
             match lost {
@@ -328,7 +328,7 @@ impl Shared {
                 None => self.lock_taken.notified().await,
             }
         };
-        Refusal::new(Reason::LockLost, format!("the session's lock was lost: {}", lost.cause))
+        RunError::new(Reason::LockLost, format!("the session's lock was lost: {}", lost.cause))
     }
 
     /// Takes the lock of a session unless the run has it, waiting visibly for as long as the request
@@ -378,7 +378,7 @@ impl Shared {
         &self,
         holder: &str,
         pause: Duration,
-    ) -> Result<bool, Stopped> {
+    ) -> Result<bool, StoppedError> {
         let Some(wait) = self.begin_wait() else { return Ok(false) };
         if !self.state().wait_reported {
             self.report_wait(holder);
@@ -386,7 +386,7 @@ impl Shared {
         let pause = wait.patience.map_or(pause, |patience| patience.min(pause));
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => Err(Stopped),
+            () = self.stop.cancelled() => Err(StoppedError),
             () = sleep_until(wait.begun + pause) => Ok(true),
         }
     }
@@ -422,7 +422,7 @@ impl Shared {
         reported
     }
 
-    async fn report_wait_over(&self) -> Result<(), Stopped> {
+    async fn report_wait_over(&self) -> Result<(), StoppedError> {
         if !std::mem::take(&mut self.state().wait_reported) {
             return Ok(());
         }
@@ -435,12 +435,12 @@ impl Shared {
     }
 
     /// Resolves when a limit is reached.
-    pub(super) async fn expiry(&self) -> Refusal {
+    pub(super) async fn expiry(&self) -> RunError {
         loop {
             let deadline = {
                 let state = self.state();
                 if let Some((reason, error)) = state.clock.expired(Instant::now()) {
-                    return Refusal::new(reason, error);
+                    return RunError::new(reason, error);
                 }
                 state.clock.deadline()
             };
@@ -459,7 +459,7 @@ impl Shared {
     }
 
     /// Why the run was stopped, and what its engine still reported; `None` if it was not stopped.
-    pub(super) fn stopped(&self) -> Option<(Refusal, Option<Completed>)> {
+    pub(super) fn stopped(&self) -> Option<(RunError, Option<Completed>)> {
         match std::mem::replace(&mut self.state().ending, Ending::Completed) {
             Ending::Stopping { cause, report } => Some((cause, report.map(|report| *report))),
             Ending::Running | Ending::Completed => None,

@@ -16,22 +16,22 @@ const IN_LINE: usize = 8;
 
 /// The end at which follow-ups are said. Clones say them to the same run.
 #[derive(Debug, Clone)]
-pub struct Steer {
-    line: mpsc::Sender<FollowUp>,
+pub struct SteerSender {
+    line: mpsc::Sender<SteerMessage>,
 }
 
 /// The end at which the run hears them: goes into
 /// [`RunRequest::steering`](super::RunRequest::steering). It serves one run; a second run with the
 /// same request hears nothing.
 #[derive(Clone)]
-pub struct Steering {
-    line: Arc<Mutex<Option<mpsc::Receiver<FollowUp>>>>,
+pub struct SteerReceiver {
+    line: Arc<Mutex<Option<mpsc::Receiver<SteerMessage>>>>,
 }
 
 /// The follow-up was not taken into the turn: the engine cannot, or the turn was over.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("the running turn did not take the follow-up")]
-pub struct NotSteered {
+pub struct SteerError {
     /// What was said.
     pub text: String,
 }
@@ -40,52 +40,52 @@ pub struct NotSteered {
 ///
 /// ```
 /// use takopi_core::RunRequest;
-/// use takopi_core::runner::steering;
+/// use takopi_core::runner::steer_channel;
 ///
-/// let (steer, heard) = steering();
-/// let request = RunRequest::new("write the parser").steering(heard);
-/// // While it runs: `steer.say("in Rust, please").await`
+/// let (steer, steering) = steer_channel();
+/// let request = RunRequest::new("write the parser").steering(steering);
+/// // While it runs: `steer.send("in Rust, please").await`
 /// # drop((steer, request));
 /// ```
-pub fn steering() -> (Steer, Steering) {
+pub fn steer_channel() -> (SteerSender, SteerReceiver) {
     let (sender, receiver) = mpsc::channel(IN_LINE);
-    (Steer { line: sender }, Steering { line: Arc::new(Mutex::new(Some(receiver))) })
+    (SteerSender { line: sender }, SteerReceiver { line: Arc::new(Mutex::new(Some(receiver))) })
 }
 
-impl Steer {
+impl SteerSender {
     /// Says something to the run. Resolves when the engine has taken it, or when it is certain that
     /// it will not. Dropped before the engine asked for it, it is not said.
-    pub async fn say(&self, text: impl Into<String>) -> Result<(), NotSteered> {
+    pub async fn send(&self, text: impl Into<String>) -> Result<(), SteerError> {
         let text = text.into();
         let (taken, answer) = oneshot::channel();
-        let follow_up = FollowUp { text: text.clone(), taken };
+        let follow_up = SteerMessage { text: text.clone(), taken };
         if self.line.send(follow_up).await.is_ok() && answer.await.is_ok() {
             return Ok(());
         }
-        Err(NotSteered { text })
+        Err(SteerError { text })
     }
 }
 
-impl Steering {
-    fn take(&self) -> Option<mpsc::Receiver<FollowUp>> {
+impl SteerReceiver {
+    fn take(&self) -> Option<mpsc::Receiver<SteerMessage>> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-impl fmt::Debug for Steering {
+impl fmt::Debug for SteerReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Steering").finish_non_exhaustive()
+        f.debug_struct("SteerReceiver").finish_non_exhaustive()
     }
 }
 
-/// Something said to the run. Dropped without [`FollowUp::taken`], it is handed back.
+/// Something said to the run. Dropped without [`SteerMessage::taken`], it is handed back.
 #[must_use = "a follow-up that is dropped is handed back"]
-pub struct FollowUp {
+pub struct SteerMessage {
     text: String,
     taken: oneshot::Sender<()>,
 }
 
-impl FollowUp {
+impl SteerMessage {
     /// What was said.
     pub fn text(&self) -> &str {
         &self.text
@@ -99,9 +99,9 @@ impl FollowUp {
 }
 
 // Not derived: what is said to an agent is never logged.
-impl fmt::Debug for FollowUp {
+impl fmt::Debug for SteerMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FollowUp")
+        f.debug_struct("SteerMessage")
             .field("text", &format_args!("{} bytes", self.text.len()))
             .finish_non_exhaustive()
     }
@@ -109,17 +109,17 @@ impl fmt::Debug for FollowUp {
 
 /// What is said to a run, as its engine hears it. Dropped, it hands back whatever waits.
 #[derive(Debug)]
-pub struct FollowUps {
-    line: Option<mpsc::Receiver<FollowUp>>,
+pub struct SteerMessages {
+    line: Option<mpsc::Receiver<SteerMessage>>,
 }
 
-impl FollowUps {
-    pub(super) fn of(steering: Option<&Steering>) -> Self {
-        Self { line: steering.and_then(Steering::take) }
+impl SteerMessages {
+    pub(super) fn of(steering: Option<&SteerReceiver>) -> Self {
+        Self { line: steering.and_then(SteerReceiver::take) }
     }
 
     /// The next one that was not taken back; never resolves when there will be none.
-    pub async fn next(&mut self) -> FollowUp {
+    pub async fn next(&mut self) -> SteerMessage {
         while let Some(line) = &mut self.line
             && let Some(follow_up) = line.recv().await
         {
@@ -140,11 +140,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_follow_up_that_was_taken_back_is_not_heard() {
-        let (steer, steering) = steering();
-        let mut heard = FollowUps::of(Some(&steering));
-        let mut taken_back = Box::pin(steer.say("drop the table"));
+        let (steer, steering) = steer_channel();
+        let mut heard = SteerMessages::of(Some(&steering));
+        let mut taken_back = Box::pin(steer.send("drop the table"));
         assert_eq!(taken_back.as_mut().now_or_never(), None);
-        let mut meant = Box::pin(steer.say("run the tests"));
+        let mut meant = Box::pin(steer.send("run the tests"));
         assert_eq!(meant.as_mut().now_or_never(), None);
         drop(taken_back);
         let follow_up = heard.next().await;

@@ -11,7 +11,7 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use takopi_core::demo::Demo;
 use takopi_core::model::{ActionKind, Completed, Phase, Reason, ResumeToken, TakopiEvent};
-use takopi_core::runner::{Engine, EngineRun, Refusal, ResumeCodec};
+use takopi_core::runner::{Engine, EngineRun, ResumeCodec, RunError};
 use takopi_core::{EngineId, EngineRunner, RunRequest, Runner};
 use tokio::sync::Barrier;
 
@@ -303,7 +303,7 @@ impl Engine for Touchy {
         codec()
     }
 
-    fn check(&self, _: &RunRequest) -> Result<(), Refusal> {
+    fn check(&self, _: &RunRequest) -> Result<(), RunError> {
         assert!(self.on != "check", "touched in check");
         Ok(())
     }

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use crate::common::apart::{Actor, limit_descriptors, say};
-use crate::common::engines::{lab, lab_with_files, shell, short_ladder, started, success};
+use crate::common::engines::{lab, lab_with_files, shell, short_stop_sequence, started, success};
 use crate::common::processes::{descriptors, is_alive, number_in, signal, until_gone};
 use crate::common::{Ground, end, eventually, token, until_started};
 use nix::sys::signal::Signal;
 use takopi_core::model::Reason;
-use takopi_core::process::{Before, Ladder, Launch, Marked, Rung, StdinPlan};
+use takopi_core::process::{
+    Launch, MarkedProcesses, StartCutoff, StdinPlan, StopSequence, StopStep,
+};
 use takopi_core::{RunRequest, Runner};
 
 fn prompt() -> RunRequest {
@@ -34,8 +36,10 @@ async fn the_ladder_is_int_then_term_then_kill() {
         echo '{"say":"so far"}'
         "#,
     );
-    let runner =
-        shell(script).bash().launch_with(|launch| launch.ladder(short_ladder())).on(&ground);
+    let runner = shell(script)
+        .bash()
+        .launch_with(|launch| launch.stop_sequence(short_stop_sequence()))
+        .on(&ground);
     let request = prompt();
     let cancel = request.cancel.clone();
     let mut events = runner.run(request);
@@ -82,7 +86,10 @@ async fn a_server_is_ended_by_the_end_of_its_input_first() {
         .env("DIR", value)
         .env(name, value)
         .stdin(StdinPlan::Open)
-        .ladder(Ladder::new([(Rung::CloseStdin, grace), (Rung::Terminate, grace)]));
+        .stop_sequence(StopSequence::new([
+            (StopStep::CloseStdin, grace),
+            (StopStep::Terminate, grace),
+        ]));
     let (process, _output) = ground.host.start(launch).await.unwrap();
     let pid = i32::try_from(process.pid()).unwrap();
     process.stop().await;
@@ -126,7 +133,7 @@ async fn dropping_the_stream_ends_the_process_before_the_next_run_on_its_session
 
 /// Runs the script, cancels the run, and says which process the script named in `$DIR/pid`.
 async fn cancelled(ground: &Ground, script: &str) -> i32 {
-    let launch = |launch: Launch| launch.ladder(short_ladder());
+    let launch = |launch: Launch| launch.stop_sequence(short_stop_sequence());
     let runner = shell(then_wait(script)).launch_with(launch).on(ground);
     let request = prompt();
     let cancel = request.cancel.clone();
@@ -374,15 +381,15 @@ async fn what_lived_before_is_spared_by_a_stop_and_by_a_sweep_of_marked_ones() {
             .env(name, value)
             .env("DIR", value)
             .stdin(StdinPlan::Open)
-            .ladder(short_ladder());
+            .stop_sequence(short_stop_sequence());
         let (mut process, output) = ground.host.start(launch).await.unwrap();
         let early = number_in(&ground.file("early")).await;
         // The tick in which it was started is over.
-        let tick = Before::now();
-        while Before::now() == tick {
+        let tick = StartCutoff::now();
+        while StartCutoff::now() == tick {
             tokio::task::yield_now().await;
         }
-        let before = Before::now();
+        let before = StartCutoff::now();
         let input = process.stdin().unwrap();
         assert!(input.write(b"go\n".to_vec()).await);
         let late = number_in(&ground.file("late")).await;
@@ -397,7 +404,7 @@ async fn what_lived_before_is_spared_by_a_stop_and_by_a_sweep_of_marked_ones() {
     signal(early, Signal::SIGKILL);
 
     let (process, _output, [early, late], before) = start().await;
-    Marked::new(name, value.to_str().unwrap()).end(before).await;
+    MarkedProcesses::new(name, value.to_str().unwrap()).end(before).await;
     assert!(is_alive(early) && !is_alive(late));
     process.stop().await;
     assert!(!is_alive(early), "a stop that spares nobody");
@@ -460,7 +467,7 @@ async fn a_cancelled_run_ends_only_when_its_processes_are_gone_though_its_engine
         while :; do sleep 0.01; done
     ";
     let launch = Launch::new("/bin/bash").args(["-c", script]).env(name, &value).env("DIR", &value);
-    let launch = launch.ladder(Ladder::new([(Rung::Interrupt, grace)]));
+    let launch = launch.stop_sequence(StopSequence::new([(StopStep::Interrupt, grace)]));
     let runner = lab(&ground.host, move |run| {
         let launch = launch.clone();
         async move {

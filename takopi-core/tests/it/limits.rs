@@ -83,7 +83,7 @@ async fn every_event_of_the_run_renews_the_idle_limit() {
         }
         for _ in 0..5 {
             sleep(4 * SECOND).await;
-            run.heard();
+            run.renew_idle();
         }
         run.emit(success("")).await.unwrap();
     });
@@ -163,7 +163,7 @@ async fn an_engine_can_say_that_it_went_on_without_an_event() {
         run.emit(started("a")).await.unwrap();
         run.emit(action("server", ActionKind::Command, Phase::Started)).await.unwrap();
         sleep(30 * SECOND).await;
-        run.no_tool_at_work();
+        run.no_tool_running();
         run.stop().cancelled().await;
     });
     let begun = Instant::now();

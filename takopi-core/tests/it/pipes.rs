@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::engines::{shell, short_ladder};
+use crate::common::engines::{shell, short_stop_sequence};
 use crate::common::processes::{is_alive, number_in, until_gone};
 use crate::common::{
     Ground, PATIENCE, actions, all, end, end_of, eventually, is_started, titles, token,
@@ -11,7 +11,7 @@ use crate::common::{
 use futures::StreamExt;
 use takopi_core::model::{ActionKind, Reason};
 use takopi_core::process::{Frame, Launch, StdinPlan};
-use takopi_core::{Refusal, RunRequest, Runner, TakopiEvent};
+use takopi_core::{RunError, RunRequest, Runner, TakopiEvent};
 
 const MEGABYTE: usize = 1 << 20;
 
@@ -136,7 +136,9 @@ async fn an_engine_that_lingers_after_its_work_is_ended() {
         echo '{"done":"done"}'
         while :; do sleep 0.02; done
     "#;
-    let launch = |launch: Launch| launch.linger(Duration::from_millis(50)).ladder(short_ladder());
+    let launch = |launch: Launch| {
+        launch.linger(Duration::from_millis(50)).stop_sequence(short_stop_sequence())
+    };
     let runner = shell(script).launch_with(launch).on(&ground);
     assert!(end(runner.run(prompt())).await.ok);
     until_gone(number_in(&ground.file("pid")).await).await;
@@ -272,10 +274,10 @@ async fn a_busy_session_is_waited_for_and_tried_again_within_wait() {
 async fn what_is_found_out_beside_a_run_ends_it_with_the_answer_so_far() {
     let ground = Ground::apart();
     let script = r#"echo '{"say":"half"}'; echo '{"started":"a"}'; exec sleep 1000"#;
-    let refusal = Refusal::new(Reason::EngineTooOld, "too old");
-    let mut events = shell(script).misgiving(refusal).on(&ground).run(prompt());
+    let failure = RunError::new(Reason::EngineTooOld, "too old");
+    let mut events = shell(script).early_failure(failure).on(&ground).run(prompt());
     until_started(&mut events).await;
-    std::fs::write(ground.file("misgiving"), "").unwrap();
+    std::fs::write(ground.file("early_failure"), "").unwrap();
     let end = end(events).await;
     assert_eq!((end.reason, end.answer.as_str()), (Some(Reason::EngineTooOld), "half"));
     assert!(ground.processes().is_empty());

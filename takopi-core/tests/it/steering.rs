@@ -6,7 +6,7 @@ use crate::common::Ground;
 use crate::common::engines::lab;
 use futures::StreamExt;
 use takopi_core::demo::{Demo, Step};
-use takopi_core::runner::{NotSteered, steering};
+use takopi_core::runner::{SteerError, steer_channel};
 use takopi_core::{RunRequest, Runner, TakopiEvent};
 
 /// A turn that goes on until it is cancelled.
@@ -14,27 +14,27 @@ fn endless() -> Demo {
     Demo::scripted([Step::Say("done".to_owned()), Step::Pause(Duration::from_hours(1))])
 }
 
-fn not_steered(text: &str) -> Result<(), NotSteered> {
-    Err(NotSteered { text: text.to_owned() })
+fn not_steered(text: &str) -> Result<(), SteerError> {
+    Err(SteerError { text: text.to_owned() })
 }
 
 #[tokio::test]
 async fn a_follow_up_is_taken_into_the_running_turn() {
     let runner = endless().runner();
-    let (steer, heard) = steering();
-    let request = RunRequest::new("begin").steering(heard);
+    let (steer, steering) = steer_channel();
+    let request = RunRequest::new("begin").steering(steering);
     let cancel = request.cancel.clone();
     let mut events = runner.run(request);
     assert!(matches!(events.next().await, Some(TakopiEvent::Started(_))));
 
-    assert_eq!(steer.say("and hurry").await, Ok(()));
+    assert_eq!(steer.send("and hurry").await, Ok(()));
     let Some(TakopiEvent::Action(note)) = events.next().await else { panic!("no note") };
     assert_eq!(note.action.title, "also: and hurry");
     cancel.cancel();
     let Some(TakopiEvent::Completed(end)) = events.next().await else { panic!("no end") };
     assert_eq!(end.answer, "done\nYou also said: and hurry");
 
-    assert_eq!(steer.say("too late").await, not_steered("too late"));
+    assert_eq!(steer.send("too late").await, not_steered("too late"));
 }
 
 #[tokio::test]
@@ -43,10 +43,10 @@ async fn what_is_said_before_the_turn_begins_waits_for_it() {
     let mut first = runner.run(RunRequest::new("first"));
     let Some(TakopiEvent::Started(started)) = first.next().await else { panic!("no start") };
 
-    let (steer, heard) = steering();
-    let second = RunRequest::new("second").resume(started.resume).steering(heard);
+    let (steer, steering) = steer_channel();
+    let second = RunRequest::new("second").resume(started.resume).steering(steering);
     let mut second = runner.run(second);
-    let said = tokio::spawn(async move { steer.say("go on").await });
+    let said = tokio::spawn(async move { steer.send("go on").await });
     drop(first);
     assert_eq!(said.await.unwrap(), Ok(()));
     assert!(matches!(second.next().await, Some(TakopiEvent::Started(_))));
@@ -56,23 +56,23 @@ async fn what_is_said_before_the_turn_begins_waits_for_it() {
 async fn an_engine_that_cannot_be_steered_hands_back_at_once() {
     let ground = Ground::here();
     let deaf = lab(&ground.host, |run| async move { run.stop().cancelled().await });
-    let (steer, heard) = steering();
-    let _events = deaf.run(RunRequest::new("begin").steering(heard));
-    assert_eq!(steer.say("hello").await, not_steered("hello"));
+    let (steer, steering) = steer_channel();
+    let _events = deaf.run(RunRequest::new("begin").steering(steering));
+    assert_eq!(steer.send("hello").await, not_steered("hello"));
 }
 
 #[tokio::test]
 async fn a_run_that_is_refused_hands_back_and_a_second_run_hears_nothing() {
     let runner = endless().runner();
-    let (steer, heard) = steering();
-    let request = RunRequest::new("begin").cwd("/nowhere/at/all").steering(heard);
+    let (steer, steering) = steer_channel();
+    let request = RunRequest::new("begin").cwd("/nowhere/at/all").steering(steering);
     let refused: Vec<_> = runner.run(request.clone()).collect().await;
     assert_eq!(refused.len(), 1);
-    assert_eq!(steer.say("hello").await, not_steered("hello"));
+    assert_eq!(steer.send("hello").await, not_steered("hello"));
 
     let mut again = request;
     again.settings.cwd = None;
     let mut events = runner.run(again);
     assert!(matches!(events.next().await, Some(TakopiEvent::Started(_))));
-    assert_eq!(steer.say("hello").await, not_steered("hello"));
+    assert_eq!(steer.send("hello").await, not_steered("hello"));
 }

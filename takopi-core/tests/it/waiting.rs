@@ -351,8 +351,8 @@ async fn waiting_for_somebody_outside_is_visible_bounded_and_not_counted() {
             tries += 1;
             if !run.wait_for_session("process 7", 2 * SECOND).await.unwrap() {
                 let error = format!("busy after {tries}");
-                let refusal = takopi_core::Refusal::new(Reason::SessionBusy, error);
-                return run.refuse(refusal).await;
+                let failure = takopi_core::RunError::new(Reason::SessionBusy, error);
+                return run.fail(failure).await;
             }
         }
         run.emit(started("a")).await.unwrap();

@@ -5,7 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 use takopi_codex::app_server::CodexAppServer;
 use takopi_codex::{Codex, McpServer};
-use takopi_core::approvals::{Ask, Pending, Rules, accept_all, channel, deny, with_timeout};
+use takopi_core::approvals::{
+    ChannelHandler, PendingApproval, Rules, accept_all, channel, deny, with_timeout,
+};
 use takopi_core::runner::{ApprovalKind, Question, Reply};
 use takopi_core::{ActionEvent, ActionKind, Decision, EngineRunner, Host, Phase, Runner};
 use takopi_tests::home::{HomeBuilder, TestHome};
@@ -59,7 +61,7 @@ async fn decided(
     prompt: &str,
     replies: impl IntoIterator<Item = Reply>,
 ) -> Seen {
-    let (ask, mut questions): (Ask, mpsc::Receiver<Pending>) = channel(4);
+    let (ask, mut questions): (ChannelHandler, mpsc::Receiver<PendingApproval>) = channel(4);
     let stream = runner.run(request(home, prompt).approvals(Arc::new(ask)));
     let answers = async {
         for reply in replies {

@@ -1,6 +1,6 @@
 //! Follow-ups into a running turn, on the real codex with a scripted model.
 use takopi_codex::Codex;
-use takopi_core::runner::steering;
+use takopi_core::runner::steer_channel;
 use takopi_core::{Host, Runner};
 use takopi_tests::home::TestHome;
 use takopi_tests::model::{Answer, Gate, ModelServer};
@@ -20,17 +20,17 @@ async fn a_follow_up_is_taken_into_the_running_turn_and_answered_in_it() {
     let host = Host::builder().state_directory(home.state()).build().unwrap();
     let runner = Codex::new().binary(&codex.path).app_server().on(host);
 
-    let (steer, heard) = steering();
-    let mut stream = runner.run(request(&home, "begin").steering(heard));
+    let (steer, steering) = steer_channel();
+    let mut stream = runner.run(request(&home, "begin").steering(steering));
     let events = until(&mut stream, "the start", is_started).await;
     gate.reached().await;
-    steer.say("and mind the tests").await.unwrap();
+    steer.send("and mind the tests").await.unwrap();
     gate.open();
     let seen = finish(stream, events).await;
     assert_eq!(seen.ok().answer, "Both.");
     assert_eq!(model.requests()[1].user_texts(), ["begin", "and mind the tests"]);
 
-    let late = steer.say("one more thing").await.unwrap_err();
+    let late = steer.send("one more thing").await.unwrap_err();
     assert_eq!(late.text, "one more thing");
     runner.shutdown().await;
     home.assert_no_processes().await;
@@ -46,10 +46,10 @@ async fn exec_cannot_be_steered_and_hands_back_at_once() {
     let host = Host::builder().state_directory(home.state()).build().unwrap();
     let runner = Codex::new().binary(&codex.path).exec().on(host);
 
-    let (steer, heard) = steering();
-    let mut stream = runner.run(request(&home, "begin").steering(heard));
+    let (steer, steering) = steer_channel();
+    let mut stream = runner.run(request(&home, "begin").steering(steering));
     let events = until(&mut stream, "the start", is_started).await;
-    assert_eq!(steer.say("hello").await.unwrap_err().text, "hello");
+    assert_eq!(steer.send("hello").await.unwrap_err().text, "hello");
     gate.open();
     assert_eq!(finish(stream, events).await.ok().answer, "Alone.");
 }

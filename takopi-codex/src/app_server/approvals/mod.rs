@@ -26,7 +26,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use serde_json::Value;
 use takopi_core::Decision;
 use takopi_core::model::TakopiEvent;
-use takopi_core::runner::{EngineRun, Reply, Stopped};
+use takopi_core::runner::{EngineRun, Reply, StoppedError};
 
 use self::asked::{Asked, Method};
 use self::patches::Patches;
@@ -55,7 +55,7 @@ struct Open {
 }
 
 enum Outcome {
-    Decided(Result<Option<Reply>, Stopped>),
+    Decided(Result<Option<Reply>, StoppedError>),
     Tool(Value),
 }
 
@@ -137,7 +137,7 @@ impl Desk {
         events.push(asked.waiting().into());
         let (run, question) = (self.run.clone(), asked.request.clone());
         let decision = async move {
-            let decided = AssertUnwindSafe(run.consult(question)).catch_unwind().await;
+            let decided = AssertUnwindSafe(run.request_approval(question)).catch_unwind().await;
             Outcome::Decided(decided.unwrap_or_else(|_| {
                 let reply = Reply::from(Decision::Decline);
                 Ok(Some(reply.because("the approval handler panicked")))
@@ -172,7 +172,7 @@ impl Desk {
         &mut self,
         settled: Settled,
         events: &mut Vec<TakopiEvent>,
-    ) -> Result<Next, Stopped> {
+    ) -> Result<Next, StoppedError> {
         let place = self.open.iter().position(|open| open.number == settled.number);
         let (Some(place), Some(outcome)) = (place, settled.outcome) else { return Ok(Next::GoOn) };
         let Open { request, asked, .. } = self.open.remove(place);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures::future::BoxFuture;
 use takopi_core::locks::{SessionKey, SessionLease};
 use takopi_core::model::{Completed, Reason};
-use takopi_core::runner::{Engine, EngineRun, Refusal, ResumeCodec};
+use takopi_core::runner::{Engine, EngineRun, ResumeCodec, RunError};
 use takopi_core::{EngineId, RunRequest};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
@@ -136,7 +136,7 @@ impl Engine for Recorded {
         self.server.resume_codec()
     }
 
-    fn check(&self, request: &RunRequest) -> Result<(), Refusal> {
+    fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         self.server.check(request)
     }
 

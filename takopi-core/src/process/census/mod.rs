@@ -45,7 +45,7 @@ pub(super) struct Census {
     mark: Mark,
     known: HashMap<i32, u64>,
     /// Those that are none of the run's business were started before it.
-    spared: Before,
+    spared: StartCutoff,
 }
 
 /// A moment, told by the clock that the starts of processes are told by: what was started before it
@@ -53,11 +53,11 @@ pub(super) struct Census {
 ///
 /// Ticks of that clock are a hundredth of a second: what starts in the same one counts as later.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Before {
+pub struct StartCutoff {
     ticks: u64,
 }
 
-impl Before {
+impl StartCutoff {
     /// Before now.
     pub fn now() -> Self {
         Self { ticks: platform::ticks_since_boot() }
@@ -70,7 +70,7 @@ impl Before {
 
 impl Census {
     pub(super) fn new(root: i32, mark: Mark) -> Self {
-        Self { root, mark, known: HashMap::new(), spared: Before::default() }
+        Self { root, mark, known: HashMap::new(), spared: StartCutoff::default() }
     }
 
     /// The processes that carry a mark, whichever engine they came of.
@@ -80,7 +80,7 @@ impl Census {
     }
 
     /// Leaves alone what was started before.
-    pub(super) fn spare(&mut self, spared: Before) {
+    pub(super) fn spare(&mut self, spared: StartCutoff) {
         self.known.retain(|_, started| !spared.covers(*started));
         self.spared = spared;
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
-use takopi_core::jsonl::{Ending, Jsonl, LineEngine, NotJson, Translator};
+use takopi_core::jsonl::{Ending, Jsonl, LineEngine, NotJsonError, Translator};
 use takopi_core::model::{Action, ActionEvent, ActionKind, Completed, Phase, Reason, ResumeToken};
 use takopi_core::model::{Started, TakopiEvent};
-use takopi_core::process::{Exit, Ladder, Launch, Rung, StdinPlan};
-use takopi_core::runner::{Engine, EngineRun, EngineRunner, Refusal, ResumeCodec, SessionScope};
+use takopi_core::process::{Exit, Launch, StdinPlan, StopSequence, StopStep};
+use takopi_core::runner::{Engine, EngineRun, EngineRunner, ResumeCodec, RunError, SessionScope};
 use takopi_core::{EngineId, Host, RunRequest};
 
 use super::{Ground, LAB};
@@ -103,7 +103,7 @@ pub struct Shell {
     payload: Option<Vec<u8>>,
     env: Vec<(String, String)>,
     scope: SessionScope,
-    misgiving: Option<Refusal>,
+    early_failure: Option<RunError>,
 }
 
 /// An engine around a script for `/bin/sh`; the prompt is its standard input.
@@ -115,7 +115,7 @@ pub fn shell(script: impl Into<String>) -> Shell {
         payload: None,
         env: Vec::new(),
         scope: SessionScope::Machine,
-        misgiving: None,
+        early_failure: None,
     }
 }
 
@@ -136,9 +136,9 @@ impl Shell {
         self
     }
 
-    /// Finds out this about it once `$DIR/misgiving` exists.
-    pub fn misgiving(mut self, refusal: Refusal) -> Self {
-        self.misgiving = Some(refusal);
+    /// Finds out this about it once `$DIR/early_failure` exists.
+    pub fn early_failure(mut self, failure: RunError) -> Self {
+        self.early_failure = Some(failure);
         self
     }
 
@@ -178,7 +178,7 @@ impl LineEngine for Shell {
         &self,
         request: &RunRequest,
         resume: Option<&ResumeToken>,
-    ) -> Result<Launch, Refusal> {
+    ) -> Result<Launch, RunError> {
         let payload = self.payload.clone().unwrap_or_else(|| request.prompt.clone().into());
         let mut launch = Launch::new(&self.program)
             .args(["-c", self.script.as_str()])
@@ -200,12 +200,12 @@ impl LineEngine for Shell {
         ShellLines::default()
     }
 
-    fn misgiving(&self, run: &EngineRun) -> BoxFuture<'static, Refusal> {
-        let file = run.host().state_directory().join("misgiving");
-        match self.misgiving.clone() {
-            Some(refusal) => Box::pin(async move {
-                super::eventually("a misgiving", || file.exists()).await;
-                refusal
+    fn early_failure(&self, run: &EngineRun) -> BoxFuture<'static, RunError> {
+        let file = run.host().state_directory().join("early_failure");
+        match self.early_failure.clone() {
+            Some(failure) => Box::pin(async move {
+                super::eventually("a early_failure", || file.exists()).await;
+                failure
             }),
             None => Box::pin(std::future::pending()),
         }
@@ -219,9 +219,9 @@ pub struct ShellLines {
 }
 
 impl Translator for ShellLines {
-    fn line(&mut self, line: &[u8], events: &mut Vec<TakopiEvent>) -> Result<(), NotJson> {
+    fn line(&mut self, line: &[u8], events: &mut Vec<TakopiEvent>) -> Result<(), NotJsonError> {
         assert!(!line.trim_ascii().is_empty(), "blank lines never come");
-        let value: Value = serde_json::from_slice(line).map_err(|_| NotJson)?;
+        let value: Value = serde_json::from_slice(line).map_err(|_| NotJsonError)?;
         let text = |key: &str| value.get(key).and_then(Value::as_str);
         if let Some(id) = text("started") {
             events.push(started(id).into());
@@ -260,7 +260,7 @@ impl Translator for ShellLines {
 }
 
 /// The usual ladder, for tests that cannot wait for seconds.
-pub fn short_ladder() -> Ladder {
+pub fn short_stop_sequence() -> StopSequence {
     let grace = Duration::from_millis(300);
-    Ladder::new([(Rung::Interrupt, grace), (Rung::Terminate, grace)])
+    StopSequence::new([(StopStep::Interrupt, grace), (StopStep::Terminate, grace)])
 }

@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 /// One step of a ladder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Rung {
+pub enum StopStep {
     /// Close its standard input.
     CloseStdin,
     /// SIGINT to its group: what a person's Ctrl-C would send.
@@ -18,7 +18,7 @@ pub enum Rung {
     Kill,
 }
 
-impl Rung {
+impl StopStep {
     pub(super) fn signal(self) -> Option<Signal> {
         match self {
             Self::CloseStdin => None,
@@ -33,17 +33,17 @@ impl Rung {
 ///
 /// SIGKILL always stands at the end, whatever the steps are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ladder {
-    pub(super) rungs: Vec<(Rung, Duration)>,
+pub struct StopSequence {
+    pub(super) steps: Vec<(StopStep, Duration)>,
 }
 
-impl Ladder {
+impl StopSequence {
     /// SIGINT, SIGTERM, SIGKILL: for a program that ends its own children on SIGINT.
     pub fn interrupt_first() -> Self {
         Self {
-            rungs: vec![
-                (Rung::Interrupt, Duration::from_secs(3)),
-                (Rung::Terminate, Duration::from_secs(2)),
+            steps: vec![
+                (StopStep::Interrupt, Duration::from_secs(3)),
+                (StopStep::Terminate, Duration::from_secs(2)),
             ],
         }
     }
@@ -51,15 +51,15 @@ impl Ladder {
     /// End of input, SIGTERM, SIGKILL: for a server that ends with its input.
     pub fn end_of_input_first() -> Self {
         Self {
-            rungs: vec![
-                (Rung::CloseStdin, Duration::from_secs(3)),
-                (Rung::Terminate, Duration::from_secs(2)),
+            steps: vec![
+                (StopStep::CloseStdin, Duration::from_secs(3)),
+                (StopStep::Terminate, Duration::from_secs(2)),
             ],
         }
     }
 
     /// Steps of one's own.
-    pub fn new(rungs: impl IntoIterator<Item = (Rung, Duration)>) -> Self {
-        Self { rungs: rungs.into_iter().collect() }
+    pub fn new(steps: impl IntoIterator<Item = (StopStep, Duration)>) -> Self {
+        Self { steps: steps.into_iter().collect() }
     }
 }

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Defines an enum that is a string on the wire and keeps unknown strings as they came.
-macro_rules! open_words {
+macro_rules! open_keywords {
     (
         $(#[$meta:meta])*
         $name:ident { $( $(#[$vmeta:meta])* $variant:ident = $word:literal, )* }
@@ -74,7 +74,7 @@ macro_rules! open_words {
     };
 }
 
-open_words! {
+open_keywords! {
     /// What an action is.
     ActionKind {
         /// A shell command of the agent.
@@ -111,7 +111,7 @@ impl ActionKind {
     }
 }
 
-open_words! {
+open_keywords! {
     /// Why a run is not ok, for machines.
     Reason {
         /// Cancelled by the caller or by the engine's user.
