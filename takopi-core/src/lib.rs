@@ -27,18 +27,28 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! # The path of a prompt
+//! # Layers
 //!
-//! In the order data flows, each step knowing only the one before it:
+//! From the bottom up. A module uses only modules above it in this table; a test holds that.
 //!
-//! | step | module | what it does |
-//! |---|---|---|
-//! | request | [`runner`] | prompt, session, limits; where it lives is the [`host`] |
-//! | lock | [`locks`] | one run at a time on a session, first come, first served |
-//! | engine | [`runner::Engine`], [`jsonl`] | what to start, and how its lines become events |
-//! | process | [`process`] | started, fed, framed, ended; nothing left behind |
-//! | kept servers | [`keeper`] | processes that stay between runs, and the sessions they have loaded |
-//! | events | [`model`], [`redact`] | what the consumer reads: bounded, errors without credentials |
+//! | module | what it does |
+//! |---|---|
+//! | `sys` | descriptor limits, kernel locks on files, the machine's name |
+//! | [`model`] | the events: what a consumer receives, bounded in size |
+//! | [`settings`] | the options of a run, shared by requests, batches and configuration files |
+//! | [`redact`] | removes credentials from texts and events |
+//! | [`locks`] | one run at a time on a session, first come, first served; lock services plug in here |
+//! | [`process`] | starts, feeds, reads and ends processes, and leaves none behind |
+//! | [`host`] | the supervisor thread, the state directory and the locks that runs share |
+//! | [`runner`] | request in, events out: contract, limits, approvals of one run |
+//! | [`approvals`] | ready-made approval handlers |
+//! | [`keeper`] | processes that stay between runs, and the sessions they have loaded |
+//! | [`jsonl`] | engines that are programs printing JSON lines |
+//! | [`demo`] | a scripted engine for examples and tests |
+//!
+//! A prompt goes from [`RunRequest`] to [`EngineRunner`], which takes the session's lock and calls
+//! [`Engine::run`]; the engine starts a process and emits events; each event is checked, bounded,
+//! redacted, and buffered for the consumer.
 //!
 //! The run is a task on takopi's own supervisor thread; the consumer holds only the end of a bounded
 //! buffer. Dropping the stream cancels the run, and the session stays locked until nothing of the
@@ -46,8 +56,8 @@
 //!
 //! # Writing an engine
 //!
-//! An engine that is a program printing JSON lines needs a [`jsonl::LineEngine`], which says what to
-//! start, and a [`jsonl::Translator`], a pure state machine from lines to events. Locking, ordering,
+//! An engine that is a program printing JSON lines needs a [`jsonl::LineEngine`], which describes what
+//! to start, and a [`jsonl::Translator`], a pure state machine from lines to events. Locking, ordering,
 //! the terminal event and the process's end come from here. `examples/third_party_engine.rs` is a
 //! complete one around an ordinary program.
 
@@ -59,6 +69,8 @@ pub mod demo;
 pub mod host;
 pub mod jsonl;
 pub mod keeper;
+#[cfg(test)]
+mod layers;
 pub mod locks;
 pub mod model;
 pub mod process;

@@ -276,7 +276,7 @@ mod tests {
         let tickets = [(); 3].map(|()| Ticket::take(&path, moment).unwrap());
         assert_eq!(tickets.each_ref().map(|ticket| ticket.number - moment), [0, 1, 2]);
         let [_first, second, _third] = tickets;
-        let holder = Holder::here(crate::EngineId::from_static("lab"));
+        let holder = Holder::here(crate::model::EngineId::from_static("lab"));
         assert!(second.claim(&holder).unwrap().is_err(), "the first is before it");
     }
 }
