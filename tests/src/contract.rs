@@ -6,7 +6,7 @@
 //! struct MyEngine { … }
 //! impl Subject for MyEngine { … }
 //!
-//! takopi_tests::contract_tests!(|test| Some(MyEngine::new()));
+//! takopi_tests::contract_tests!(|| Some(MyEngine::new()));
 //! ```
 //!
 //! Each check gets a subject of its own. What is checked is what consumers rely on and takopi-core
@@ -65,8 +65,7 @@ pub trait Subject: Send + Sync {
     }
 }
 
-/// Makes a test of every check. Takes a function from the test's name to `Option<impl Subject>`; `None`
-/// skips the test.
+/// Makes a test of every check. Takes a function that returns `Option<impl Subject>`; `None` skips the test.
 #[macro_export]
 macro_rules! contract_tests {
     ($subject:expr) => {
@@ -94,7 +93,7 @@ macro_rules! contract_tests {
             #[tokio::test]
             async fn $check() {
                 let subject = $subject;
-                if let Some(subject) = subject(concat!(module_path!(), "::", stringify!($check))) {
+                if let Some(subject) = subject() {
                     $crate::contract::$check(&subject).await;
                 }
             }

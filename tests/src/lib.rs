@@ -12,6 +12,7 @@
 //! - [`relay`]: an app-server whose lines come from the test itself;
 //! - [`contract`]: checks that every runner must pass, for authors of engines;
 //! - [`signals`]: default signal dispositions for the commands that tests start;
+//! - [`skip`]: how a test that cannot run here is skipped;
 //! - [`lab`]: takopi's runners over the fake codex;
 //! - [`fake`]: scripts for `fake-codex`, which shows the faults the real one cannot be made to show.
 #![allow(
@@ -40,3 +41,4 @@ pub mod recorded;
 pub mod relay;
 pub mod runs;
 pub mod signals;
+pub mod skip;

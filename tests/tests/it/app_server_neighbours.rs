@@ -225,7 +225,7 @@ async fn a_turn_limit_on_a_shared_server_costs_nobody_else_their_server() {
 #[tokio::test]
 async fn eight_cancels_at_started_on_the_real_codex_leave_the_neighbour_and_the_server_alone() {
     const VICTIMS: usize = 8;
-    let Some(codex) = real::codex_or_skip("eight_cancels_at_started") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let (gate, never) = (Gate::new(), Gate::new());
     model.when("neighbour", Answer::new().wait_for(&gate).message("undisturbed"));

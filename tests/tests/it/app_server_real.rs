@@ -26,7 +26,7 @@ fn is_wait(event: &TakopiEvent) -> bool {
 
 #[tokio::test]
 async fn a_run_and_a_warm_second_one_with_usage_of_each_alone() {
-    let Some(codex) = real::codex_or_skip("a_run_and_a_warm_second_one") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("first", "Hello.");
     model.when("second", "Hello again.");
@@ -58,7 +58,7 @@ async fn a_run_and_a_warm_second_one_with_usage_of_each_alone() {
 
 #[tokio::test]
 async fn the_same_events_as_over_exec_for_the_same_happenings() {
-    let Some(codex) = real::codex_or_skip("the_same_events_as_over_exec") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let script = || {
         [
@@ -85,7 +85,7 @@ async fn the_same_events_as_over_exec_for_the_same_happenings() {
 
 #[tokio::test]
 async fn commentary_is_a_note_and_text_is_streamed() {
-    let Some(codex) = real::codex_or_skip("commentary_is_a_note") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();
     model.when(
@@ -110,7 +110,7 @@ async fn commentary_is_a_note_and_text_is_streamed() {
 
 #[tokio::test]
 async fn failures_carry_the_engines_text_and_a_reason() {
-    let Some(codex) = real::codex_or_skip("failures_carry_a_reason") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("boom", Answer::new().failed("server_error", "boom from mock model"));
     model.when("login", Answer::status(401, "token expired"));
@@ -131,7 +131,7 @@ async fn failures_carry_the_engines_text_and_a_reason() {
 
 #[tokio::test]
 async fn interrupt_leaves_nothing_running_and_the_session_goes_on() {
-    let Some(codex) = real::codex_or_skip("interrupt_leaves_nothing_running") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let command = "nohup setsid sleep 610 >/dev/null 2>&1 & sleep 611 & echo ready; sleep 612";
     model.when("work", Answer::new().commentary("on it").exec(command));
@@ -155,7 +155,7 @@ async fn interrupt_leaves_nothing_running_and_the_session_goes_on() {
 
 #[tokio::test]
 async fn a_warm_session_is_given_up_to_another_runner_and_can_be_had_back() {
-    let Some(codex) = real::codex_or_skip("a_warm_session_is_given_up") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("one", "1");
     model.when("two", "2");
@@ -174,7 +174,7 @@ async fn a_warm_session_is_given_up_to_another_runner_and_can_be_had_back() {
 
 #[tokio::test]
 async fn exec_gets_a_session_that_the_app_server_keeps_warm() {
-    let Some(codex) = real::codex_or_skip("exec_gets_a_warm_session") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("one", "1");
     model.when("two", "2");
@@ -192,7 +192,7 @@ async fn exec_gets_a_session_that_the_app_server_keeps_warm() {
 
 #[tokio::test]
 async fn after_its_warm_time_a_session_is_free_for_others() {
-    let Some(codex) = real::codex_or_skip("after_its_warm_time_a_session_is_free") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("one", "1");
     model.when("two", "2");
@@ -207,9 +207,10 @@ async fn after_its_warm_time_a_session_is_free_for_others() {
 
 #[tokio::test]
 async fn a_session_held_by_another_codex_is_waited_for() {
-    let Some(codex) = real::codex_or_skip("a_held_session_is_waited_for") else { return };
-    if codex.version < real::Version::new(0, 147, 0) {
-        return; // Codex itself did not guard its sessions before.
+    let Some(codex) = real::codex_or_skip() else { return };
+    // Older releases do not guard their sessions.
+    if real::older_than(&codex, real::Version::new(0, 147, 0)) {
+        return;
     }
     let model = ModelServer::start();
     model.when("begin", "begun");
@@ -239,7 +240,7 @@ async fn a_session_held_by_another_codex_is_waited_for() {
 
 #[tokio::test]
 async fn a_refused_patch_leaves_the_file_unwritten_and_says_so() {
-    let Some(codex) = real::codex_or_skip("a_refused_patch_leaves_the_file_unwritten") else {
+    let Some(codex) = real::codex_or_skip() else {
         return;
     };
     let model = ModelServer::start();
@@ -259,7 +260,7 @@ async fn a_refused_patch_leaves_the_file_unwritten_and_says_so() {
 
 #[tokio::test]
 async fn what_one_run_set_does_not_hold_for_the_next() {
-    let Some(codex) = real::codex_or_skip("what_one_run_set_does_not_hold_for_the_next") else {
+    let Some(codex) = real::codex_or_skip() else {
         return;
     };
     let model = ModelServer::start();

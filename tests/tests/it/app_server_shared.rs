@@ -21,7 +21,7 @@ fn runner(codex: &real::Codex, home: &TestHome, limits: PoolLimits) -> impl Runn
 
 #[tokio::test]
 async fn a_hundred_sessions_at_once_get_their_own_answers_on_few_processes() {
-    let Some(codex) = real::codex_or_skip("a_hundred_sessions_at_once") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     for number in 0..100 {
         model.when(&format!("prompt {number:03}."), format!("answer {number:03}").as_str());
@@ -44,7 +44,7 @@ async fn a_hundred_sessions_at_once_get_their_own_answers_on_few_processes() {
 
 #[tokio::test]
 async fn sessions_share_a_process_and_go_on_where_their_thread_is_loaded() {
-    let Some(codex) = real::codex_or_skip("sessions_share_a_process") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("one", "1");
     model.when("two", "2");
@@ -63,7 +63,7 @@ async fn sessions_share_a_process_and_go_on_where_their_thread_is_loaded() {
 
 #[tokio::test]
 async fn a_full_process_is_drained_and_replaced_but_never_under_a_run() {
-    let Some(codex) = real::codex_or_skip("a_full_process_is_replaced") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();
     model.when("long", Answer::new().wait_for(&gate).message("long answer"));
@@ -87,7 +87,7 @@ async fn a_full_process_is_drained_and_replaced_but_never_under_a_run() {
 
 #[tokio::test]
 async fn interrupting_one_session_leaves_its_neighbour_alone_and_nothing_running() {
-    let Some(codex) = real::codex_or_skip("interrupting_one_leaves_its_neighbour") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();
     model.when("neighbour", Answer::new().wait_for(&gate).message("undisturbed"));

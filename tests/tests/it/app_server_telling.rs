@@ -19,7 +19,7 @@ fn runner(codex: &real::Codex, home: &TestHome) -> impl Runner + use<> {
 
 #[tokio::test]
 async fn rate_limits_are_telemetry_said_once_for_the_same_figures() {
-    let Some(codex) = real::codex_or_skip("rate_limits_are_telemetry") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let limited = |answer: Answer, used: &str| {
         answer

@@ -89,7 +89,7 @@ fn command_scripts(model: &ModelServer) {
 
 #[tokio::test]
 async fn a_command_is_accepted_by_somebody_and_runs() {
-    let Some(codex) = real::codex_or_skip("a_command_is_accepted") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     command_scripts(&model);
     let home = asking(&model).build();
@@ -108,7 +108,7 @@ async fn a_command_is_accepted_by_somebody_and_runs() {
 
 #[tokio::test]
 async fn a_command_is_declined_and_the_turn_goes_on() {
-    let Some(codex) = real::codex_or_skip("a_command_is_declined") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     command_scripts(&model);
     let home = asking(&model).build();
@@ -124,7 +124,7 @@ async fn a_command_is_declined_and_the_turn_goes_on() {
 
 #[tokio::test]
 async fn a_command_is_cancelled_and_the_turn_ends() {
-    let Some(codex) = real::codex_or_skip("a_command_is_cancelled") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     command_scripts(&model);
     let home = asking(&model).build();
@@ -140,7 +140,7 @@ async fn a_command_is_cancelled_and_the_turn_ends() {
 
 #[tokio::test]
 async fn a_command_accepted_for_the_session_is_not_asked_again() {
-    let Some(codex) = real::codex_or_skip("a_command_for_the_session") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let write = || escalated(WRITE);
     model.when("write", [write(), write(), Answer::text("twice")]);
@@ -156,7 +156,7 @@ async fn a_command_accepted_for_the_session_is_not_asked_again() {
 
 #[tokio::test]
 async fn a_handler_that_does_not_answer_declines_when_its_time_is_over() {
-    let Some(codex) = real::codex_or_skip("a_handler_that_does_not_answer") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     command_scripts(&model);
     let patch = Answer::new().add_file("new.txt", "hello");
@@ -178,7 +178,7 @@ async fn a_handler_that_does_not_answer_declines_when_its_time_is_over() {
 
 #[tokio::test]
 async fn a_patch_is_decided_like_a_command() {
-    let Some(codex) = real::codex_or_skip("a_patch_is_decided") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     for name in ["yes", "no", "stop"] {
         let patch = Answer::new().add_file(&format!("{name}.txt"), "hello");
@@ -203,7 +203,7 @@ async fn a_patch_is_decided_like_a_command() {
 
 #[tokio::test]
 async fn patches_of_a_file_accepted_for_the_session_are_not_asked_about_again() {
-    let Some(codex) = real::codex_or_skip("patches_for_the_session") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let update = "*** Begin Patch\n*** Update File: new.txt\n@@\n-one\n+two\n*** End Patch\n";
     let add = Answer::new().add_file("new.txt", "one");
@@ -219,7 +219,7 @@ async fn patches_of_a_file_accepted_for_the_session_are_not_asked_about_again() 
 
 #[tokio::test]
 async fn rules_let_pass_what_they_allow_and_nothing_else() {
-    let Some(codex) = real::codex_or_skip("rules_let_pass") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("mark", [escalated("touch a.txt"), Answer::text("ended")]);
     model.when("more", [escalated("touch b.txt; touch c.txt"), Answer::text("ended")]);
@@ -247,7 +247,7 @@ async fn rules_let_pass_what_they_allow_and_nothing_else() {
 
 #[tokio::test]
 async fn tools_of_a_server_of_the_hosts_own_pass_and_those_of_another_do_not() {
-    let Some(codex) = real::codex_or_skip("tools_of_a_server_of_the_hosts_own") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let call = |server: &str| {
         let namespace = codex.version.mcp_namespace(server);
@@ -280,7 +280,7 @@ async fn tools_of_a_server_of_the_hosts_own_pass_and_those_of_another_do_not() {
 
 #[tokio::test]
 async fn refused_permissions_are_not_had() {
-    let Some(codex) = real::codex_or_skip("refused_permissions_are_not_had") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let wanted = json!({
         "reason": "to fetch",
@@ -312,7 +312,7 @@ async fn refused_permissions_are_not_had() {
 
 #[tokio::test]
 async fn a_question_of_the_agent_gets_its_answer() {
-    let Some(codex) = real::codex_or_skip("a_question_of_the_agent") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let asked = json!({ "questions": [{
         "id": "branch",
@@ -345,7 +345,7 @@ async fn a_question_of_the_agent_gets_its_answer() {
 
 #[tokio::test]
 async fn extra_permissions_of_a_command_are_shown_and_no_rule_accepts_them() {
-    let Some(codex) = real::codex_or_skip("extra_permissions_of_a_command") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let home = asking(&model).feature("exec_permission_approvals", true).build();
     let write = |paths: Vec<String>| {
@@ -386,7 +386,7 @@ async fn extra_permissions_of_a_command_are_shown_and_no_rule_accepts_them() {
 
 #[tokio::test]
 async fn a_patch_outside_of_the_directory_is_shown_as_such_with_its_diff() {
-    let Some(codex) = real::codex_or_skip("a_patch_outside_of_the_directory") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let home = asking(&model).build();
     let keys = home.workspace().with_file_name("authorized_keys");

@@ -8,15 +8,15 @@ const PAGE: &str = "data:text/html,<meta charset=utf-8><textarea></textarea><but
     });
 </script>";
 
-async fn page(test: &str) -> Option<Page> {
-    let mut page = page_or_skip(test).await?;
+async fn page() -> Option<Page> {
+    let mut page = page_or_skip().await?;
     page.open(PAGE).await;
     Some(page)
 }
 
 #[tokio::test]
 async fn a_page_is_typed_and_clicked_into_and_waited_for() {
-    let Some(mut page) = page("a_page_is_typed_and_clicked_into").await else { return };
+    let Some(mut page) = page().await else { return };
     page.click("textarea").await;
     page.type_text("häl").await;
     page.press_enter(true).await;
@@ -28,7 +28,7 @@ async fn a_page_is_typed_and_clicked_into_and_waited_for() {
 
 #[tokio::test]
 async fn a_picture_has_the_size_that_was_asked_for() {
-    let Some(mut page) = page("a_picture_has_the_size").await else { return };
+    let Some(mut page) = page().await else { return };
     page.look((320, 200), "dark").await;
     assert_eq!(page.eval("matchMedia('(prefers-color-scheme: dark)').matches").await, true);
     let picture = page.picture().await;
@@ -38,7 +38,7 @@ async fn a_picture_has_the_size_that_was_asked_for() {
 
 #[tokio::test]
 async fn what_a_page_complains_about_is_kept() {
-    let Some(mut page) = page("what_a_page_complains_about").await else { return };
+    let Some(mut page) = page().await else { return };
     page.eval(
         "setTimeout(() => { document.title = 'thrown'; throw new Error('a wrong turn') }); 0",
     )
@@ -53,7 +53,7 @@ async fn what_a_page_complains_about_is_kept() {
 
 #[tokio::test]
 async fn nothing_is_left_of_a_browser_that_was_dropped() {
-    let Some(page) = page("nothing_is_left_of_a_browser").await else { return };
+    let Some(page) = page().await else { return };
     let profile = page.profile().to_owned();
     drop(page);
     let mine = || {

@@ -99,8 +99,8 @@ struct CodexSubject {
 }
 
 impl CodexSubject {
-    fn new(transport: Transport, test: &str) -> Option<Self> {
-        let codex = real::codex_or_skip(test)?;
+    fn new(transport: Transport) -> Option<Self> {
+        let codex = real::codex_or_skip()?;
         let model = ModelServer::start();
         let home = TestHome::new(&model);
         let host = Host::builder().state_directory(home.state()).build().unwrap();
@@ -164,19 +164,13 @@ impl Subject for CodexSubject {
 }
 
 mod demo {
-    takopi_tests::contract_tests!(|_test: &str| Some(super::DemoSubject::new()));
+    takopi_tests::contract_tests!(|| Some(super::DemoSubject::new()));
 }
 
 mod codex_exec {
-    takopi_tests::contract_tests!(|test: &str| super::CodexSubject::new(
-        super::Transport::Exec,
-        test
-    ));
+    takopi_tests::contract_tests!(|| super::CodexSubject::new(super::Transport::Exec));
 }
 
 mod codex_app_server {
-    takopi_tests::contract_tests!(|test: &str| super::CodexSubject::new(
-        super::Transport::AppServer,
-        test
-    ));
+    takopi_tests::contract_tests!(|| super::CodexSubject::new(super::Transport::AppServer));
 }

@@ -45,7 +45,7 @@ fn assistant(messages: &[Message]) -> Vec<&str> {
 
 #[tokio::test]
 async fn turns_share_a_thread_and_each_reports_what_was_its_own() {
-    let Some(codex) = real::codex_or_skip("turns_share_a_thread") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let work = Answer::new().reasoning("Look first").commentary("looking").exec("echo here");
     model.when("first", [work, Answer::new().final_answer("found")]);
@@ -92,7 +92,7 @@ async fn turns_share_a_thread_and_each_reports_what_was_its_own() {
 
 #[tokio::test]
 async fn what_is_steered_appears_and_the_input_does_not() {
-    let Some(codex) = real::codex_or_skip("what_is_steered_appears") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();
     model.when("walk", [Answer::new().wait_for(&gate).message("walked"), Answer::text("unused")]);
@@ -116,7 +116,7 @@ async fn what_is_steered_appears_and_the_input_does_not() {
 
 #[tokio::test]
 async fn an_interrupt_ends_a_command_and_the_next_turn_has_the_history() {
-    let Some(codex) = real::codex_or_skip("an_interrupt_ends_a_command") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("work", Answer::new().commentary("on it").exec("sleep 613"));
     model.when("again", "going on");
@@ -147,7 +147,7 @@ async fn an_interrupt_ends_a_command_and_the_next_turn_has_the_history() {
 
 #[tokio::test]
 async fn a_turn_that_timed_out_retires_its_process_and_the_next_has_the_history() {
-    let Some(codex) = real::codex_or_skip("a_turn_that_timed_out") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     with_enough_time(async |idle| {
         let model = ModelServer::start();
         model.when("begin", "begun");
@@ -178,7 +178,7 @@ async fn a_turn_that_timed_out_retires_its_process_and_the_next_has_the_history(
 
 #[tokio::test]
 async fn a_process_that_dies_is_retired_and_the_next_turn_has_the_history() {
-    let Some(codex) = real::codex_or_skip("a_process_that_dies_is_retired") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();
     model.when("begin", "begun");
@@ -211,7 +211,7 @@ async fn a_process_that_dies_is_retired_and_the_next_turn_has_the_history() {
 
 #[tokio::test]
 async fn options_hold_for_a_turn_and_events_can_be_watched() {
-    let Some(codex) = real::codex_or_skip("options_hold_for_a_turn") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("structured", r#"{"a":1}"#);
     model.when("free", "words");

@@ -13,15 +13,16 @@ use takopi_tests::home::TestHome;
 use takopi_tests::model::{Answer, ModelServer};
 use takopi_tests::real::{self, Version};
 use takopi_tests::runs::{Seen, finish, is_started, request, run, until};
+use takopi_tests::skip::test_name;
 use tokio_util::sync::CancellationToken;
 
 const LONG: Duration = Duration::from_mins(10);
 
 /// Runs a check on every release that is asked for.
-async fn each(test: &str, check: impl AsyncFn(&real::Codex)) {
+async fn each(check: impl AsyncFn(&real::Codex)) {
     for version in real::versions() {
-        if let Some(codex) = real::codex_version_or_skip(test, version) {
-            let _ = writeln!(std::io::stdout(), "{test} on codex {}", codex.version);
+        if let Some(codex) = real::codex_version_or_skip(version) {
+            let _ = writeln!(std::io::stdout(), "{} on codex {}", test_name(), codex.version);
             check(&codex).await;
         }
     }
@@ -48,7 +49,7 @@ fn tells_ends_of_commands(codex: &real::Codex) -> bool {
 
 #[tokio::test]
 async fn a_new_run_and_a_resumed_one_over_both_transports() {
-    each("a_new_run_and_a_resumed_one", async |codex| {
+    each(async |codex| {
         let model = ModelServer::start();
         for word in ["first", "second", "third", "fourth"] {
             model.when(word, word);
@@ -96,7 +97,7 @@ fn check_work(codex: &real::Codex, home: &TestHome, seen: &Seen) {
 
 #[tokio::test]
 async fn a_command_and_a_patch_over_both_transports() {
-    each("a_command_and_a_patch", async |codex| {
+    each(async |codex| {
         let model = ModelServer::start();
         let script = || {
             vec![
@@ -136,7 +137,7 @@ async fn check_cancel(runner: &dyn Runner, home: &TestHome, word: &str) {
 
 #[tokio::test]
 async fn cancel_leaves_nothing_and_the_session_goes_on_over_both_transports() {
-    each("cancel_leaves_nothing", async |codex| {
+    each(async |codex| {
         let model = ModelServer::start();
         let command = "nohup setsid sleep 620 >/dev/null 2>&1 & sleep 621 & echo ready; sleep 622";
         model.when("by exec", Answer::new().exec(command));
@@ -152,7 +153,7 @@ async fn cancel_leaves_nothing_and_the_session_goes_on_over_both_transports() {
 
 #[tokio::test]
 async fn two_resumes_at_once_are_two_turns_in_one_history() {
-    each("two_resumes_at_once", async |codex| {
+    each(async |codex| {
         let model = ModelServer::start();
         for word in ["begin", "left", "right", "last"] {
             model.when(word, word);
@@ -178,7 +179,7 @@ async fn two_resumes_at_once_are_two_turns_in_one_history() {
 
 #[tokio::test]
 async fn failures_have_the_same_reasons_over_both_transports() {
-    each("failures_have_the_same_reasons", async |codex| {
+    each(async |codex| {
         let model = ModelServer::start();
         let home = TestHome::new(&model);
         let runners: [Box<dyn Runner>; 2] =
@@ -207,7 +208,7 @@ async fn failures_have_the_same_reasons_over_both_transports() {
 
 #[tokio::test]
 async fn tools_of_mcp_servers_and_web_searches_are_shown_over_both_transports() {
-    each("tools_of_mcp_servers", async |codex| {
+    each(async |codex| {
         let model = ModelServer::start();
         let namespace = codex.version.mcp_namespace("lab");
         let home = TestHome::builder(&model).lab_mcp().build();

@@ -20,7 +20,7 @@ fn runner(codex: &real::Codex, home: &TestHome) -> impl Runner + use<> {
 
 #[tokio::test]
 async fn a_new_run_and_a_resumed_one() {
-    let Some(codex) = real::codex_or_skip("a_new_run_and_a_resumed_one") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("first", "Hello.");
     model.when("second", "Hello again.");
@@ -47,7 +47,7 @@ async fn a_new_run_and_a_resumed_one() {
 
 #[tokio::test]
 async fn two_resumes_of_one_token_at_once_both_reach_the_model_in_two_turns() {
-    let Some(codex) = real::codex_or_skip("two_resumes_at_once") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("first", "begun");
     model.when("left", "answer to left");
@@ -70,7 +70,7 @@ async fn two_resumes_of_one_token_at_once_both_reach_the_model_in_two_turns() {
 
 #[tokio::test]
 async fn a_resume_started_while_a_new_session_runs_waits_for_it() {
-    let Some(codex) = real::codex_or_skip("a_resume_waits_for_a_new_session") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();
     model.when("first", Answer::new().wait_for(&gate).message("first answer"));
@@ -94,7 +94,7 @@ async fn a_resume_started_while_a_new_session_runs_waits_for_it() {
 
 #[tokio::test]
 async fn a_failing_command_a_patch_and_reasoning_are_shown() {
-    let Some(codex) = real::codex_or_skip("commands_and_patches_are_shown") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when(
         "work",
@@ -120,7 +120,7 @@ async fn a_failing_command_a_patch_and_reasoning_are_shown() {
 
 #[tokio::test]
 async fn mcp_calls_and_web_searches_are_shown() {
-    let Some(codex) = real::codex_or_skip("mcp_and_web_search_are_shown") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when(
         "work",
@@ -141,7 +141,7 @@ async fn mcp_calls_and_web_searches_are_shown() {
 
 #[tokio::test]
 async fn failures_get_their_reason() {
-    let Some(codex) = real::codex_or_skip("failures_get_their_reason") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("boom", Answer::new().failed("server_error", "boom from mock model"));
     model.when("login", Answer::status(401, "token expired"));
@@ -157,7 +157,7 @@ async fn failures_get_their_reason() {
 
 #[tokio::test]
 async fn a_reconnect_with_recovery_is_one_note() {
-    let Some(codex) = real::codex_or_skip("a_reconnect_is_one_note") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when(
         "go",
@@ -179,7 +179,7 @@ async fn a_reconnect_with_recovery_is_one_note() {
 
 #[tokio::test]
 async fn cancel_during_a_command_leaves_nothing_running_and_the_session_goes_on() {
-    let Some(codex) = real::codex_or_skip("cancel_leaves_nothing_running") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let command = "nohup setsid sleep 600 >/dev/null 2>&1 & sleep 601 & echo ready; sleep 602";
     model.when("work", Answer::new().commentary("on it").exec(command));
@@ -205,7 +205,7 @@ async fn cancel_during_a_command_leaves_nothing_running_and_the_session_goes_on(
 
 #[tokio::test]
 async fn dropping_the_stream_ends_codex_before_the_next_run_on_the_session() {
-    let Some(codex) = real::codex_or_skip("dropping_the_stream_ends_codex") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("hang", Answer::new().hang());
     model.when("again", "going on");
@@ -225,7 +225,7 @@ async fn dropping_the_stream_ends_codex_before_the_next_run_on_the_session() {
 
 #[tokio::test]
 async fn tokens_that_are_none_start_nothing() {
-    let Some(codex) = real::codex_or_skip("tokens_that_are_none_start_nothing") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home);
@@ -243,7 +243,7 @@ async fn tokens_that_are_none_start_nothing() {
 
 #[tokio::test]
 async fn an_upper_case_token_is_the_same_session() {
-    let Some(codex) = real::codex_or_skip("an_upper_case_token_is_the_same_session") else {
+    let Some(codex) = real::codex_or_skip() else {
         return;
     };
     let model = ModelServer::start();
@@ -258,9 +258,10 @@ async fn an_upper_case_token_is_the_same_session() {
 
 #[tokio::test]
 async fn a_session_held_by_another_codex_is_waited_for() {
-    let Some(codex) = real::codex_or_skip("a_session_held_by_another_codex") else { return };
-    if codex.version < real::Version::new(0, 147, 0) {
-        return; // Codex itself did not guard its sessions before.
+    let Some(codex) = real::codex_or_skip() else { return };
+    // Older releases do not guard their sessions.
+    if real::older_than(&codex, real::Version::new(0, 147, 0)) {
+        return;
     }
     let model = ModelServer::start();
     model.when("begin", "begun");
@@ -290,7 +291,7 @@ async fn a_session_held_by_another_codex_is_waited_for() {
 
 #[tokio::test]
 async fn npms_own_wrapper_runs_and_is_cancelled_cleanly() {
-    let Some(codex) = real::npm_wrapper_or_skip("npms_own_wrapper_runs") else { return };
+    let Some(codex) = real::npm_wrapper_or_skip() else { return };
     let model = ModelServer::start();
     model.when("hello", "Hello.");
     model.when("work", Answer::new().exec("sleep 603"));

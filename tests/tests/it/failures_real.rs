@@ -12,7 +12,7 @@ use takopi_tests::runs::{request, run};
 
 #[tokio::test]
 async fn each_failure_of_the_model_has_its_reason() {
-    let Some(codex) = real::codex_or_skip("each_failure_of_the_model") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let soon = std::time::SystemTime::now() + Duration::from_hours(2);
     let soon = soon.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();

@@ -23,7 +23,7 @@ fn schema() -> Value {
 
 #[tokio::test]
 async fn a_tool_of_the_host_is_called_and_its_result_reaches_the_model() {
-    let Some(codex) = real::codex_or_skip("a_tool_of_the_host_is_called") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let call = || Answer::new().call("read_ticket", json!({ "id": 7 }));
     model.when("look", [call(), Answer::text("it is red")]);
@@ -62,7 +62,7 @@ async fn a_tool_of_the_host_is_called_and_its_result_reaches_the_model() {
 
 #[tokio::test]
 async fn a_tool_that_fails_or_hangs_is_a_clear_failure_to_the_model() {
-    let Some(codex) = real::codex_or_skip("a_tool_that_fails_or_hangs") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     for name in ["fails", "hangs", "breaks"] {
         let call = Answer::new().call(name, json!({ "id": 1 }));

@@ -22,12 +22,11 @@ fn recording(name: &str) -> RawRun {
 /// Runs a script and expects what the recording of that name has, to the letter; another release than the pinned one is
 /// held to the kinds of lines.
 async fn assert_recorded(
-    test: &str,
     name: &str,
     settings: impl FnOnce(HomeBuilder) -> HomeBuilder,
     script: impl Into<Script>,
 ) {
-    let Some(codex) = real::codex_or_skip(test) else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.otherwise(script);
     let home = settings(TestHome::builder(&model)).build();
@@ -64,119 +63,87 @@ fn plain(home: HomeBuilder) -> HomeBuilder {
 
 #[tokio::test]
 async fn a_message() {
-    assert_recorded("a_message", "hello", plain, "Hello from the mock.").await;
+    assert_recorded("hello", plain, "Hello from the mock.").await;
 }
 
 #[tokio::test]
 async fn a_message_of_odd_characters() {
-    assert_recorded("a_message_of_odd_characters", "unicode", plain, "héllo 🐙\u{2028}line\0nul")
-        .await;
+    assert_recorded("unicode", plain, "héllo 🐙\u{2028}line\0nul").await;
 }
 
 #[tokio::test]
 async fn two_messages() {
     let answer = Answer::text("First message").message("Second message");
-    assert_recorded("two_messages", "two_messages", plain, answer).await;
+    assert_recorded("two_messages", plain, answer).await;
 }
 
 #[tokio::test]
 async fn messages_with_phases() {
     let answer = Answer::new().commentary("Commentary").final_answer("Final answer");
-    assert_recorded("messages_with_phases", "phases", plain, answer).await;
-    assert_recorded(
-        "messages_with_phases",
-        "commentary_only",
-        plain,
-        Answer::new().commentary("Commentary"),
-    )
-    .await;
+    assert_recorded("phases", plain, answer).await;
+    assert_recorded("commentary_only", plain, Answer::new().commentary("Commentary")).await;
 }
 
 #[tokio::test]
 async fn a_message_in_pieces() {
     let answer = Answer::new().deltas(["Hello ", "from ", "the mock."]);
-    assert_recorded("a_message_in_pieces", "hello", plain, answer).await;
+    assert_recorded("hello", plain, answer).await;
 }
 
 #[tokio::test]
 async fn reasoning_and_a_command_that_fails() {
     let first =
         Answer::new().reasoning("**Looking** around").exec("echo takopi-out; echo err >&2; exit 3");
-    assert_recorded(
-        "reasoning_and_a_command_that_fails",
-        "shell",
-        plain,
-        [first, Answer::text("ran it")],
-    )
-    .await;
+    assert_recorded("shell", plain, [first, Answer::text("ran it")]).await;
 }
 
 #[tokio::test]
 async fn a_patch() {
     let script = [Answer::new().add_file("new.txt", "new"), Answer::text("patched")];
-    assert_recorded("a_patch", "patch", plain, script).await;
+    assert_recorded("patch", plain, script).await;
 }
 
 #[tokio::test]
 async fn a_tool_of_an_mcp_server() {
     let script = [Answer::new().mcp("lab", "echo", json!({"text": "yo"})), Answer::text("called")];
-    assert_recorded("a_tool_of_an_mcp_server", "mcp", HomeBuilder::lab_mcp, script).await;
+    assert_recorded("mcp", HomeBuilder::lab_mcp, script).await;
 }
 
 #[tokio::test]
 async fn a_web_search() {
     let answer = Answer::new().web_search("octopus").message("searched");
-    assert_recorded("a_web_search", "web_search", plain, answer).await;
+    assert_recorded("web_search", plain, answer).await;
 }
 
 #[tokio::test]
 async fn a_failed_response() {
     let answer = Answer::new().failed("server_error", "boom from mock model");
-    assert_recorded("a_failed_response", "failed", plain, answer).await;
+    assert_recorded("failed", plain, answer).await;
 }
 
 #[tokio::test]
 async fn statuses_that_are_not_tried_again() {
-    assert_recorded(
-        "statuses_that_are_not_tried_again",
-        "http401",
-        plain,
-        Answer::status(401, "token expired"),
-    )
-    .await;
-    assert_recorded("statuses_that_are_not_tried_again", "http429", plain, Answer::usage_limit())
-        .await;
+    assert_recorded("http401", plain, Answer::status(401, "token expired")).await;
+    assert_recorded("http429", plain, Answer::usage_limit()).await;
 }
 
 #[tokio::test]
 async fn a_status_that_is_tried_again_and_stays() {
     let fail = || Answer::status(500, "internal");
     let settings = |home: HomeBuilder| home.stream_max_retries(2);
-    assert_recorded(
-        "a_status_that_is_tried_again_and_stays",
-        "http500",
-        settings,
-        [fail(), fail(), fail()],
-    )
-    .await;
+    assert_recorded("http500", settings, [fail(), fail(), fail()]).await;
 }
 
 #[tokio::test]
 async fn streams_that_end_too_soon_and_then_one_that_does_not() {
     let short = || Answer::new().started().ends_short();
     let settings = |home: HomeBuilder| home.stream_max_retries(5);
-    assert_recorded(
-        "streams_that_end_too_soon_and_then_one_that_does_not",
-        "drop_then_ok",
-        settings,
-        [short(), short(), Answer::text("recovered")],
-    )
-    .await;
+    assert_recorded("drop_then_ok", settings, [short(), short(), Answer::text("recovered")]).await;
 }
 
 #[tokio::test]
 async fn a_broken_connection_and_then_one_that_holds() {
-    let Some(codex) = real::codex_or_skip("a_broken_connection_and_then_one_that_holds") else {
+    let Some(codex) = real::codex_or_skip() else {
         return;
     };
     let model = ModelServer::start();
@@ -200,7 +167,7 @@ async fn a_broken_connection_and_then_one_that_holds() {
 
 #[tokio::test]
 async fn a_gate_holds_codex_until_it_is_opened() {
-    let Some(codex) = real::codex_or_skip("a_gate_holds_codex_until_it_is_opened") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let (before, between) = (Gate::new(), Gate::new());
     let usage = Usage { input: 100, cached: 0, output: 50, reasoning: 25 };
@@ -229,7 +196,7 @@ async fn a_gate_holds_codex_until_it_is_opened() {
 
 #[tokio::test]
 async fn sigint_ends_a_turn_that_hangs() {
-    let Some(codex) = real::codex_or_skip("sigint_ends_a_turn_that_hangs") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.otherwise(Answer::new().started().hang());
     let home = TestHome::new(&model);
@@ -246,7 +213,7 @@ async fn sigint_ends_a_turn_that_hangs() {
 
 #[tokio::test]
 async fn processes_that_run_from_codex_are_found() {
-    let Some(codex) = real::codex_or_skip("processes_that_run_from_codex_are_found") else {
+    let Some(codex) = real::codex_or_skip() else {
         return;
     };
     let model = ModelServer::start();
@@ -278,8 +245,7 @@ async fn processes_that_run_from_codex_are_found() {
 
 #[tokio::test]
 async fn eight_conversations_at_once_each_get_their_own_answers() {
-    let Some(codex) = real::codex_or_skip("eight_conversations_at_once_each_get_their_own_answers")
-    else {
+    let Some(codex) = real::codex_or_skip() else {
         return;
     };
     let model = ModelServer::start();
@@ -316,8 +282,7 @@ async fn eight_conversations_at_once_each_get_their_own_answers() {
 
 #[tokio::test]
 async fn requests_are_recorded_with_the_whole_conversation() {
-    let Some(codex) = real::codex_or_skip("requests_are_recorded_with_the_whole_conversation")
-    else {
+    let Some(codex) = real::codex_or_skip() else {
         return;
     };
     let model = ModelServer::start();
@@ -351,7 +316,7 @@ async fn requests_are_recorded_with_the_whole_conversation() {
 
 #[tokio::test]
 async fn a_request_too_many_fails_the_turn_and_says_why() {
-    let Some(codex) = real::codex_or_skip("a_request_too_many_fails_the_turn_and_says_why") else {
+    let Some(codex) = real::codex_or_skip() else {
         return;
     };
     let model = ModelServer::start();
@@ -365,7 +330,7 @@ async fn a_request_too_many_fails_the_turn_and_says_why() {
 
 #[tokio::test]
 async fn an_app_server_is_served_too() {
-    let Some(codex) = real::codex_or_skip("an_app_server_is_served_too") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     model.when("greet", Answer::new().deltas(["hel", "lo"]));
     let home = TestHome::new(&model);
@@ -393,7 +358,7 @@ async fn an_app_server_is_served_too() {
 
 #[tokio::test]
 async fn the_wrapper_that_npm_installs_runs_too() {
-    let Some(codex) = real::npm_wrapper_or_skip("the_wrapper_that_npm_installs_runs_too") else {
+    let Some(codex) = real::npm_wrapper_or_skip() else {
         return;
     };
     let model = ModelServer::start();

@@ -9,7 +9,7 @@ use takopi_tests::runs::{finish, is_started, request, until};
 
 #[tokio::test]
 async fn a_follow_up_is_taken_into_the_running_turn_and_answered_in_it() {
-    let Some(codex) = real::codex_or_skip("a_follow_up_is_taken_into_the_running_turn") else {
+    let Some(codex) = real::codex_or_skip() else {
         return;
     };
     let model = ModelServer::start();
@@ -38,7 +38,7 @@ async fn a_follow_up_is_taken_into_the_running_turn_and_answered_in_it() {
 
 #[tokio::test]
 async fn exec_cannot_be_steered_and_hands_back_at_once() {
-    let Some(codex) = real::codex_or_skip("exec_cannot_be_steered") else { return };
+    let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();
     model.when("begin", Answer::new().wait_for(&gate).message("Alone."));

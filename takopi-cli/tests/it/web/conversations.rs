@@ -6,8 +6,8 @@ use takopi_tests::model::{Answer, Gate};
 use super::server::{Server, answers, say};
 use crate::real::lab::Lab;
 
-async fn visit(test: &str, server: &Server) -> Option<Page> {
-    let mut page = page_or_skip(test).await?;
+async fn visit(_test: &str, server: &Server) -> Option<Page> {
+    let mut page = page_or_skip().await?;
     page.look((1100, 720), "light").await;
     page.open(&server.address).await;
     Some(page)
@@ -216,7 +216,7 @@ async fn a_token_in_the_address_lets_a_browser_in_and_does_not_stay_there() {
     let Some(lab) = Lab::new(TEST) else { return };
     let args = ["--engine", "demo", "--approve", "accept", "--token", "correct-horse-battery"];
     let server = Server::start(&lab, &args).await;
-    let Some(mut page) = page_or_skip(TEST).await else { return };
+    let Some(mut page) = page_or_skip().await else { return };
     page.open(&format!("http://{}/", server.host())).await;
     page.wait_for_text("a token is needed").await;
     page.open(&server.address).await;
@@ -233,7 +233,7 @@ async fn the_page_fits_a_phone_and_everything_on_it_has_a_name() {
     const TEST: &str = "the_page_fits_a_phone";
     let Some(lab) = Lab::new(TEST) else { return };
     let server = Server::start(&lab, &["--engine", "demo"]).await;
-    let Some(mut page) = page_or_skip(TEST).await else { return };
+    let Some(mut page) = page_or_skip().await else { return };
     page.look((360, 640), "dark").await;
     page.open(&server.address).await;
     say(&mut page, &format!("look at {}", "a/very/long/path".repeat(20))).await;
