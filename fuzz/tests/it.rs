@@ -2,7 +2,8 @@
 
 #![allow(clippy::panic, reason = "tests: what fails here fails the test")]
 
-use takopi_tests::{fuzz, real, recorded};
+use takopi_tests::codex::recorded;
+use takopi_tests::{dirs, fuzz};
 
 fn target(name: &'static str, seeds: Vec<Vec<u8>>) {
     let target = takopi_fuzz::target(name);
@@ -22,7 +23,7 @@ fn turns() -> Vec<Vec<u8>> {
 fn markdown() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for name in ["README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/write-a-bridge.md"] {
-        let text = std::fs::read_to_string(real::workspace().join(name)).unwrap_or_default();
+        let text = std::fs::read_to_string(dirs::workspace().join(name)).unwrap_or_default();
         let paragraphs: Vec<&str> = text.split("\n\n").collect();
         for (n, part) in paragraphs.chunks(3).enumerate() {
             let part = part.join("\n\n");

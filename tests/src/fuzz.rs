@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::dice::Dice;
-use crate::{mutate, real};
+use crate::{dirs, mutate};
 
 /// Prints past the capture of the test harness: how much was tried is of interest when all is well.
 macro_rules! say {
@@ -53,7 +53,7 @@ impl Inputs {
     /// Inputs made of these seeds.
     pub fn new(name: &'static str, seeds: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let mut all = Vec::new();
-        let known = real::workspace().join("fuzz/regressions").join(name);
+        let known = dirs::workspace().join("fuzz/regressions").join(name);
         for file in std::fs::read_dir(known).into_iter().flatten().flatten() {
             all.push(std::fs::read(file.path()).expect("an input that failed once"));
         }
@@ -119,7 +119,7 @@ impl Inputs {
 
     /// Saves an input that failed, and prints how to try it again.
     pub fn save(&self, input: &[u8]) -> PathBuf {
-        let directory = real::workspace().join("target/fuzz-failures");
+        let directory = dirs::workspace().join("target/fuzz-failures");
         std::fs::create_dir_all(&directory).expect("a directory under target");
         let path = directory.join(format!("{}-{}-{}", self.name, self.first, self.made));
         std::fs::write(&path, input).expect("a file under target");

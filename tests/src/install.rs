@@ -7,8 +7,12 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+
+/// Downloads of hundreds of megabytes over a slow line end within this.
+pub(crate) const INSTALL_LIMIT: Duration = Duration::from_mins(15);
 
 /// Where something is installed, and how to tell that it is.
 pub(crate) struct Installation<'a, T> {

@@ -1,20 +1,20 @@
 //! The proving ground: everything takopi's tests need to be run against.
 //!
-//! - [`model`]: a scripted Responses API on loopback, so that the real codex runs with no account;
-//! - [`real`]: the pinned real codex, installed once under `target/`;
+//! For any agent:
+//!
+//! - [`model`]: a scripted Responses API on loopback, so that a real agent runs with no account;
+//! - [`contract`]: checks that every runner must pass, for authors of engines;
+//! - [`runs`]: the events of runs, collected so that a test can check what happened;
 //! - [`browser`]: a headless Chromium, for pages;
-//! - [`home`]: a `CODEX_HOME`, a workspace and a state directory per test;
-//! - [`runs`]: runs of a runner, gathered so that a test can ask what happened;
-//! - [`chaos`]: random faults from a seed;
 //! - [`fuzz`]: runs fuzz targets;
 //! - [`mutate`]: lines of the wire, changed at random from a seed;
-//! - [`recorded`]: the lines in `fixtures/`;
-//! - [`relay`]: an app-server whose lines come from the test itself;
-//! - [`contract`]: checks that every runner must pass, for authors of engines;
+//! - [`limits`]: limits that are raised when the machine is too slow for them;
 //! - [`signals`]: default signal dispositions for the commands that tests start;
 //! - [`skip`]: how a test that cannot run here is skipped;
-//! - [`lab`]: takopi's runners over the fake codex;
-//! - [`fake`]: scripts for `fake-codex`, which shows the faults the real one cannot be made to show.
+//! - [`dirs`]: directories of the workspace.
+//!
+//! For one agent: [`codex`]. Another one gets a module of its own beside it, with the same parts: the real agent
+//! (installed once under `target/`), its home directory, a fake that shows the faults the real one cannot be made to show.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,20 +25,16 @@
 )]
 
 pub mod browser;
-pub mod chaos;
+pub mod codex;
+mod command;
 pub mod contract;
 pub mod dice;
-pub mod fake;
+pub mod dirs;
 pub mod fuzz;
-pub mod home;
 mod install;
-pub mod lab;
 pub mod limits;
 pub mod model;
 pub mod mutate;
-pub mod real;
-pub mod recorded;
-pub mod relay;
 pub mod runs;
 pub mod signals;
 pub mod skip;

@@ -6,7 +6,7 @@ use takopi_core::{
     Started, TakopiEvent,
 };
 
-use crate::home::TestHome;
+use crate::codex::home::TestHome;
 use crate::model::{PATIENCE, within};
 
 /// A request that runs in the home's workspace with the home's environment.

@@ -13,9 +13,10 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use takopi_tests::home::TestHome;
+use takopi_tests::codex::home::TestHome;
+use takopi_tests::codex::real::{self, Codex};
+use takopi_tests::dirs;
 use takopi_tests::model::{Answer, ModelServer, Script};
-use takopi_tests::real::{self, Codex};
 use tokio::process::Command;
 
 const PROMPTS: usize = 200;
@@ -43,7 +44,7 @@ async fn main() -> anyhow::Result<()> {
 
 /// The command as it is shipped.
 fn takopi() -> anyhow::Result<PathBuf> {
-    let path = real::target_dir().join("release/takopi");
+    let path = dirs::target_dir().join("release/takopi");
     ensure!(path.is_file(), "cargo build --release -p takopi-cli comes first");
     Ok(path)
 }

@@ -11,8 +11,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use takopi_tests::home::TestHome;
-use takopi_tests::real;
+use takopi_tests::codex::home::TestHome;
+use takopi_tests::codex::real;
 
 use super::{sdk, tree};
 

@@ -12,9 +12,9 @@ mod tree;
 
 use std::time::Duration;
 
-use takopi_tests::home::TestHome;
+use takopi_tests::codex::home::TestHome;
+use takopi_tests::codex::real;
 use takopi_tests::model::{Answer, ModelServer, Script};
-use takopi_tests::real;
 
 use self::contestant::Entrant;
 pub(crate) use self::side::serve as side;

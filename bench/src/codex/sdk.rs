@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail};
-use takopi_tests::real;
+use takopi_tests::dirs;
 
 pub(crate) const VERSION: &str = "0.163.0";
 
@@ -41,7 +41,7 @@ pub(crate) fn python() -> anyhow::Result<PathBuf> {
 
 /// A directory below `target/`, filled once. The stamp says that it is complete.
 fn installed(name: &str, install: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<PathBuf> {
-    let place = real::target_dir().join("takopi-sdk").join(name);
+    let place = dirs::target_dir().join("takopi-sdk").join(name);
     let stamp = place.join("takopi-stamp");
     if !stamp.exists() {
         eprintln!("  … installing the SDK {name}");

@@ -1,5 +1,5 @@
-//! Passes lines between a client and the test that plays the server: see `takopi_tests::relay`.
+//! Passes lines between a client and the test that plays the server: see `takopi_tests::codex::relay`.
 
 fn main() {
-    takopi_tests::relay::main();
+    takopi_tests::codex::relay::main();
 }

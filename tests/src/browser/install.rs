@@ -8,10 +8,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-use crate::install::{Installation, npm_install, stamp, stamped};
-use crate::real::command::run;
-use crate::real::install::INSTALL_LIMIT;
-use crate::real::target_dir;
+use crate::command::run;
+use crate::dirs::target_dir;
+use crate::install::{INSTALL_LIMIT, Installation, npm_install, stamp, stamped};
 
 /// The package; its version is that of the browser.
 const PACKAGE: &str = "@sparticuz/chromium";

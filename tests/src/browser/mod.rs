@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 pub use self::page::Page;
-use crate::real::command::run;
+use crate::command::run;
 use crate::skip;
 
 /// How long it may take to say what it is.

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::wire::Wire;
+use crate::dirs::target_dir;
 use crate::model::{PATIENCE, within};
-use crate::real::target_dir;
 
 /// One tab in a browser of its own.
 #[derive(Debug)]

@@ -203,7 +203,7 @@ impl Answer {
     }
 
     /// Calls a function tool in a namespace. The namespace of an MCP server depends on the version of codex: see
-    /// [`Version::mcp_namespace`](crate::real::Version::mcp_namespace).
+    /// [`Version::mcp_namespace`](crate::codex::real::Version::mcp_namespace).
     pub fn call_in(self, namespace: &str, name: &str, arguments: Value) -> Self {
         self.item(Item::FunctionCall {
             namespace: Some(namespace.into()),
@@ -214,7 +214,7 @@ impl Answer {
 
     /// Calls a tool of an MCP server, as the pinned codex names it.
     pub fn mcp(self, server: &str, tool: &str, arguments: Value) -> Self {
-        let namespace = crate::real::PINNED.mcp_namespace(server);
+        let namespace = crate::codex::real::PINNED.mcp_namespace(server);
         self.call_in(&namespace, tool, arguments)
     }
 

@@ -10,10 +10,10 @@ use takopi_core::demo::Demo;
 use takopi_core::{
     ApprovalHandler, ApprovalRequest, Decision, EngineRunner, Host, RunRequest, Runner,
 };
+use takopi_tests::codex::home::TestHome;
+use takopi_tests::codex::real;
 use takopi_tests::contract::{Prompt, Subject};
-use takopi_tests::home::TestHome;
 use takopi_tests::model::{Answer, Gate, ModelServer};
-use takopi_tests::real;
 use takopi_tests::runs;
 use tokio_util::sync::CancellationToken;
 

@@ -2,9 +2,9 @@
 
 use std::process::Stdio;
 
-use takopi_tests::home::TestHome;
+use takopi_tests::codex::home::TestHome;
+use takopi_tests::codex::real::{self, Codex};
 use takopi_tests::model::{ModelServer, PATIENCE, within};
-use takopi_tests::real::{self, Codex};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 

@@ -1,8 +1,8 @@
 //! The picture in the docs.
 
 use takopi_tests::browser::page_or_skip;
+use takopi_tests::dirs::workspace;
 use takopi_tests::model::{Answer, Gate};
-use takopi_tests::real::workspace;
 
 use super::server::{Server, answers, say};
 use crate::real::lab::Lab;

@@ -8,8 +8,8 @@ use std::io::BufRead;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
-use takopi_tests::fake::report::Report;
-use takopi_tests::fake::{Ask, Server, Step, turn};
+use takopi_tests::codex::fake::report::Report;
+use takopi_tests::codex::fake::{Ask, Server, Step, turn};
 
 use crate::defaults::Outcome;
 use crate::link::Link;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
-use takopi_tests::fake::{Server, Step, turn};
+use takopi_tests::codex::fake::{Server, Step, turn};
 use uuid::Uuid;
 
 /// The threads of the server.

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
-use takopi_tests::fake::Step;
-use takopi_tests::fake::report::{Report, stdin_file};
+use takopi_tests::codex::fake::Step;
+use takopi_tests::codex::fake::report::{Report, stdin_file};
 
 use crate::link::Link;
 use crate::player::{Fake, Player};

@@ -11,8 +11,8 @@ use std::process::{Command, Stdio};
 
 use nix::unistd::{Pid, setpgid, setsid};
 use serde::{Deserialize, Serialize};
-use takopi_tests::fake::report::Report;
-use takopi_tests::fake::{Grandchild, Place};
+use takopi_tests::codex::fake::report::Report;
+use takopi_tests::codex::fake::{Grandchild, Place};
 
 use crate::link::Link;
 use crate::{complain, player, signals};

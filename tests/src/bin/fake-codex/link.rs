@@ -4,8 +4,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use takopi_tests::fake::report::{Report, SOCKET};
-use takopi_tests::fake::{FOREVER, OVERSLEPT};
+use takopi_tests::codex::fake::report::{Report, SOCKET};
+use takopi_tests::codex::fake::{FOREVER, OVERSLEPT};
 
 use crate::complain;
 

@@ -1,5 +1,5 @@
 //! `fake-codex`: plays the script in its environment as `codex exec`, `codex app-server`,
-//! `codex --version` or `codex login`. The scripts are described in `takopi_tests::fake`.
+//! `codex --version` or `codex login`. The scripts are described in `takopi_tests::codex::fake`.
 //!
 //! It is started thousands of times by a chaos test: plain threads, no runtime, nothing done that
 //! the script does not ask for.
@@ -24,8 +24,8 @@ mod vars;
 
 use std::sync::Arc;
 
-use takopi_tests::fake::report::{Mode, Report};
-use takopi_tests::fake::{BAD_SCRIPT, CONTROL, SCRIPT, SCRIPT_FILE, Script, Start, Step};
+use takopi_tests::codex::fake::report::{Mode, Report};
+use takopi_tests::codex::fake::{BAD_SCRIPT, CONTROL, SCRIPT, SCRIPT_FILE, Script, Start, Step};
 
 use crate::link::Link;
 use crate::player::{Fake, Player};

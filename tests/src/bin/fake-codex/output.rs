@@ -2,7 +2,7 @@
 
 use std::io::{self, BufWriter, Write};
 
-use takopi_tests::fake::OUTPUT_LOST;
+use takopi_tests::codex::fake::OUTPUT_LOST;
 
 static FILLING: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, dup2_stdin, dup2_stdout};
-use takopi_tests::fake::report::Report;
-use takopi_tests::fake::{FOREVER, OVERSLEPT, Step};
+use takopi_tests::codex::fake::report::Report;
+use takopi_tests::codex::fake::{FOREVER, OVERSLEPT, Step};
 
 use crate::link::Link;
 use crate::vars::Vars;

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{self, SaFlags, SigAction, SigHandler, SigSet};
-use takopi_tests::fake::{Signal, Step};
+use takopi_tests::codex::fake::{Signal, Step};
 
 use crate::complain;
 use crate::player::Player;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use serde_json::{Value, json};
-use takopi_tests::fake::{Ask, Server, Step};
+use takopi_tests::codex::fake::{Ask, Server, Step};
 
 use crate::app_server::Call;
 use crate::defaults::Threads;

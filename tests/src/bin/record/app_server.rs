@@ -1,10 +1,10 @@
 //! A client of app-server that writes down what is said.
 
 use serde_json::{Value, json};
-use takopi_tests::home::TestHome;
+use takopi_tests::codex::home::TestHome;
+use takopi_tests::codex::real::Codex;
+use takopi_tests::codex::real::raw::RawCodex;
 use takopi_tests::model::ModelServer;
-use takopi_tests::real::Codex;
-use takopi_tests::real::raw::RawCodex;
 
 use crate::neutral;
 use crate::scenes::{Play, SECOND_TURN, Scene};

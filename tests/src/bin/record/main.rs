@@ -21,10 +21,11 @@ mod scenes;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use takopi_tests::home::TestHome;
+use takopi_tests::codex::home::TestHome;
+use takopi_tests::codex::real::raw::RawCodex;
+use takopi_tests::codex::real::{self, Codex, Version};
+use takopi_tests::dirs;
 use takopi_tests::model::ModelServer;
-use takopi_tests::real::raw::RawCodex;
-use takopi_tests::real::{self, Codex, Version};
 
 use crate::scenes::{Place, Scene};
 
@@ -53,7 +54,7 @@ async fn main() {
 }
 
 fn arguments() -> (Version, PathBuf) {
-    let (mut version, mut out) = (real::PINNED, real::workspace().join("fixtures"));
+    let (mut version, mut out) = (real::PINNED, dirs::workspace().join("fixtures"));
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let value = args.next().unwrap_or_else(|| panic!("{arg} needs a value"));

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use takopi_tests::home::HomeBuilder;
+use takopi_tests::codex::home::HomeBuilder;
+use takopi_tests::codex::real::Version;
 use takopi_tests::model::{Answer, Gate, Script};
-use takopi_tests::real::Version;
 
 /// Over which transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,20 @@
+//! `codex app-server`: many runs on one process, warm or shared. `real`, `shared`, `steering` and `host_tools` are on the
+//! real codex, `client` and `neighbours` on both, the others on the fake one.
+
+mod bursts;
+mod client;
+mod end_order;
+mod endings;
+mod faults;
+mod host_tools;
+mod neighbours;
+mod notifications;
+mod pool;
+mod real;
+mod recordings;
+mod replay;
+mod requests;
+mod routing;
+mod shared;
+mod steering;
+mod wire;

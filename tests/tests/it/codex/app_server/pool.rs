@@ -1,0 +1,204 @@
+//! The pool of shared app-servers at its edges, on the fake codex: consumers that do not read, calls
+//! that are refused or never answered, sessions that fit no server that is there.
+use std::time::Duration;
+
+use serde_json::json;
+use takopi_codex::app_server::{CodexAppServer, PoolLimits};
+use takopi_core::runner::EventStream;
+use takopi_core::{EngineRunner, Host, Runner};
+use takopi_tests::codex::fake::app_server::{Server, not_found};
+use takopi_tests::codex::fake::{Step, turn};
+use takopi_tests::codex::lab::{Lab, SESSION, session};
+use takopi_tests::limits::with_enough_time;
+use takopi_tests::runs::{finish, is_started, run, until};
+use tokio_util::sync::CancellationToken;
+
+const LONG: Duration = Duration::from_hours(1);
+
+fn shared(lab: &Lab, limits: PoolLimits) -> EngineRunner<CodexAppServer> {
+    shared_on(lab, &lab.host, limits)
+}
+
+fn shared_on(lab: &Lab, host: &Host, limits: PoolLimits) -> EngineRunner<CodexAppServer> {
+    let engine = CodexAppServer::new(lab.codex()).keep_warm(LONG).shared(limits);
+    EngineRunner::new(engine).on(host.clone())
+}
+
+/// So many items, each an event of its own.
+fn items(lines: usize) -> Step {
+    let thought = format!("thought $SEQ {}", "and so on ".repeat(200));
+    let item = json!({"type": "reasoning", "id": "item_$SEQ", "summary": [thought]});
+    let params = json!({"threadId": "$THREAD", "turnId": "$TURN", "item": item});
+    let line = json!({"method": "item/completed", "params": params}).to_string();
+    Step::FloodStdout { line, lines }
+}
+
+async fn begun(
+    runner: &dyn Runner,
+    lab: &Lab,
+    prompt: &str,
+) -> (EventStream, Vec<takopi_core::TakopiEvent>) {
+    let mut stream = runner.run(lab.request(prompt));
+    let events = until(&mut stream, "Started", is_started).await;
+    (stream, events)
+}
+
+#[tokio::test]
+async fn on_a_shared_process_a_consumer_that_stops_reading_ends_its_own_run_and_stalls_nobody() {
+    let lab = Lab::new(
+        Server::new()
+            .turns_when("chatty", [items(20_000), Step::SleepForever])
+            .turns_when("neighbour", [vec![Step::gate("neighbour")], turn::answer("well")].concat())
+            .turns_when("again", turn::answer("going on"))
+            .script(),
+    );
+    let runner = shared(&lab, PoolLimits::new(4, 10, 1).patience(LONG)).buffer(4, 1 << 20);
+    let (neighbour, before) = begun(&runner, &lab, "neighbour").await;
+    let (chatty, events) = begun(&runner, &lab, "chatty").await;
+
+    // Nobody reads, and yet the turn is ended.
+    lab.control.call("turn/interrupt").await;
+    lab.control.open("neighbour");
+    assert_eq!(finish(neighbour, before).await.ok().answer, "well");
+
+    let seen = finish(chatty, events).await;
+    seen.failed("consumer_stalled");
+    assert!(seen.events.len() <= 7, "the buffer is bounded: {}", seen.events.len());
+    let again = run(&runner, lab.request("again").resume(seen.session())).await;
+    assert_eq!(again.ok().answer, "going on");
+    assert_eq!(lab.control.starts().len(), 1, "its server was of use all the time");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_consumer_that_takes_nothing_for_too_long_gives_up_its_place() {
+    with_enough_time(async |patience| {
+        let lab = Lab::new(
+            Server::new()
+                .turns_when("some words", [items(40), Step::SleepForever])
+                .turns_when("next", turn::answer("my turn"))
+                .script(),
+        );
+        let limits = PoolLimits::new(1, 10, 1).patience(patience);
+        let runner = shared(&lab, limits).buffer(4, 1 << 20);
+        let (unread, events) = begun(&runner, &lab, "some words").await;
+        let next = run(&runner, lab.request("next")).await;
+        finish(unread, events).await.failed("consumer_stalled");
+        runner.shutdown().await;
+        if !next.completed().ok {
+            // This consumer was too slow as well.
+            next.failed("consumer_stalled");
+            return false;
+        }
+        assert_eq!(next.ok().answer, "my turn");
+        true
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refused_turn_or_session_leaves_the_server_fit_and_its_place_free() {
+    let lab = Lab::new(
+        Server::new()
+            .once("turn/start", [Step::fail(-32600, "not like this")])
+            .once("thread/resume", not_found())
+            .turns(turn::answer("fine"))
+            .script(),
+    );
+    let runner = shared(&lab, PoolLimits::new(1, 10, 1));
+    let refused = run(&runner, lab.request("one")).await;
+    assert_eq!(refused.failed("engine_failed").error.as_deref(), Some("not like this"));
+    let unknown = run(&runner, lab.request("two").resume(session())).await;
+    unknown.failed("session_not_found");
+    assert_eq!(run(&runner, lab.request("three")).await.ok().answer, "fine");
+    assert_eq!(lab.control.starts().len(), 1);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_session_that_may_be_on_a_server_goes_nowhere_else_before_that_server_is_gone() {
+    let lab = Lab::new(
+        Server::new()
+            .once("thread/resume", [Step::reached("asked"), Step::gate("resumed"), Step::Reply])
+            .turns_when("neighbour", [vec![Step::gate("neighbour")], turn::answer("well")].concat())
+            .turns(turn::answer("here"))
+            .script(),
+    );
+    let runner = shared(&lab, PoolLimits::new(4, 10, 2));
+    let (neighbour, before) = begun(&runner, &lab, "neighbour").await;
+    let cancel = CancellationToken::new();
+    let opening = lab.request("open").resume(session()).cancel(cancel.clone());
+    let opening = runner.run(opening);
+    lab.control.reached("asked").await;
+    cancel.cancel();
+    finish(opening, Vec::new()).await.failed("interrupted");
+
+    let mut again = runner.run(lab.request("again").resume(session()));
+    // It waits for the neighbour, whose server may have the session.
+    let waiting = until(
+        &mut again,
+        "the wait",
+        |event| matches!(event, takopi_core::TakopiEvent::Action(event) if event.action.id == takopi_core::runner::WAIT_ACTION),
+    );
+    let waiting = waiting.await;
+    assert_eq!(lab.control.starts().len(), 1);
+    lab.control.open("neighbour");
+    assert_eq!(finish(neighbour, before).await.ok().answer, "well");
+    lab.control.open("resumed");
+    assert_eq!(finish(again, waiting).await.ok().answer, "here");
+    assert_eq!(lab.control.starts().len(), 2);
+    assert_eq!(lab.control.overlaps(), Vec::<String>::new());
+    runner.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_session_with_other_settings_is_loaded_anew_on_another_server() {
+    let lab = Lab::new(Server::new().turns(turn::answer("fine")).script());
+    let runner = shared(&lab, PoolLimits::new(4, 10, 1));
+    let first = run(&runner, lab.request("one").model("small")).await;
+    first.ok();
+    let second = run(&runner, lab.request("two").resume(first.session())).await;
+    second.ok();
+    assert_eq!(lab.control.starts().len(), 2, "the model of the run before was not asked for");
+    let third = lab.request("three").option("tools.web_search", "true");
+    run(&runner, third).await.ok();
+    assert_eq!(lab.control.starts().len(), 3, "another launch is another process");
+    assert_eq!(lab.control.alive().len(), 1, "and there may be only one");
+    assert_eq!(lab.control.overlaps(), Vec::<String>::new());
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_wanted_elsewhere_is_given_up() {
+    let lab = Lab::new(Server::new().thread(SESSION).turns(turn::answer("fine")).script());
+    let runner = shared(&lab, PoolLimits::new(4, 10, 1));
+    run(&runner, lab.request("one")).await.ok();
+    let host = Host::builder().state_directory(lab.home.state()).build().unwrap();
+    let elsewhere = shared_on(&lab, &host, PoolLimits::default());
+    let seen = run(&elsewhere, lab.request("two").resume(session())).await;
+    assert_eq!(seen.ok().answer, "fine");
+    assert_eq!(lab.control.overlaps(), Vec::<String>::new());
+    runner.shutdown().await;
+    elsewhere.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn keep_warm_and_shared_can_be_set_in_either_order() {
+    let limits = PoolLimits::default();
+    let orders: [fn(CodexAppServer, PoolLimits) -> CodexAppServer; 2] = [
+        |engine, limits| engine.keep_warm(LONG).shared(limits).keep_warm(Duration::ZERO),
+        |engine, limits| engine.keep_warm(Duration::ZERO).shared(limits),
+    ];
+    for order in orders {
+        let lab = Lab::new(Server::new().turns(turn::answer("fine")).script());
+        let engine = order(CodexAppServer::new(lab.codex()), limits);
+        let runner = EngineRunner::new(engine).on(lab.host.clone());
+        run(&runner, lab.request("one")).await.ok();
+        // It is not kept, and nobody has to shut it down.
+        lab.control.all_gone().await;
+    }
+}

@@ -1,0 +1,77 @@
+//! A warm app-server that dies: a turn of which anything was seen is never sent again.
+use std::time::Duration;
+
+use serde_json::json;
+use takopi_core::{ActionKind, Runner};
+use takopi_tests::codex::fake::{Script, Server, Signal, Step, turn};
+use takopi_tests::codex::lab::Lab;
+use takopi_tests::runs::{Seen, run};
+
+const LONG: Duration = Duration::from_hours(1);
+
+/// A warm server plays `steps` at its second turn and dies without a reply. Returns what the run saw
+/// and how often its prompt was sent.
+async fn dies_before_the_reply(steps: impl IntoIterator<Item = Step>) -> (Seen, usize) {
+    let dying = steps.into_iter().chain([Step::Die(Signal::Kill)]);
+    let first = Server::new().when("turn/start", "second", dying);
+    let lab = Lab::new(Script::nth([
+        first.script(),
+        Server::new().turns(turn::answer("from the next server")).script(),
+    ]));
+    let runner = lab.app_server(LONG);
+    let session = run(&runner, lab.request("first")).await.session();
+    let seen = run(&runner, lab.request("second").resume(session.clone())).await;
+    let sent = lab.control.calls("turn/start").into_iter();
+    let sent = sent.filter(|call| call.message.to_string().contains("second")).count();
+    let next = run(&runner, lab.request("next").resume(session)).await;
+    assert_eq!(next.ok().answer, "from the next server");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+    (seen, sent)
+}
+
+#[tokio::test]
+async fn a_turn_whose_command_was_seen_is_not_sent_again_and_the_command_is_in_the_stream() {
+    let steps =
+        [turn::command_started("c", "rm x"), turn::command_completed("c", "rm x", "gone", 0)];
+    let (seen, sent) = dies_before_the_reply(steps).await;
+    seen.failed("process_died");
+    assert_eq!(sent, 1);
+    assert_eq!(seen.done(&ActionKind::Command).len(), 1, "{:#?}", seen.events);
+}
+
+#[tokio::test]
+async fn a_turn_of_which_anything_was_seen_is_not_sent_again() {
+    for (what, steps) in [
+        ("its start", vec![turn::started()]),
+        ("a text", vec![turn::delta("m", "hal")]),
+        ("a question", vec![turn::ask_command("q", "c", "ls").without_waiting()]),
+        ("an error", vec![turn::error("trouble", &json!("other"), true)]),
+    ] {
+        let (seen, sent) = dies_before_the_reply(steps).await;
+        assert_eq!(sent, 1, "{what}");
+        seen.failed("process_died");
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_a_dead_warm_server_never_began_is_run_by_the_next_server() {
+    let quota = Step::notify("account/rateLimits/updated", json!({"rateLimits": {}}));
+    for (what, steps) in [
+        ("nothing", vec![]),
+        ("usage and status of the thread", vec![turn::usage(), turn::status("active")]),
+        ("a notification of no thread", vec![quota]),
+    ] {
+        let (seen, sent) = dies_before_the_reply(steps).await;
+        assert_eq!(seen.ok().answer, "from the next server", "{what}");
+        assert_eq!(sent, 2, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn an_end_that_came_before_the_server_died_is_the_end_of_the_run() {
+    let steps = [turn::started()].into_iter().chain(turn::answer("all done"));
+    let (seen, sent) = dies_before_the_reply(steps).await;
+    assert_eq!(seen.ok().answer, "all done");
+    assert_eq!(sent, 1);
+}

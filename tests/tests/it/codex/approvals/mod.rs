@@ -1,0 +1,4 @@
+//! Approvals: what is accepted, declined and shown.
+
+mod closed;
+mod real;

@@ -1,0 +1,4 @@
+//! Conversations: a thread that its caller keeps open.
+
+mod faults;
+mod real;

@@ -1,0 +1,5 @@
+//! `codex exec --json`: one process a run.
+
+mod endings;
+mod faults;
+mod real;

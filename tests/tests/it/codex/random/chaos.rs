@@ -1,0 +1,287 @@
+//! Chaos: random faults on a few shared sessions, thousands of runs, both transports and the pool of
+//! shared servers.
+//!
+//! Whatever happens, every run ends with exactly one `Completed`, last; no session is open in two
+//! processes at once; a fault in one run never changes the result of another on the same server; and
+//! behind it all no process, descriptor or lock is left.
+//!
+//! - `TAKOPI_CHAOS_SEED`: the first round's seed; a failure prints the seed of its round, with which
+//!   that round then comes first.
+//! - `TAKOPI_CHAOS_RUNS`: how many runs (4,000): half over exec, a quarter over app-server with a process
+//!   per session, a quarter on shared servers.
+//! - `TAKOPI_SOAK`: for how many minutes to go on, each round with the next seed.
+use std::io::Write as _;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use futures::future::{join, join_all};
+use futures::{FutureExt, StreamExt, stream};
+use takopi_codex::app_server::{CodexAppServer, PoolLimits};
+use takopi_core::{EngineRunner, EventStream, ResumeToken, Runner, TakopiEvent};
+use takopi_tests::codex::chaos::{
+    ANSWER, Case, Dice, Wish, app_server_case, exec_case, guilty_case, held, innocent_case, server,
+    shared_server,
+};
+use takopi_tests::codex::fake::{Script, app_server, exec};
+use takopi_tests::codex::lab::Lab;
+use takopi_tests::model::{PATIENCE, within};
+use takopi_tests::runs::{finish, finish_unbounded, is_started, run, until};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+/// Runs of a round.
+const ROUND: usize = 150;
+/// Runs at once.
+const AT_ONCE: usize = 16;
+/// Rounds at once, each on a takopi of its own: most of their time they wait for processes to end.
+const LANES: u64 = 4;
+/// Runs of a shared server that are held while others run beside them, in each batch.
+const HELD: usize = 4;
+/// Runs of a batch on a shared server.
+const BATCH: usize = 15;
+/// Sessions they share.
+const SESSIONS: usize = 6;
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+/// A session of a round; rounds share a takopi, not their sessions.
+fn session(lab: &Lab, n: usize) -> ResumeToken {
+    let round = Uuid::new_v5(&Uuid::NAMESPACE_OID, lab.home.root().as_os_str().as_encoded_bytes());
+    let session = Uuid::new_v5(&round, &n.to_be_bytes());
+    ResumeToken::new("codex", session.to_string())
+}
+
+/// In a process of its own, because it counts the process's descriptors.
+#[test]
+fn whatever_happens_every_run_ends_once_and_nothing_is_left() {
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let rounds = format!("{module}::rounds");
+    let mut chaos = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = chaos.args(["--exact", &rounds, "--ignored", "--nocapture"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let _ = write!(std::io::stdout(), "{text}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {text}\n{errors}", output.status);
+    assert!(text.contains("1 passed"), "{rounds} was not found: {text}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "run by the test above, in a process of its own"]
+async fn rounds() {
+    let first = setting("TAKOPI_CHAOS_SEED").unwrap_or(1);
+    let runs = setting("TAKOPI_CHAOS_RUNS").unwrap_or(4000);
+    let soak = setting("TAKOPI_SOAK").map(|minutes| Duration::from_secs(60 * minutes));
+    let begun = Instant::now();
+    let rounds = runs.div_ceil(ROUND as u64).max(1);
+    let goes_on = |seed: u64| match soak {
+        Some(soak) => begun.elapsed() < soak,
+        None => seed < first + rounds,
+    };
+    let next = AtomicU64::new(first);
+    let lanes: Vec<Lab> = (0..LANES).map(|_| Lab::new(Script::default())).collect();
+    // The first rounds open what stays open: runtimes, epoll.
+    join_all(lanes.iter().map(|lane| told_round(lane, next.fetch_add(1, Relaxed)))).await;
+    let before = descriptors();
+    let rounds = lanes.iter().map(|lane| async {
+        loop {
+            let seed = next.fetch_add(1, Relaxed);
+            if !goes_on(seed) {
+                return lane.assert_nothing_left().await;
+            }
+            told_round(lane, seed).await;
+        }
+    });
+    join_all(rounds).await;
+    let now = descriptors();
+    assert!(now <= before + 8, "{now} descriptors are open, {before} were after the first rounds");
+    let runs = (next.load(Relaxed) - first - LANES) * ROUND as u64;
+    let took = begun.elapsed();
+    let _ = writeln!(std::io::stdout(), "chaos: {runs} runs in {took:?} from seed {first}");
+}
+
+/// A round that says its seed if it fails.
+async fn told_round(all: &Lab, seed: u64) {
+    let transport =
+        ["exec", "exec", "shared servers", "app-server"][usize::try_from(seed % 4).unwrap()];
+    let round = async {
+        match transport {
+            "exec" => exec_round(all, seed).await,
+            "app-server" => app_server_round(all, seed).await,
+            _ => shared_round(all, seed).await,
+        }
+    };
+    if let Err(panic) = AssertUnwindSafe(round).catch_unwind().await {
+        let _ = writeln!(std::io::stderr(), "chaos: seed {seed} failed over {transport}");
+        std::panic::resume_unwind(panic);
+    }
+}
+
+async fn exec_round(all: &Lab, seed: u64) {
+    let mut dice = Dice::new(seed);
+    let cases: Vec<Case> = (0..ROUND).map(|_| exec_case(&mut dice, SESSIONS)).collect();
+    let lab = Lab::beside(all, exec::hello("healthy"));
+    let runner = lab.exec().buffer(8, 64 * 1024);
+    round(&lab, &runner, cases).await;
+}
+
+async fn app_server_round(all: &Lab, seed: u64) {
+    let mut dice = Dice::new(seed);
+    let servers: Vec<Script> = (0..4).map(|_| server(&mut dice)).collect();
+    let warm = dice.pick(&[Duration::ZERO, Duration::from_millis(20), Duration::from_mins(10)]);
+    let cases: Vec<Case> =
+        (0..ROUND).map(|_| app_server_case(&mut dice, SESSIONS, &servers)).collect();
+    let lab = Lab::beside(all, exec::hello("healthy"));
+    let runner = lab.app_server(warm).buffer(8, 64 * 1024);
+    round(&lab, &runner, cases).await;
+}
+
+/// Batches on shared servers: some runs are held while others, innocent and guilty, run beside them.
+async fn shared_round(all: &Lab, seed: u64) {
+    let mut dice = Dice::new(seed);
+    let batches = ROUND / BATCH;
+    let script = shared_server(&mut dice, batches);
+    let lab = Lab::beside(all, exec::hello("healthy"));
+    let env = lab.control.env(&script);
+    let warm = dice.pick(&[Duration::from_millis(20), Duration::from_mins(10)]);
+    // One server for each run that is held, should all be drained, and some to run on.
+    let limits = PoolLimits::new(8, 40, 2 * HELD);
+    let engine = CodexAppServer::new(lab.codex()).keep_warm(warm).shared(limits);
+    let runner = EngineRunner::new(engine).on(lab.host.clone());
+    for batch in 0..batches {
+        let case = |n| match n % 4 {
+            0 => innocent_case(&mut dice, &script),
+            _ => guilty_case(&mut dice, SESSIONS, &script),
+        };
+        let cases: Vec<Case> = (HELD..BATCH).map(case).collect();
+        let (lab, runner, env) = (&lab, &runner, &env);
+        let held_runs = join_all((0..HELD).map(|_| async {
+            let request = takopi_tests::runs::request(&lab.home, &held(batch));
+            let request =
+                env.iter().fold(request, |request, (name, value)| request.env(name, value));
+            let mut stream = runner.run(request);
+            let events = until(&mut stream, "Started", is_started).await;
+            (stream, events)
+        }))
+        .await;
+        // Who resumes a session whose server is drained waits until nobody runs there any more, the
+        // held ones included: they are let go when all others are over.
+        let (resumed, fresh): (Vec<&Case>, Vec<&Case>) =
+            cases.iter().partition(|case| case.session.is_some());
+        let resumed = join_all(resumed.into_iter().map(|case| one(lab, runner, case, env)));
+        let fresh = join_all(fresh.into_iter().map(|case| one(lab, runner, case, env)));
+        let held_and_fresh = async {
+            fresh.await;
+            lab.control.open(&held(batch));
+            for (stream, events) in held_runs {
+                assert_eq!(finish(stream, events).await.ok().answer, ANSWER, "a run that was held");
+            }
+        };
+        join(resumed, held_and_fresh).await;
+    }
+    settled(&lab, &runner).await;
+}
+
+async fn round(lab: &Lab, runner: &dyn Runner, cases: Vec<Case>) {
+    let environments = environments(lab, &cases);
+    let runs = cases.iter().zip(&environments).map(|(case, env)| one(lab, runner, case, env));
+    stream::iter(runs).for_each_concurrent(AT_ONCE, |run| run).await;
+    settled(lab, runner).await;
+}
+
+/// Nothing is left of a round.
+async fn settled(lab: &Lab, runner: &dyn Runner) {
+    assert_eq!(lab.control.overlaps(), Vec::<String>::new(), "two writers on one session");
+    // Every session can be had at once: no lock is left, and no run that holds one.
+    within(PATIENCE * 8, "the runs to settle", runner.shutdown()).await;
+    lab.home.assert_no_processes().await;
+    for n in 0..SESSIONS {
+        let request = lab.request("hi").resume(session(lab, n)).wait(Duration::ZERO);
+        assert_eq!(run(&lab.exec(), request).await.ok().answer, "healthy");
+    }
+}
+
+type Env = Vec<(String, String)>;
+
+/// One environment a script: runs of one script can share a server.
+fn environments(lab: &Lab, cases: &[Case]) -> Vec<Env> {
+    let mut known: Vec<(&Script, Env)> = Vec::new();
+    let mut environments = Vec::new();
+    for case in cases {
+        let found = known.iter().find(|(script, _)| **script == case.script);
+        let env = found.map_or_else(|| lab.control.env(&case.script), |(_, env)| env.clone());
+        known.push((&case.script, env.clone()));
+        environments.push(env);
+    }
+    environments
+}
+
+async fn one(lab: &Lab, runner: &dyn Runner, case: &Case, env: &Env) {
+    let cancel = CancellationToken::new();
+    let request = takopi_tests::runs::request(&lab.home, &case.prompt);
+    let request = env.iter().fold(request, |request, (name, value)| request.env(name, value));
+    let request = request
+        .resume(case.session.map(|n| session(lab, n)))
+        .wait(case.wait)
+        .idle_timeout(case.idle)
+        .wall_timeout(case.wall)
+        .cancel(cancel.clone());
+    let mut stream = runner.run(request);
+    let (events, over) = match case.wish {
+        Wish::Read => (Vec::new(), false),
+        Wish::Drop(after) | Wish::Cancel(after) => some(&mut stream, after, case).await,
+    };
+    match case.wish {
+        Wish::Drop(_) if !over => return drop(stream),
+        Wish::Cancel(_) => cancel.cancel(),
+        _ => {}
+    }
+    // Long: it may wait for a session behind many others, each of which is ended step by step.
+    let what = format!("the end of {case:?}");
+    let seen = within(PATIENCE * 8, &what, finish_unbounded(stream, events)).await;
+    let end = seen.completed();
+    assert!(end.ok || !case.innocent, "changed by a neighbour: {case:?}: {:#?}", seen.events);
+    if let Some(session) = case.session.map(|n| session(lab, n)) {
+        assert_eq!(end.resume, Some(session), "{case:?}: {:#?}", seen.events);
+    }
+    if end.ok {
+        let answer = case.answer.unwrap_or_default();
+        assert!(end.answer == answer || case.answer.is_none(), "{case:?}: {:#?}", seen.events);
+    } else {
+        assert!(end.reason.is_some() && end.error.is_some(), "{case:?}: {end:?}");
+    }
+}
+
+/// Reads this many events, or all there are.
+async fn some(stream: &mut EventStream, count: u64, case: &Case) -> (Vec<TakopiEvent>, bool) {
+    let mut events = Vec::new();
+    for _ in 0..count {
+        let what = format!("an event of {case:?}");
+        let next = within(PATIENCE * 8, &what, stream.next()).await;
+        let Some(event) = next else { return (events, true) };
+        let last = matches!(event, TakopiEvent::Completed(_));
+        events.push(event);
+        if last {
+            return (events, true);
+        }
+    }
+    (events, false)
+}
+
+#[test]
+fn a_seed_gives_the_same_cases_every_time() {
+    let cases = |seed| {
+        let mut dice = Dice::new(seed);
+        let servers = [server(&mut dice), app_server::hello("x")];
+        let exec = exec_case(&mut dice, SESSIONS);
+        format!("{exec:?} {:?}", app_server_case(&mut dice, SESSIONS, &servers))
+    };
+    assert_eq!(cases(7), cases(7));
+    assert_ne!(cases(7), cases(8));
+}

@@ -1,0 +1,424 @@
+//! Drift of the schema: every recorded line, mutated by a seed, through both transports.
+//!
+//! For each mutation: the run ends with exactly one `Completed`, within its limits; lines of another
+//! thread or turn never change a run; and the runs beside a mutated one, on the same server, end as
+//! they do alone.
+//!
+//! - `TAKOPI_DRIFT_MUTATIONS`: how many (100,000);
+//! - `TAKOPI_DRIFT_SEED`: the first seed. A failure prints the seed that shows it again.
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use futures::{StreamExt, stream};
+use serde_json::Value;
+use takopi_codex::app_server::{PoolLimits, translate_lines};
+use takopi_codex::exec::ExecTranslator;
+use takopi_core::jsonl::{Ending, Translator};
+use takopi_core::process::Exit;
+use takopi_core::{Completed, ResumeToken, Runner, TakopiEvent};
+use takopi_tests::codex::fake::{Script, Step};
+use takopi_tests::codex::lab::Lab;
+use takopi_tests::codex::recorded::{self, Exec, Turn};
+use takopi_tests::codex::relay::{Lane, Plan};
+use takopi_tests::dice::Dice;
+use takopi_tests::model::PATIENCE;
+use takopi_tests::mutate;
+use takopi_tests::runs::{request, run};
+
+/// Prints past the capture of the test harness.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        let _ = writeln!(std::io::stderr(), $($text)*);
+    }};
+}
+
+/// Of a hundred mutations, so many go through the whole engine on a server with neighbours.
+const THROUGH_THE_ENGINE: u64 = 10;
+/// Mutated runs beside one neighbour.
+const BESIDE: u64 = 8;
+/// Servers at once, each with a runner of its own.
+const LANES: u64 = 6;
+/// After so many faults the rest is left out.
+const MOST_FAULTS: usize = 20;
+/// The session of runs over exec that resume one.
+const ASKED: &str = "01a1e21b-26e5-7eb0-9d27-459e98f10b74";
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
+}
+
+fn first_seed() -> u64 {
+    setting("TAKOPI_DRIFT_SEED", 1)
+}
+
+fn mutations() -> u64 {
+    setting("TAKOPI_DRIFT_MUTATIONS", 100_000)
+}
+
+/// Says how to see a failure again.
+fn replay(test: &str, seed: u64) -> String {
+    format!(
+        "replay: TAKOPI_DRIFT_SEED={seed} TAKOPI_DRIFT_MUTATIONS=1 cargo test -p takopi-tests --test it schema_drift::{test}"
+    )
+}
+
+/// Lines with one of them mutated, lost, repeated or out of order.
+fn drifted(dice: &mut Dice, lines: &[String]) -> Vec<Vec<u8>> {
+    let at = dice.index(lines.len());
+    let mut drifted: Vec<Vec<u8>> = lines.iter().map(|line| line.clone().into_bytes()).collect();
+    match dice.below(20) {
+        0 => drop(drifted.remove(at)),
+        1 => {
+            let again = drifted[at].clone();
+            let to = dice.index(lines.len());
+            drifted.insert(to, again);
+        }
+        2 => drifted.swap(at, dice.index(lines.len())),
+        3 => drifted[at] = mutate::bytes(dice, &drifted[at]),
+        _ => drifted[at] = mutate::json(dice, &lines[at]),
+    }
+    drifted
+}
+
+fn text(lines: &[Vec<u8>]) -> String {
+    let cut = |line: &Vec<u8>| String::from_utf8_lossy(&line[..line.len().min(2000)]).into_owned();
+    lines.iter().map(cut).collect::<Vec<_>>().join("\n")
+}
+
+/// What holds for the events of any translator.
+fn check(events: &[TakopiEvent]) -> Result<(), String> {
+    let count =
+        |found: fn(&TakopiEvent) -> bool| events.iter().filter(|event| found(event)).count();
+    let ends = count(|event| matches!(event, TakopiEvent::Completed(_)));
+    if ends > 1 || (ends == 1 && !matches!(events.last(), Some(TakopiEvent::Completed(_)))) {
+        return Err(format!("{ends} ends, or something behind the end"));
+    }
+    match count(|event| matches!(event, TakopiEvent::Started(_))) {
+        0 | 1 => Ok(()),
+        starts => Err(format!("{starts} starts")),
+    }
+}
+
+fn ended(events: &[TakopiEvent]) -> bool {
+    matches!(events.last(), Some(TakopiEvent::Completed(_)))
+}
+
+#[test]
+fn a_mutated_line_of_exec_never_keeps_a_run_from_its_one_end() {
+    let recorded = recorded::exec();
+    let count = (mutations() * (100 - THROUGH_THE_ENGINE) / 100).div_ceil(2);
+    for seed in first_seed()..first_seed() + count {
+        let mut dice = Dice::new(seed);
+        let Exec { name, lines } = &recorded[dice.index(recorded.len())];
+        let lines = drifted(&mut dice, lines);
+        let mut translator = ExecTranslator::new(recorded::WORKSPACE, None);
+        let mut events = Vec::new();
+        for line in &lines {
+            let _ = translator.line(line, &mut events);
+            if ended(&events) {
+                break;
+            }
+        }
+        let exit = Exit::with_code(0, "");
+        let over = ended(&events) || translator.end(&exit, &mut events) == Ending::Over;
+        let fault = check(&events)
+            .err()
+            .or_else(|| (!over || !ended(&events)).then(|| "no end".to_owned()));
+        if let Some(fault) = fault {
+            let how = replay("a_mutated_line_of_exec_never_keeps_a_run_from_its_one_end", seed);
+            panic!("{fault} ({name})\n{how}\n{}\n{events:#?}", text(&lines));
+        }
+    }
+    say!("drift: {count} mutations over exec");
+}
+
+#[test]
+fn a_mutated_line_of_a_turn_never_gives_a_second_end_or_start() {
+    let recorded = recorded::turns();
+    let count = mutations() * (100 - THROUGH_THE_ENGINE) / 200;
+    for seed in first_seed()..first_seed() + count {
+        let mut dice = Dice::new(seed);
+        let Turn { name, turn, .. } = &recorded[dice.index(recorded.len())];
+        let lines = drifted(&mut dice, turn);
+        let events = translate_lines(lines.iter().map(Vec::as_slice));
+        if let Err(fault) = check(&events) {
+            let how = replay("a_mutated_line_of_a_turn_never_gives_a_second_end_or_start", seed);
+            panic!("{fault} ({name})\n{how}\n{}\n{events:#?}", text(&lines));
+        }
+    }
+    say!("drift: {count} mutations over the translator of app-server");
+}
+
+/// Over real processes: what only the whole runner promises.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mutated_line_of_exec_never_opens_another_session_than_was_asked_for() {
+    let recorded = recorded::exec();
+    let lab = Lab::new(Script::default());
+    let runner = lab.exec();
+    let count = (mutations() / 500).clamp(1, 300);
+    let cases = (first_seed()..first_seed() + count).map(|seed| {
+        let mut dice = Dice::new(seed);
+        let Exec { name, lines } = &recorded[dice.index(recorded.len())];
+        let id = lines[0].split('"').find(|word| word.len() == ASKED.len()).unwrap_or(ASKED);
+        // Mostly the line that names the session.
+        let lines: Vec<String> = lines.iter().map(|line| line.replace(id, "$THREAD")).collect();
+        let lines = if dice.chance(60) {
+            let first = mutate::json(&mut dice, &lines[0]);
+            [vec![first], lines[1..].iter().map(|line| line.clone().into_bytes()).collect()]
+                .concat()
+        } else {
+            drifted(&mut dice, &lines)
+        };
+        (seed, name, lines)
+    });
+    let runner = &runner;
+    let lab = &lab;
+    let runs = cases.map(|(seed, name, lines)| async move {
+        let session = ResumeToken::new("codex", uuid::Uuid::new_v4().to_string());
+        let print = lines.iter().map(|line| Step::raw([line.as_slice(), b"\n"].concat()));
+        let script = Script::exec([Step::ReadStdin].into_iter().chain(print));
+        let request = request(&lab.home, "hi").resume(session.clone());
+        let env = lab.control.env(&script);
+        let request = env.iter().fold(request, |request, (name, value)| request.env(name, value));
+        let request = request.wall_timeout(PATIENCE);
+        let seen = run(runner, request).await;
+        let started = seen.events.iter().find_map(|event| match event {
+            TakopiEvent::Started(started) => Some(&started.resume),
+            _ => None,
+        });
+        let how =
+            replay("a_mutated_line_of_exec_never_opens_another_session_than_was_asked_for", seed);
+        let what = || format!("{name}\n{how}\n{}\n{:#?}", text(&lines), seen.events);
+        assert!(started.is_none_or(|started| *started == session), "{}", what());
+        assert_eq!(seen.completed().resume, Some(session), "{}", what());
+    });
+    stream::iter(runs).for_each_concurrent(8, |run| run).await;
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+    say!("drift: {count} mutations over exec processes");
+}
+
+/// What a run comes to: everything that a fault elsewhere must not change.
+#[derive(Debug, Clone, PartialEq)]
+struct Outcome {
+    ok: bool,
+    answer: String,
+    reason: Option<String>,
+    error: Option<String>,
+    /// Commands, tools and patches, as they ended.
+    work: Vec<String>,
+}
+
+impl Outcome {
+    fn of(events: &[TakopiEvent], end: &Completed) -> Self {
+        let work = events.iter().filter_map(|event| match event {
+            TakopiEvent::Action(event) if event.action.kind.is_tool() => {
+                Some(format!("{:?} {} {:?}", event.phase, event.action.title, event.ok))
+            }
+            _ => None,
+        });
+        Self {
+            ok: end.ok,
+            answer: end.answer.clone(),
+            reason: end.reason.as_ref().map(|reason| reason.as_str().to_owned()),
+            error: end.error.clone(),
+            work: work.filter(|work| !work.starts_with("Updated")).collect(),
+        }
+    }
+}
+
+/// Runs what was planned for `model`; without limits it must end by itself.
+async fn outcome(
+    lane: &Lane,
+    model: &str,
+    limits: Option<(Duration, Duration)>,
+) -> Result<Outcome, String> {
+    let events = lane.run(model, limits).await?;
+    check(&events).map_err(|fault| format!("{fault}: {events:#?}"))?;
+    match events.last() {
+        Some(TakopiEvent::Completed(end)) => Ok(Outcome::of(&events, end)),
+        _ => Err(format!("no end: {events:#?}")),
+    }
+}
+
+fn raw(lines: &[String]) -> Vec<Vec<u8>> {
+    lines.iter().map(|line| line.clone().into_bytes()).collect()
+}
+
+/// How every recording ends by itself.
+async fn baselines(lane: &Lane, recorded: &[Turn]) -> Vec<Outcome> {
+    let mut baselines = Vec::new();
+    for turn in recorded {
+        lane.relay.plan("alone", Plan::new(raw(&turn.opening), raw(&turn.turn)));
+        let ended = outcome(lane, "alone", None).await.unwrap_or_else(|fault| panic!("{fault}"));
+        baselines.push(ended);
+    }
+    assert!(baselines.iter().filter(|outcome| outcome.ok).count() > 20, "{baselines:#?}");
+    baselines
+}
+
+/// A recorded line, mutated, of another thread or of an earlier turn of this one.
+fn foreign(dice: &mut Dice, lines: &[String]) -> Vec<u8> {
+    let candidates: Vec<&String> = lines.iter().filter(|line| line.contains("$THREAD")).collect();
+    let line = dice.pick(&candidates).replace("\"$REQUEST\"", "\"nobody\"");
+    let message: Value = serde_json::from_str(&line).unwrap();
+    let told = message.to_string().replace("\"text\":\"", "\"text\":\"FOREIGN ");
+    let told = told.replace("\"delta\":\"", "\"delta\":\"FOREIGN ");
+    if dice.chance(50) {
+        let other = told.replace("$THREAD", "01a1e21b-0000-7eb0-9d27-459e98f10b74");
+        return mutate::json(dice, &other.replace("$TURN", "01a1e21b-1111-7eb0-9d27-459e98f10b74"));
+    }
+    // Of this thread: its address stays readable, or it would be the thread's own.
+    if !told.contains("$TURN") {
+        return b"{}".to_vec();
+    }
+    let mut message: Value =
+        serde_json::from_str(&told.replace("$TURN", "01a1e21b-2222-7eb0-9d27-459e98f10b74"))
+            .unwrap();
+    if let Some(item) = message["params"].get_mut("item").filter(|item| item.is_object()) {
+        let mutated = String::from_utf8(mutate::json(dice, &item.to_string())).unwrap_or_default();
+        *item = serde_json::from_str(&mutated).unwrap_or(Value::Null);
+    }
+    message.to_string().into_bytes()
+}
+
+/// What became of the runs of all rounds.
+#[derive(Default)]
+struct Tally {
+    /// How runs with a mutation of their own ended, and how many had a foreign line.
+    ends: BTreeMap<String, u64>,
+    faults: Vec<String>,
+}
+
+/// A run with one mutation.
+struct Mutated {
+    model: String,
+    /// Which recording it is.
+    recorded: usize,
+    /// Whether its own lines are mutated; else it is healthy and has a foreign line among its own.
+    own: bool,
+    lines: Vec<Vec<u8>>,
+}
+
+impl Mutated {
+    fn new(
+        dice: &mut Dice,
+        lane: &Lane,
+        recorded: &[Turn],
+        healthy: &[usize],
+        model: String,
+    ) -> Self {
+        let own = dice.chance(50);
+        let at = if own { dice.index(recorded.len()) } else { dice.pick(healthy) };
+        let Turn { opening, turn, .. } = &recorded[at];
+        let (mut first, mut lines) = (raw(opening), raw(turn));
+        if own && dice.chance(15) {
+            first = drifted(dice, opening);
+        } else if own {
+            lines = drifted(dice, turn);
+        } else {
+            let of = dice.index(recorded.len());
+            let line = foreign(dice, &recorded[of].turn);
+            // Behind what names the turn: before that, a line of an unknown turn may be its own.
+            let names =
+                |line: &String| line.contains("turn/started") || line.contains("\"$REQUEST\"");
+            let named = 1 + turn.iter().rposition(names).unwrap();
+            lines.insert(named + dice.index(lines.len() - named), line);
+        }
+        let mut changed = first.iter().zip(raw(opening)).chain(lines.iter().zip(raw(turn)));
+        let changed = changed.find(|(new, old)| *new != old).map(|(new, _)| new.clone());
+        lane.relay.plan(&model, Plan::new(first, lines));
+        Self { model, recorded: at, own, lines: changed.into_iter().collect() }
+    }
+}
+
+/// One neighbour, and beside it runs that each have one mutation.
+async fn round(lane: &Lane, recorded: &[Turn], alone: &[Outcome], seed: u64, tally: &Mutex<Tally>) {
+    let mut dice = Dice::new(seed);
+    let healthy: Vec<usize> = (0..recorded.len()).filter(|n| alone[*n].ok).collect();
+    let at = dice.pick(&healthy);
+    let plan = Plan::new(raw(&recorded[at].opening), raw(&recorded[at].turn));
+    let plan = plan.gate(1 + dice.index(recorded[at].turn.len() - 1));
+    let name = format!("neighbour-{seed}");
+    let plan = lane.relay.plan(&name, plan);
+    let models = (0..BESIDE).map(|n| format!("mutated-{seed}-{n}"));
+    let runs: Vec<Mutated> =
+        models.map(|model| Mutated::new(&mut dice, lane, recorded, &healthy, model)).collect();
+    let beside = async {
+        plan.begun().await;
+        let limits = (Duration::from_millis(60), Duration::from_millis(250));
+        let ended =
+            join_all(runs.iter().map(|it| outcome(lane, &it.model, it.own.then_some(limits))))
+                .await;
+        plan.release();
+        ended
+    };
+    let (neighbour, ended) = futures::future::join(outcome(lane, &name, None), beside).await;
+    let how = replay("a_mutated_line_never_changes_a_neighbour", seed);
+    let mut tally = tally.lock().unwrap();
+    let fault = |what: &str, fault: String, by: &[&Mutated]| {
+        let by = by.iter().map(|it| format!("{}: {}", it.model, text(&it.lines)));
+        format!("{what}: {fault}\n{how}\n{}", by.collect::<Vec<_>>().join("\n"))
+    };
+    for (it, ended) in runs.iter().zip(ended) {
+        match ended {
+            Err(why) => tally.faults.push(fault(&it.model, why, &[it])),
+            Ok(outcome) if it.own => {
+                let end =
+                    if outcome.ok { "ok".to_owned() } else { outcome.reason.unwrap_or_default() };
+                *tally.ends.entry(end).or_default() += 1;
+            }
+            Ok(outcome) => {
+                *tally.ends.entry("a foreign line".to_owned()).or_default() += 1;
+                if outcome != alone[it.recorded] {
+                    let why = format!("{outcome:?} instead of {:?}", alone[it.recorded]);
+                    tally.faults.push(fault("a foreign line changed a run", why, &[it]));
+                }
+            }
+        }
+    }
+    let all: Vec<&Mutated> = runs.iter().collect();
+    match neighbour {
+        Err(why) => tally.faults.push(fault("the neighbour", why, &all)),
+        Ok(outcome) if outcome != alone[at] => {
+            let why = format!("{outcome:?} instead of {:?}", alone[at]);
+            tally.faults.push(fault("the neighbour ended otherwise", why, &all));
+        }
+        Ok(_) => {}
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mutated_line_never_changes_a_neighbour() {
+    let recorded = recorded::turns();
+    let rounds = (mutations() * THROUGH_THE_ENGINE / 100).div_ceil(BESIDE);
+    let begun = Instant::now();
+    let lanes: Vec<Lane> = (0..LANES.min(rounds))
+        .map(|_| Lane::new(PoolLimits::new(2 + usize::try_from(BESIDE).unwrap(), 100, 3)))
+        .collect();
+    let alone = baselines(&lanes[0], &recorded).await;
+    let next = AtomicU64::new(first_seed());
+    let tally = Mutex::new(Tally::default());
+    let runs = lanes.iter().map(|lane| async {
+        loop {
+            let seed = next.fetch_add(1, Relaxed);
+            if seed >= first_seed() + rounds || tally.lock().unwrap().faults.len() >= MOST_FAULTS {
+                break;
+            }
+            round(lane, &recorded, &alone, seed, &tally).await;
+        }
+        lane.runner.shutdown().await;
+        lane.home.assert_no_processes().await;
+    });
+    join_all(runs).await;
+    let servers: u64 = lanes.iter().map(|lane| lane.relay.connections()).sum();
+    let Tally { ends, faults } = tally.into_inner().unwrap();
+    let (count, took) = (rounds * BESIDE, begun.elapsed());
+    say!("drift: {count} mutations over app-server in {took:?}, {servers} servers: {ends:?}");
+    assert!(faults.is_empty(), "{} faults\n\n{}", faults.len(), faults.join("\n\n"));
+}

@@ -1,0 +1,6 @@
+//! The proving ground itself: what the other tests rely on.
+
+mod browser;
+mod fake_codex;
+mod model;
+mod skip;
