@@ -12,4 +12,5 @@
 
 mod codex;
 mod contract;
+mod docs;
 mod proving_ground;
