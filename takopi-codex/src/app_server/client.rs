@@ -29,7 +29,7 @@ use uuid::Uuid;
 
 use super::error::ClientError;
 use super::reader::read;
-use super::routes::{AnswerError, Routes};
+use super::routes::{ResponseError, Routes};
 use super::wire::Wire;
 use crate::{MINIMUM_VERSION, Version};
 
@@ -232,7 +232,17 @@ impl Client {
         method: &str,
         params: &impl Serialize,
     ) -> Result<R, ClientError> {
-        self.inner.request(method, params, self.inner.timeout).await
+        self.inner.request(method, params, self.inner.timeout, None).await
+    }
+
+    /// Sends a request that starts a turn on this thread, and whose response names the turn.
+    pub(super) async fn request_turn<R: DeserializeOwned>(
+        &self,
+        method: &str,
+        params: &impl Serialize,
+        thread: &str,
+    ) -> Result<R, ClientError> {
+        self.inner.request(method, params, self.inner.timeout, Some(thread)).await
     }
 
     pub(super) async fn request_within<R: DeserializeOwned>(
@@ -241,7 +251,7 @@ impl Client {
         params: &impl Serialize,
         limit: Duration,
     ) -> Result<R, ClientError> {
-        self.inner.request(method, params, limit).await
+        self.inner.request(method, params, limit, None).await
     }
 
     pub(super) fn stderr_tail(&self) -> String {
@@ -261,7 +271,7 @@ impl Inner {
             // Always: some versions refuse `excludeTurns` without it.
             "capabilities": { "experimentalApi": true },
         });
-        let raw: Value = self.request("initialize", &params, self.timeout).await?;
+        let raw: Value = self.request("initialize", &params, self.timeout, None).await?;
         let version = raw.get("userAgent").and_then(Value::as_str).and_then(Version::find);
         if let Some(found) = version.filter(|version| *version < MINIMUM_VERSION) {
             return Err(ClientError::TooOld {
@@ -279,10 +289,11 @@ impl Inner {
         method: &str,
         params: &impl Serialize,
         limit: Duration,
+        starts_turn_on: Option<&str>,
     ) -> Result<R, ClientError> {
         let mut tries = 1;
-        let answer = loop {
-            match self.ask(method, params, limit).await {
+        let result = loop {
+            match self.send(method, params, limit, starts_turn_on).await {
                 Err(ClientError::Refused { code: Some(OVERLOADED), .. })
                     if tries < OVERLOAD_TRIES =>
                 {
@@ -292,17 +303,18 @@ impl Inner {
                 other => break other?,
             }
         };
-        serde_json::from_str(answer.get()).map_err(|error| ClientError::Answer {
+        serde_json::from_str(result.get()).map_err(|error| ClientError::Answer {
             method: method.to_owned(),
             detail: error.to_string(),
         })
     }
 
-    async fn ask(
+    async fn send(
         &self,
         method: &str,
         params: &impl Serialize,
         limit: Duration,
+        starts_turn_on: Option<&str>,
     ) -> Result<Box<RawValue>, ClientError> {
         #[derive(Serialize)]
         struct Request<'a, P> {
@@ -311,25 +323,27 @@ impl Inner {
             params: &'a P,
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let Some(answer) = self.routes.await_answer(id) else { return Err(self.gone(method)) };
+        let Some(response) = self.routes.register(id, starts_turn_on) else {
+            return Err(self.gone(method));
+        };
         let _forget = Forget { routes: &self.routes, id };
         let exchange = async {
             if !self.wire.send(&Request { id, method, params }).await {
                 return Err(self.gone(method));
             }
-            answer.await.map_err(|_| self.gone(method))
+            response.await.map_err(|_| self.gone(method))
         };
-        let answer = tokio::time::timeout(limit, exchange)
+        let response = tokio::time::timeout(limit, exchange)
             .await
             .map_err(|_| ClientError::Timeout { method: method.to_owned(), limit })??;
-        answer.map_err(|error| match error {
-            AnswerError::Refused(body) => ClientError::Refused {
+        response.map_err(|error| match error {
+            ResponseError::Refused(body) => ClientError::Refused {
                 method: method.to_owned(),
                 code: body.code,
                 message: body.message,
                 data: body.data,
             },
-            AnswerError::TooLong => ClientError::Answer {
+            ResponseError::TooLong => ClientError::Answer {
                 method: method.to_owned(),
                 detail: "it is too long".to_owned(),
             },

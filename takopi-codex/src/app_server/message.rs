@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::MapAccess;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -58,7 +58,24 @@ impl Serialize for RequestId {
     }
 }
 
-/// What can be read of an error in answer to a request.
+/// The result of `turn/start`.
+#[derive(Deserialize)]
+pub(super) struct TurnStarted {
+    pub(super) turn: StartedTurn,
+}
+
+#[derive(Deserialize)]
+pub(super) struct StartedTurn {
+    pub(super) id: String,
+}
+
+/// The turn that a result of `turn/start` names.
+pub(super) fn started_turn(result: &RawValue) -> Option<String> {
+    let TurnStarted { turn } = serde_json::from_str(result.get()).ok()?;
+    Some(turn.id)
+}
+
+/// What can be read of an error in response to a request.
 #[derive(Debug)]
 pub(super) struct ErrorBody {
     pub(super) code: Option<i64>,

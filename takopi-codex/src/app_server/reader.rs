@@ -9,7 +9,7 @@ use takopi_core::process::{Frame, Output};
 use super::message::{ErrorBody, Incoming, MessageHead, RequestId};
 use super::notification::Notification;
 use super::requests::ServerRequest;
-use super::routes::{AnswerError, Routed, Routes};
+use super::routes::{ResponseError, Routed, Routes};
 use super::wire::Wire;
 
 /// Reads everything the server sends, until it is gone.
@@ -64,11 +64,11 @@ fn route(line: &[u8], routes: &Routes, wire: &Wire) -> Option<Routed> {
     let Some(method) = method else {
         // Ours are small numbers; what answers another id answers nobody.
         let id = id.and_then(|id| id.get().parse().ok())?;
-        let answer = match error {
-            Some(error) => Err(AnswerError::Refused(ErrorBody::read(error))),
+        let response = match error {
+            Some(error) => Err(ResponseError::Refused(ErrorBody::read(error))),
             None => Ok(result.unwrap_or(RawValue::NULL).to_owned()),
         };
-        routes.answer(id, answer);
+        routes.respond(id, response);
         return None;
     };
     let (method, params) = (method.into_owned(), params.unwrap_or(RawValue::NULL).to_owned());
@@ -84,7 +84,7 @@ fn route(line: &[u8], routes: &Routes, wire: &Wire) -> Option<Routed> {
 /// A line that was too long to be read, by how it begins.
 fn skip(head: &[u8], bytes: u64, routes: &Routes, wire: &Wire) {
     match MessageHead::read(head) {
-        MessageHead::Response(id) => routes.answer(id, Err(AnswerError::TooLong)),
+        MessageHead::Response(id) => routes.respond(id, Err(ResponseError::TooLong)),
         MessageHead::Notification { method, thread: Some(thread) }
             if method == "turn/completed" && routes.end_too_long(&thread) => {}
         MessageHead::Notification { .. } | MessageHead::Unknown => routes.too_long(bytes),

@@ -7,6 +7,8 @@
 //!   a request is declined, and the turns it may belong to get a warning.
 //! - A turn whose inbox overflows gets no further messages but its end; nobody else notices.
 
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use std::collections::HashMap;
@@ -20,16 +22,16 @@ use self::thread::{ThreadRoute, TurnRoute, Unread};
 use super::address::{Address, Id, is_of_a_thread};
 use super::error::ClientError;
 use super::inbox::{Inbox, Room, TurnMessage, inbox};
-use super::message::{ErrorBody, address_of};
+use super::message::{ErrorBody, address_of, started_turn};
 use super::notification::Notification;
 use super::requests::ServerRequest;
 use super::subagents::Subagents;
 
-type Answer = Result<Box<RawValue>, AnswerError>;
+type Response = Result<Box<RawValue>, ResponseError>;
 
 /// Why there is no result.
 #[derive(Debug)]
-pub(super) enum AnswerError {
+pub(super) enum ResponseError {
     Refused(ErrorBody),
     TooLong,
 }
@@ -72,7 +74,7 @@ pub(super) struct Routes {
 
 #[derive(Default)]
 struct State {
-    waiting: HashMap<i64, oneshot::Sender<Answer>>,
+    pending: HashMap<i64, PendingRequest>,
     threads: HashMap<String, ThreadRoute>,
     subagents: Subagents,
     /// Lines that could not be read while no turn was running.
@@ -81,25 +83,40 @@ struct State {
     closed: bool,
 }
 
+/// A request of ours whose response is still to come.
+struct PendingRequest {
+    response: oneshot::Sender<Response>,
+    /// The thread on which the request starts a turn. The response names the turn.
+    starts_turn_on: Option<String>,
+}
+
 impl Routes {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the response to request `id`; `None` if the server is gone already.
-    pub(super) fn await_answer(&self, id: i64) -> Option<oneshot::Receiver<Answer>> {
-        let (sender, receiver) = oneshot::channel();
+    /// Registers request `id` and returns its response to come; `None` if the server is gone already.
+    ///
+    /// A request that starts a turn gives the thread: the turn is named as soon as the response is
+    /// read. Messages of other turns may follow on the next line, before the caller runs again.
+    pub(super) fn register(
+        &self,
+        id: i64,
+        starts_turn_on: Option<&str>,
+    ) -> Option<oneshot::Receiver<Response>> {
+        let (response, receiver) = oneshot::channel();
+        let starts_turn_on = starts_turn_on.map(str::to_owned);
         let mut state = self.state();
         if state.closed {
             return None;
         }
-        state.waiting.insert(id, sender);
+        state.pending.insert(id, PendingRequest { response, starts_turn_on });
         Some(receiver)
     }
 
-    /// Nobody waits any more: a late response is dropped.
+    /// The caller no longer waits: a late response is dropped.
     pub(super) fn forget(&self, id: i64) {
-        self.state().waiting.remove(&id);
+        self.state().pending.remove(&id);
     }
 
     /// Opens the inbox of a turn that is about to be started.
@@ -120,13 +137,6 @@ impl Routes {
         Ok(inbox)
     }
 
-    /// The turn has this id; it may have been learnt from a notification before.
-    pub(super) fn name_turn(&self, thread: &str, turn: &str) {
-        if let Some(route) = self.state().turn(thread) {
-            route.id.get_or_insert_with(|| turn.to_owned());
-        }
-    }
-
     /// The turn is over, or nobody follows it any more.
     pub(super) fn close_turn(&self, thread: &str) {
         if let Some(route) = self.state().threads.get_mut(thread) {
@@ -138,18 +148,30 @@ impl Routes {
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
-        state.waiting.clear();
+        state.pending.clear();
         for route in state.threads.values_mut() {
             route.end_turn();
         }
         state.threads.clear();
     }
 
-    /// Hands over the response to request `id`.
-    pub(super) fn answer(&self, id: i64, answer: Answer) {
-        let waiting = self.state().waiting.remove(&id);
-        // Whoever waited may have gone; then nobody needs it.
-        if waiting.is_none_or(|waiting| waiting.send(answer).is_err()) {
+    /// Hands the response to request `id` to its caller.
+    pub(super) fn respond(&self, id: i64, response: Response) {
+        let pending = {
+            let mut state = self.state();
+            let pending = state.pending.remove(&id);
+            let thread = pending.as_ref().and_then(|pending| pending.starts_turn_on.as_deref());
+            if let (Some(thread), Ok(result)) = (thread, &response)
+                && let Some(turn) = started_turn(result)
+                && let Some(route) = state.turn(thread)
+            {
+                // It outranks what a notification said before.
+                route.id = Some(turn);
+            }
+            pending
+        };
+        // The caller may be gone; then the response is not needed.
+        if pending.is_none_or(|pending| pending.response.send(response).is_err()) {
             tracing::debug!(id, "a late response of the app-server");
         }
     }

@@ -11,6 +11,7 @@ use takopi_core::model::Usage;
 use super::client::{Client, Nothing};
 use super::error::ClientError;
 use super::inbox::{Inbox, TurnMessage};
+use super::message::TurnStarted;
 use super::notification::{Kind, Notification};
 use super::requests::ServerRequest;
 use super::translator::is_turn_aborted;
@@ -115,16 +116,6 @@ impl std::fmt::Debug for ClientRef {
     }
 }
 
-#[derive(Deserialize)]
-struct TurnStarted {
-    turn: TurnId,
-}
-
-#[derive(Deserialize)]
-struct TurnId {
-    id: String,
-}
-
 impl TurnStream {
     /// Listens for a turn that is about to be started. Its events may come ahead of the reply.
     pub(super) fn open(client: &Client, thread: &str) -> Result<Self, ClientError> {
@@ -146,8 +137,8 @@ impl TurnStream {
     ) -> Result<(), ClientError> {
         let client = &self.client.0;
         let params = turn_params(&self.thread, text, options);
-        let started: TurnStarted = client.request("turn/start", &params).await?;
-        client.routes().name_turn(&self.thread, &started.turn.id);
+        let started: TurnStarted =
+            client.request_turn("turn/start", &params, &self.thread).await?;
         self.id = started.turn.id;
         Ok(())
     }

@@ -324,10 +324,11 @@ impl Mutated {
         } else {
             let of = dice.index(recorded.len());
             let line = foreign(dice, &recorded[of].turn);
-            // Behind what names the turn: before that, a line of an unknown turn may be its own.
+            // Behind the first line that names the turn, often the response: before that, a line of
+            // an unknown turn may be its own.
             let names =
                 |line: &String| line.contains("turn/started") || line.contains("\"$REQUEST\"");
-            let named = 1 + turn.iter().rposition(names).unwrap();
+            let named = 1 + turn.iter().position(names).unwrap();
             lines.insert(named + dice.index(lines.len() - named), line);
         }
         let mut changed = first.iter().zip(raw(opening)).chain(lines.iter().zip(raw(turn)));

@@ -1,0 +1,50 @@
+use serde_json::json;
+use serde_json::value::to_raw_value;
+
+use super::*;
+
+fn notification(method: &str, params: &serde_json::Value) -> Notification {
+    Notification::new(method.to_owned(), to_raw_value(params).unwrap())
+}
+
+fn deliver(routes: &Routes, method: &str, thread: &str, turn: &str) {
+    let params = json!({ "threadId": thread, "turn": { "id": turn, "status": "completed" } });
+    routes.deliver(routes.route_notification(notification(method, &params)));
+}
+
+fn methods(inbox: &mut Inbox) -> Vec<String> {
+    std::iter::from_fn(|| inbox.try_next())
+        .map(|message| match message {
+            TurnMessage::Notification(notification) => notification.method,
+            other => format!("{other:?}"),
+        })
+        .collect()
+}
+
+/// The reader routes the response and the next line before the caller of `turn/start` runs again.
+#[test]
+fn behind_the_response_that_names_a_turn_no_line_of_another_turn_is_accepted() {
+    let routes = Routes::default();
+    let mut inbox = routes.open_turn("thread").unwrap();
+    let mut response = routes.register(1, Some("thread")).unwrap();
+    routes.respond(1, Ok(to_raw_value(&json!({ "turn": { "id": "own" } })).unwrap()));
+    deliver(&routes, "turn/started", "thread", "other");
+    deliver(&routes, "turn/completed", "thread", "other");
+    assert_eq!(methods(&mut inbox), Vec::<String>::new());
+    deliver(&routes, "turn/started", "thread", "own");
+    deliver(&routes, "turn/completed", "thread", "own");
+    assert_eq!(methods(&mut inbox), ["turn/started", "turn/completed"]);
+    assert!(response.try_recv().unwrap().is_ok());
+}
+
+#[test]
+fn the_response_outranks_a_turn_that_was_reported_before_it() {
+    let routes = Routes::default();
+    let mut inbox = routes.open_turn("thread").unwrap();
+    let _response = routes.register(1, Some("thread")).unwrap();
+    deliver(&routes, "turn/started", "thread", "other");
+    routes.respond(1, Ok(to_raw_value(&json!({ "turn": { "id": "own" } })).unwrap()));
+    deliver(&routes, "turn/completed", "thread", "other");
+    deliver(&routes, "turn/completed", "thread", "own");
+    assert_eq!(methods(&mut inbox), ["turn/started", "turn/completed"]);
+}
