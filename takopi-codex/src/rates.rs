@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::civil::{Date, Time};
 use jiff::{Timestamp, Zoned};
 use serde_json::{Map, Value};
-use takopi_core::model::{RateLimitWindow, RateLimits};
+use takopi_core::model::{Completed, RateLimitWindow, RateLimits, Reason};
 
 /// The limits in Codex's own figures; `None` if there are none.
 pub(crate) fn in_figures(figures: &Map<String, Value>) -> Option<RateLimits> {
@@ -26,6 +26,24 @@ fn window(name: &str, figures: &Value) -> Option<RateLimitWindow> {
             .resets_at(read(["resetsAt", "resets_at"]).and_then(Value::as_i64))
             .window_minutes(read(["windowDurationMins", "window_minutes"]).and_then(Value::as_u64)),
     )
+}
+
+/// The limits that go with the end of a run. When a limit ended it and the figures do not include when
+/// it resets, the text of the failure may. That needs the time of day.
+pub(crate) fn at_end(completed: &Completed, figures: Option<RateLimits>) -> Option<RateLimits> {
+    let limited = completed.reason == Some(Reason::UsageLimit);
+    if !limited || figures.as_ref().is_some_and(|figures| figures.resets_at.is_some()) {
+        return figures;
+    }
+    let error = completed.error.as_deref();
+    match error.and_then(|error| in_text(error, &Zoned::now())) {
+        Some(resets_at) => {
+            let mut limits = figures.unwrap_or_default();
+            limits.resets_at = Some(resets_at.as_second());
+            Some(limits)
+        }
+        None => figures,
+    }
 }
 
 /// The time a text names, as seen at `now`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use takopi_core::keeper::Keeper;
 use takopi_core::locks::{SessionKey, SessionLease};
-use takopi_core::model::Reason;
+use takopi_core::model::{Completed, Reason};
 use takopi_core::runner::{Engine, EngineRun, ResumeCodec, RunError};
 use takopi_core::{EngineId, RunRequest};
 
@@ -21,7 +21,7 @@ use super::tools::{HostTool, Tools};
 use super::translator::TurnTranslator;
 use crate::exec::{check_files, directory_of, working_directory};
 use crate::failure::{advised, reason_of_refusal, reason_on_stderr};
-use crate::{CODEX, Codex, resume_codec};
+use crate::{CODEX, Codex, rates, resume_codec};
 
 /// How long a session is kept warm unless told otherwise.
 const KEEP_WARM: Duration = Duration::from_mins(1);
@@ -155,8 +155,20 @@ impl CodexAppServer {
             Err(OpenError::Refused(refusal)) => refusal,
             Err(OpenError::Failed(error)) => refusal_of(&error),
         };
-        run.fail(refusal).await;
+        refuse(&run, refusal).await;
     }
+}
+
+/// Ends a run that failed before its turn.
+async fn refuse(run: &EngineRun, refusal: RunError) {
+    if let Some(warning) = run.stderr_warning(&refusal)
+        && run.emit(warning).await.is_err()
+    {
+        return;
+    }
+    let completed = Completed::failure(CODEX, refusal.reason, refusal.error);
+    let rate_limits = rates::at_end(&completed, None);
+    let _ = run.emit(completed.rate_limits(rate_limits)).await;
 }
 
 impl Engine for CodexAppServer {

@@ -7,9 +7,8 @@
 
 use std::borrow::Cow;
 
-use jiff::{Timestamp, Zoned};
 use takopi_core::model::{
-    Action, ActionEvent, ActionKind, Completed, Phase, RateLimits, Reason, ResumeToken, Started,
+    Action, ActionEvent, ActionKind, Completed, Phase, RateLimits, ResumeToken, Started,
     TakopiEvent, Usage,
 };
 
@@ -194,31 +193,9 @@ impl Translation {
         }
         self.in_turn = false;
         let answer = self.answer.take().unwrap_or_default();
-        let rate_limits = self.limits_at_end(&completed);
+        let rate_limits = rates::at_end(&completed, self.rate_limits.take());
         let completed = completed.answer(answer).resume(self.session.clone());
         events.push(completed.rate_limits(rate_limits).into());
-    }
-
-    /// The limits that go with the end of the run. When a limit ended it and the figures do not say
-    /// until when, its text may; that needs to know the time of day.
-    fn limits_at_end(&mut self, completed: &Completed) -> Option<RateLimits> {
-        let limits = self.rate_limits.take();
-        let limited = completed.reason == Some(Reason::UsageLimit);
-        if !limited || limits.as_ref().is_some_and(|limits| limits.resets_at.is_some()) {
-            return limits;
-        }
-        let resets_at = completed
-            .error
-            .as_deref()
-            .and_then(|error| rates::in_text(error, &Zoned::now()).map(Timestamp::as_second));
-        match resets_at {
-            Some(resets_at) => {
-                let mut limits = limits.unwrap_or_default();
-                limits.resets_at = Some(resets_at);
-                Some(limits)
-            }
-            None => limits,
-        }
     }
 
     /// The event about an item, which is remembered while it is open.

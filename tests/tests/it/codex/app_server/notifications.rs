@@ -78,6 +78,20 @@ async fn a_usage_limit_ends_with_the_time_of_the_figures_and_else_of_the_text() 
 }
 
 #[tokio::test]
+async fn a_usage_limit_before_the_turn_comes_with_the_time_of_its_reset() {
+    let limit = "You've hit your usage limit. Try again at Feb 3rd, 2099 3:04 PM.";
+    for method in ["initialize", "thread/start", "turn/start"] {
+        let lab = Lab::new(Server::new().once(method, [Step::fail(-32000, limit)]).script());
+        let runner = lab.app_server(Duration::ZERO);
+        let seen = run(&runner, lab.request("hi")).await;
+        let limits = seen.failed("usage_limit").rate_limits.clone();
+        let limits = limits.unwrap_or_else(|| panic!("{method}: {:#?}", seen.events));
+        assert!(limits.resets_at.is_some(), "{method}: {limits:?}");
+        runner.shutdown().await;
+    }
+}
+
+#[tokio::test]
 async fn the_progress_of_an_mcp_tool_is_an_update_of_its_action() {
     // On the fake: 0.166 keeps what an MCP server tells of its progress to itself.
     let call = |status: &str| {
