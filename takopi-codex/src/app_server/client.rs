@@ -135,6 +135,8 @@ struct Inner {
     ended: watch::Receiver<bool>,
     timeout: Duration,
     info: OnceLock<ServerInfo>,
+    /// Whether nothing is left of the process.
+    gone: watch::Receiver<bool>,
 }
 
 impl Client {
@@ -166,6 +168,7 @@ impl Client {
             let _ = end.send(true);
         });
         let inner = Inner {
+            gone: process.settled(),
             process: Mutex::new(Some(process)),
             stdin: Mutex::new(Some(stdin)),
             wire,
@@ -208,10 +211,7 @@ impl Client {
 
     /// Closes the server's input and waits until it is gone. What is pending fails.
     pub async fn close(&self) {
-        let process = self.inner.shut();
-        if let Some(process) = process {
-            process.finished().await;
-        }
+        self.inner.end(Process::finish).await;
     }
 
     /// Ends the server and everything that came of it, and waits until nothing is left.
@@ -221,10 +221,7 @@ impl Client {
 
     /// Like [`Self::kill`], but leaves alone what of it was started before.
     pub(super) async fn kill_sparing(&self, spared: StartCutoff) {
-        let process = self.inner.shut();
-        if let Some(process) = process {
-            process.stop_sparing(spared).await;
-        }
+        self.inner.end(|process| drop(process.stop_sparing(spared))).await;
     }
 
     pub(super) async fn request<R: DeserializeOwned>(
@@ -354,6 +351,15 @@ impl Inner {
         let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
         let stderr_tail = process.as_ref().map(Process::stderr_tail).unwrap_or_default();
         ClientError::Closed { method: method.to_owned(), stderr_tail }
+    }
+
+    /// Ends the process, unless that has begun already, and waits until it is gone. A second caller
+    /// waits for the same end.
+    async fn end(&self, end: impl FnOnce(Process)) {
+        if let Some(process) = self.shut() {
+            end(process);
+        }
+        let _ = self.gone.clone().wait_for(|gone| *gone).await;
     }
 
     /// Closes the input and gives the process away; everything pending fails.

@@ -166,7 +166,7 @@ async fn refuse(run: &EngineRun, refusal: RunError) {
     {
         return;
     }
-    let completed = Completed::failure(CODEX, refusal.reason, refusal.error);
+    let completed = Completed::failure(CODEX, refusal.reason, refusal.message);
     let rate_limits = rates::at_end(&completed, None);
     let _ = run.emit(completed.rate_limits(rate_limits)).await;
 }

@@ -7,8 +7,9 @@
 use std::path::Path;
 use std::time::Duration;
 
+use futures::FutureExt;
 use futures::future::BoxFuture;
-use takopi_core::keeper::{Offer, Seat, StartPermit};
+use takopi_core::keeper::{Blocked, Offer, Seat, StartPermit};
 use takopi_core::locks::SessionKey;
 use takopi_core::model::Reason;
 use takopi_core::process::{MarkedProcesses, StartCutoff};
@@ -26,6 +27,9 @@ use crate::resume_codec;
 
 /// How soon a session that another codex holds is asked for again, at first and at the latest.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// What holds a session whose server cannot be closed yet.
+const DRAINED: &str = "an app-server that ends when its other runs are over";
 
 /// The variable that marks the commands of one session on a shared server.
 const THREAD_MARKER: &str = "TAKOPI_THREAD";
@@ -107,6 +111,9 @@ impl CodexAppServer {
         let commands = self.pool.is_some().then(|| mark_commands(&mut options));
         match open_thread(run, &seat.server().client, options).await {
             Ok(thread) => {
+                if let Some(token) = resume_codec().token(thread.id()) {
+                    seat.begun(SessionKey::new(&token));
+                }
                 let loaded = LoadedThread { thread, settings, commands };
                 let (before, origin) = (StartCutoff::default(), Origin::Opened);
                 Ok(OpenSession { seat, loaded, before, origin })
@@ -152,16 +159,54 @@ impl CodexAppServer {
         launch: ServerLaunch,
         settings: &SessionSettings,
     ) -> Result<Seat<AppServer>, OpenError> {
-        let fits = |server: &AppServer, loaded: Option<&LoadedThread>| {
-            server.fits(loaded, &launch, settings)
-        };
-        let offer = async { Ok(self.keeper.offer(key, fits).await) };
-        match unless_stopped(run, offer).await? {
-            Offer::Seat(seat) => Ok(seat),
-            Offer::Start(permit) if self.pool.is_some() => {
-                unless_stopped(run, start_shared(run.host(), permit, launch)).await
+        let offer = match self.offer(run, key, &launch, settings).await {
+            Ok(offer) => offer,
+            Err(error) => {
+                // The session stays loaded, so it must not be without its lease.
+                if let Some(key) = key {
+                    self.keeper.return_lease(key, run.keep_lease());
+                }
+                return Err(error);
             }
-            Offer::Start(permit) => start_own(run, permit, launch).await,
+        };
+        let mut seat = match offer {
+            Offer::Seat(seat) => seat,
+            Offer::Start(permit) if self.pool.is_some() => {
+                unless_stopped(run, start_shared(run.host(), permit, launch)).await?
+            }
+            Offer::Start(permit) => start_own(run, permit, launch).await?,
+        };
+        let run = run.clone();
+        seat.lease_from(move || run.keep_lease());
+        Ok(seat)
+    }
+
+    /// A seat, or the permit to start a server. A session on a server that is drained is waited for
+    /// like one that another process holds.
+    async fn offer(
+        &self,
+        run: &EngineRun,
+        key: Option<&SessionKey>,
+        launch: &ServerLaunch,
+        settings: &SessionSettings,
+    ) -> Result<Offer<AppServer>, OpenError> {
+        let mut waiter = self.keeper.waiter(key);
+        loop {
+            let offered = waiter.try_offer(|server, loaded| server.fits(loaded, launch, settings));
+            match offered {
+                Ok(offer) => return Ok(offer),
+                Err(Blocked::Session) => {
+                    let waited = run.wait_for_session_until(DRAINED, waiter.changed()).await?;
+                    if waited.is_none() {
+                        let error = format!("the session is held by {DRAINED}");
+                        return Err(RunError::new(Reason::SessionBusy, error).into());
+                    }
+                }
+                Err(_) => {
+                    let changed = waiter.changed().map(Ok::<_, ClientError>);
+                    unless_stopped(run, changed).await?;
+                }
+            }
         }
     }
 

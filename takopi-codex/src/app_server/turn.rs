@@ -137,8 +137,7 @@ impl TurnStream {
     ) -> Result<(), ClientError> {
         let client = &self.client.0;
         let params = turn_params(&self.thread, text, options);
-        let started: TurnStarted =
-            client.request_turn("turn/start", &params, &self.thread).await?;
+        let started: TurnStarted = client.request_turn("turn/start", &params, &self.thread).await?;
         self.id = started.turn.id;
         Ok(())
     }

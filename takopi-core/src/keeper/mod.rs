@@ -9,9 +9,12 @@
 //! Ownership: the keeper owns the servers and the leases of sessions that nobody runs. A run has a
 //! [`Seat`] on its server, and the session's lock. At its end it gives the session back with the
 //! lease ([`Seat::release`]), reports that nothing was loaded ([`Seat::vacate`]), or that the state of
-//! the session is unknown ([`Seat::abandon`], and every seat that is dropped).
+//! the session is unknown ([`Seat::abandon`], and every seat that is dropped). A run that was handed
+//! a lease and ends before it has a seat returns it ([`Keeper::return_lease`]).
 //!
 //! A server is open, then draining (it gets no further run), then closing. Promises:
+//! - a session is on one server at a time: a run that asks for it gets that server, or waits until
+//!   that server is gone;
 //! - a server is never closed under a run, however long that takes;
 //! - a lease is given up only when its server is gone, because the server may still write to the
 //!   session;
@@ -24,12 +27,13 @@ mod seat;
 mod slot;
 #[cfg(test)]
 mod tests;
+mod waiter;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
@@ -38,6 +42,7 @@ use crate::host::Host;
 use crate::locks::{SessionKey, SessionLease};
 
 pub use self::seat::{Seat, StartPermit};
+pub use self::waiter::{Blocked, Waiter};
 
 /// How often a server is looked at: whether it is alive, and whether its sessions are wanted.
 const LOOK: Duration = Duration::from_millis(200);
@@ -102,8 +107,8 @@ pub struct Keeper<S: Server> {
 struct Inner<S: Server> {
     limits: KeeperLimits,
     state: Mutex<State<S>>,
-    /// Notified whenever a waiting run may find something new.
-    changed: Notify,
+    /// Changes whenever a waiting run may find something new.
+    changed: watch::Sender<()>,
     closing: TaskTracker,
 }
 
@@ -128,65 +133,68 @@ impl<S: Server> Keeper<S> {
         let closing = TaskTracker::new();
         // Which only means that it can be waited for.
         closing.close();
-        let (state, changed) = (Mutex::new(state), Notify::new());
+        let (state, changed) = (Mutex::new(state), watch::Sender::new(()));
         Self { inner: Arc::new(Inner { limits, state, changed, closing }) }
     }
 
-    /// A seat for a run, or the permit to start a server for it; waits until there is either.
-    ///
-    /// The run holds the lock of the session `key`. If the session is loaded, its seat is there; if
-    /// that server does not fit any more, it is closed first. `fits` decides by the server, and by the
-    /// session if it is loaded there.
+    /// A seat for a run, or the permit to start a server for it; waits until there is either. See
+    /// [`Waiter::try_offer`].
     pub async fn offer(
         &self,
         key: Option<&SessionKey>,
         fits: impl Fn(&S, Option<&S::Session>) -> bool,
     ) -> Offer<S> {
-        let _awaited = key.map(|key| Awaited::new(self, key));
+        let mut waiter = self.waiter(key);
         loop {
-            // Before the look, so that no change is missed.
-            let changed = self.inner.changed.notified();
-            if let Some(offer) = self.look(key, &fits) {
-                return offer;
+            match waiter.try_offer(&fits) {
+                Ok(offer) => return offer,
+                Err(_) => waiter.changed().await,
             }
-            changed.await;
         }
+    }
+
+    /// A run that needs a seat. It holds the lock of the session `key`.
+    pub fn waiter<'a>(&'a self, key: Option<&'a SessionKey>) -> Waiter<'a, S> {
+        Waiter::new(self, key)
     }
 
     fn look(
         &self,
         key: Option<&SessionKey>,
         fits: &impl Fn(&S, Option<&S::Session>) -> bool,
-    ) -> Option<Offer<S>> {
+    ) -> Result<Offer<S>, Blocked> {
         let limits = self.inner.limits;
         let mut state = self.state();
         let state = &mut *state;
         let shut_down = state.shut_down;
         let loaded = key.and_then(|key| Some((key, state.slot_of(key)?)));
         if let Some((key, slot)) = loaded {
-            let session = slot.sessions.get(key).map(|kept| &kept.session);
-            if slot.server.is_closed() || !fits(&slot.server, session) {
+            let kept = slot.sessions.get(key).map(|kept| &kept.session);
+            // If it is not kept, an earlier run has left it there in an unknown state.
+            let is_kept = kept.is_some();
+            if slot.server.is_closed() || (is_kept && !fits(&slot.server, kept)) {
                 slot.drain();
             }
-            if slot.phase != Phase::Open || slot.running >= limits.running {
+            if !is_kept || slot.phase != Phase::Open || slot.running >= limits.running {
                 self.review(slot, shut_down);
-                return None;
+                let drains = slot.phase == Phase::Draining;
+                return Err(if drains { Blocked::Session } else { Blocked::Room });
             }
             let session = slot.sessions.remove(key).map(|kept| kept.session);
-            return Some(Offer::Seat(self.seat(slot, session)));
+            return Ok(Offer::Seat(self.seat(slot, Some(key.clone()), session)));
         }
         let roomy = state.slots.iter_mut().filter(|slot| {
             slot.has_room(&limits) && !slot.server.is_closed() && fits(&slot.server, None)
         });
         if let Some(slot) = roomy.min_by_key(|slot| slot.running) {
-            return Some(Offer::Seat(self.seat(slot, None)));
+            return Ok(Offer::Seat(self.seat(slot, key.cloned(), None)));
         }
         if state.starting >= limits.starting {
-            return None;
+            return Err(Blocked::Room);
         }
         if state.slots.len().saturating_add(state.starting) < limits.servers {
             state.starting += 1;
-            return Some(Offer::Start(StartPermit { keeper: self.clone() }));
+            return Ok(Offer::Start(StartPermit { keeper: self.clone(), key: key.cloned() }));
         }
         // One that is closing makes room already.
         if state.slots.iter().all(|slot| slot.phase != Phase::Closing) {
@@ -196,12 +204,19 @@ impl<S: Server> Keeper<S> {
                 self.begin_close(slot);
             }
         }
-        None
+        Err(Blocked::Room)
     }
 
-    fn seat(&self, slot: &mut Slot<S>, session: Option<S::Session>) -> Seat<S> {
+    /// A seat for a run with this session, which nobody else may load meanwhile.
+    fn seat(
+        &self,
+        slot: &mut Slot<S>,
+        key: Option<SessionKey>,
+        session: Option<S::Session>,
+    ) -> Seat<S> {
         slot.running += 1;
-        Seat::new(self.clone(), slot.number, slot.server.clone(), session)
+        slot.in_use.extend(key.clone());
+        Seat::new(self.clone(), slot.number, slot.server.clone(), key, session)
     }
 
     /// Hands over the lease of a session to a run. One that is wanted elsewhere is given up instead.
@@ -221,6 +236,18 @@ impl<S: Server> Keeper<S> {
         Some(lease)
     }
 
+    /// Takes back the lease of a run that ends before it has a seat. The session stays loaded, and its
+    /// server goes on.
+    pub fn return_lease(&self, key: &SessionKey, lease: Option<SessionLease>) {
+        let mut state = self.state();
+        let kept = state.slot_of(key).and_then(|slot| slot.sessions.get_mut(key));
+        if let (Some(kept), Some(lease)) = (kept, lease)
+            && !matches!(kept.custody, Custody::Keeper(_))
+        {
+            kept.custody = Custody::Keeper(Some(lease));
+        }
+    }
+
     /// Closes every server that nobody runs on and waits until they are gone. The others are closed
     /// when their runs are over. Nothing is kept from here on.
     pub async fn shutdown(&self) {
@@ -238,12 +265,12 @@ impl<S: Server> Keeper<S> {
         self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self, host: &Host, server: S) -> Seat<S> {
+    fn add(&self, host: &Host, server: S, key: Option<SessionKey>) -> Seat<S> {
         let seat = {
             let mut state = self.state();
             state.next_number += 1;
             let mut slot = Slot::new(state.next_number, host.clone(), Arc::new(server));
-            let seat = self.seat(&mut slot, None);
+            let seat = self.seat(&mut slot, key, None);
             state.slots.push(slot);
             seat
         };
@@ -297,9 +324,16 @@ impl<S: Server> Keeper<S> {
             };
             // The leases with it: the sessions are free.
             drop(gone);
-            keeper.inner.changed.notify_waiters();
+            keeper.inner.changed.send_replace(());
             drop(token);
         });
+    }
+
+    fn change(&self, number: u64, change: impl FnOnce(&mut Slot<S>)) {
+        let mut state = self.state();
+        if let Some(slot) = state.slots.iter_mut().find(|slot| slot.number == number) {
+            change(slot);
+        }
     }
 
     /// Changes the slot of a run that leaves its seat.
@@ -314,49 +348,13 @@ impl<S: Server> Keeper<S> {
                 self.review(slot, shut_down);
             }
         }
-        self.inner.changed.notify_waiters();
+        self.inner.changed.send_replace(());
     }
 }
 
 impl<S: Server> State<S> {
+    /// The server that has the session loaded, whether it is run, kept, or left in an unknown state.
     fn slot_of(&mut self, key: &SessionKey) -> Option<&mut Slot<S>> {
-        self.slots.iter_mut().find(|slot| slot.sessions.contains_key(key))
-    }
-}
-
-/// A run waits for the session whose lease it was given. If the run goes away without it, the session
-/// has no lease, and its server must go.
-struct Awaited<'a, S: Server> {
-    keeper: &'a Keeper<S>,
-    key: &'a SessionKey,
-}
-
-impl<'a, S: Server> Awaited<'a, S> {
-    fn new(keeper: &'a Keeper<S>, key: &'a SessionKey) -> Self {
-        let awaited = Self { keeper, key };
-        awaited.change(|custody| {
-            if matches!(custody, Custody::HandedOver { .. }) {
-                *custody = Custody::Awaited;
-            }
-        });
-        awaited
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Custody)) {
-        let mut state = self.keeper.state();
-        let kept = state.slot_of(self.key).and_then(|slot| slot.sessions.get_mut(self.key));
-        if let Some(kept) = kept {
-            change(&mut kept.custody);
-        }
-    }
-}
-
-impl<S: Server> Drop for Awaited<'_, S> {
-    fn drop(&mut self) {
-        self.change(|custody| {
-            if matches!(custody, Custody::Awaited) {
-                *custody = Custody::HandedOver { until: Instant::now() };
-            }
-        });
+        self.slots.iter_mut().find(|slot| slot.has(key))
     }
 }

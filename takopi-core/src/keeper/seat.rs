@@ -7,14 +7,19 @@ use super::{Keeper, Server};
 use crate::host::Host;
 use crate::locks::{SessionKey, SessionLease};
 
-/// A run's place on a server. Dropped, it is [abandoned](Seat::abandon): nobody knows what the run has
-/// left there.
+/// Where a seat that is dropped gets the lease of its session from.
+type LeaseSource = Box<dyn FnOnce() -> Option<SessionLease> + Send>;
+
+/// A run's place on a server. Dropped, it is [abandoned](Seat::abandon): it is unknown what the run
+/// has left there.
 #[must_use = "the server is drained when the seat is dropped"]
 pub struct Seat<S: Server> {
     keeper: Keeper<S>,
     number: u64,
     server: Arc<S>,
+    key: Option<SessionKey>,
     session: Option<S::Session>,
+    lease: Option<LeaseSource>,
     left: bool,
 }
 
@@ -23,9 +28,10 @@ impl<S: Server> Seat<S> {
         keeper: Keeper<S>,
         number: u64,
         server: Arc<S>,
+        key: Option<SessionKey>,
         session: Option<S::Session>,
     ) -> Self {
-        Self { keeper, number, server, session, left: false }
+        Self { keeper, number, server, key, session, lease: None, left: false }
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -42,21 +48,39 @@ impl<S: Server> Seat<S> {
         self.session.take()
     }
 
+    /// Names the session that the run has begun on the server.
+    pub fn begun(&mut self, key: SessionKey) {
+        if self.key.is_none() {
+            self.key = Some(key.clone());
+            self.keeper.change(self.number, |slot| slot.in_use.push(key));
+        }
+    }
+
+    /// Where the lease of the session comes from if the seat is dropped. The lease must outlive the
+    /// run then, because the server may still write to the session.
+    pub fn lease_from(&mut self, lease: impl FnOnce() -> Option<SessionLease> + Send + 'static) {
+        self.lease = Some(Box::new(lease));
+    }
+
     /// The run is over and its session stays loaded, kept from others by its lease.
     pub fn release(mut self, key: SessionKey, session: S::Session, lease: Option<SessionLease>) {
         let kept = Kept { session, custody: Custody::Keeper(lease) };
+        let used = self.key.take();
         self.leave(|slot| {
+            slot.finish_use(used.as_ref());
             slot.sessions.insert(key, kept);
         });
     }
 
     /// Nothing of the session came to be on the server.
     pub fn vacate(mut self) {
-        self.leave(|_| {});
+        let used = self.key.take();
+        self.leave(|slot| slot.finish_use(used.as_ref()));
     }
 
     /// The server is of no further use, or may have the session in an unknown state. It is closed when
-    /// the other runs on it are over; the lease is held until then.
+    /// the other runs on it are over; the lease is held until then, and no other server gets the
+    /// session.
     pub fn abandon(mut self, lease: Option<SessionLease>) {
         self.leave(|slot| {
             slot.orphaned.extend(lease);
@@ -73,7 +97,11 @@ impl<S: Server> Seat<S> {
 impl<S: Server> Drop for Seat<S> {
     fn drop(&mut self) {
         if !self.left {
-            self.leave(Slot::drain);
+            let lease = self.lease.take().and_then(|lease| lease());
+            self.leave(|slot| {
+                slot.orphaned.extend(lease);
+                slot.drain();
+            });
         }
     }
 }
@@ -82,18 +110,21 @@ impl<S: Server> Drop for Seat<S> {
 #[must_use = "others wait for the server that is to be started"]
 pub struct StartPermit<S: Server> {
     pub(super) keeper: Keeper<S>,
+    /// The session that the server is started for.
+    pub(super) key: Option<SessionKey>,
 }
 
 impl<S: Server> StartPermit<S> {
     /// The server is there: the keeper's from now on, with a seat for the run.
-    pub fn started(self, host: &Host, server: S) -> Seat<S> {
-        self.keeper.add(host, server)
+    pub fn started(mut self, host: &Host, server: S) -> Seat<S> {
+        let key = self.key.take();
+        self.keeper.add(host, server, key)
     }
 }
 
 impl<S: Server> Drop for StartPermit<S> {
     fn drop(&mut self) {
         self.keeper.state().starting -= 1;
-        self.keeper.inner.changed.notify_waiters();
+        self.keeper.inner.changed.send_replace(());
     }
 }

@@ -41,7 +41,10 @@ pub(super) struct Slot<S: Server> {
     pub(super) phase: Phase,
     pub(super) running: usize,
     pub(super) sessions: HashMap<SessionKey, Kept<S::Session>>,
-    /// Leases of sessions that the server may still write to, though nobody can run them here.
+    /// Sessions of the runs on the server, and those that a run has left in an unknown state. No other
+    /// server may load them.
+    pub(super) in_use: Vec<SessionKey>,
+    /// Leases of sessions that were left in an unknown state.
     pub(super) orphaned: Vec<SessionLease>,
     /// When the last run left.
     pub(super) idle_since: Instant,
@@ -56,8 +59,22 @@ impl<S: Server> Slot<S> {
             phase: Phase::Open,
             running: 0,
             sessions: HashMap::new(),
+            in_use: Vec::new(),
             orphaned: Vec::new(),
             idle_since: Instant::now(),
+        }
+    }
+
+    /// Whether the server has the session loaded, or may have.
+    pub(super) fn has(&self, key: &SessionKey) -> bool {
+        self.sessions.contains_key(key) || self.in_use.contains(key)
+    }
+
+    /// A run no longer uses the session, and left it in a known state.
+    pub(super) fn finish_use(&mut self, key: Option<&SessionKey>) {
+        let found = self.in_use.iter().position(|used| Some(used) == key);
+        if let Some(found) = found {
+            self.in_use.swap_remove(found);
         }
     }
 

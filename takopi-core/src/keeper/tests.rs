@@ -6,6 +6,8 @@ use futures::FutureExt;
 use tokio::sync::Semaphore;
 use tokio::time::{advance, sleep};
 
+mod one_server;
+
 use std::future::{pending, ready};
 
 use super::*;

@@ -96,6 +96,11 @@ impl Process {
         .unwrap_or(Exit { code: None, signal: None, stderr_tail: String::new() })
     }
 
+    /// Turns true when nothing is left of the process that its end was to remove.
+    pub fn settled(&self) -> watch::Receiver<bool> {
+        self.settled.clone()
+    }
+
     /// Lets it end by itself, within its linger time, and reaps it in the background.
     pub fn finish(mut self) {
         self.end(Ending::Finish);

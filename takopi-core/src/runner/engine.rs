@@ -212,6 +212,18 @@ impl EngineRun {
         self.shared.wait_outside(holder, pause).await
     }
 
+    /// Waits until `free` resolves, because a run of takopi's own keeps the session from being used.
+    /// The wait is reported with `holder`, unless it is short.
+    ///
+    /// `Ok(None)` once the request's `wait` is used up. The time limits do not count meanwhile.
+    pub async fn wait_for_session_until<T>(
+        &self,
+        holder: &str,
+        free: impl Future<Output = T>,
+    ) -> Result<Option<T>, StoppedError> {
+        self.shared.wait_until(holder, free).await
+    }
+
     /// Passes an approval request to the run's handler; `None` without a handler. The idle limit is
     /// paused meanwhile. A yes that the agent does not offer counts as a no.
     pub async fn request_approval(

@@ -391,6 +391,33 @@ impl Shared {
         }
     }
 
+    /// Waits until `free` resolves, because another run keeps the session from being used; `None` when
+    /// the request's `wait` is used up.
+    pub(super) async fn wait_until<T>(
+        &self,
+        holder: &str,
+        free: impl Future<Output = T>,
+    ) -> Result<Option<T>, StoppedError> {
+        let Some(wait) = self.begin_wait() else { return Ok(None) };
+        let end = wait.patience.and_then(|patience| wait.begun.checked_add(patience));
+        let report = sleep_until(wait.begun + WAIT_UNREPORTED);
+        tokio::pin!(free, report);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return Err(StoppedError),
+                freed = &mut free => return Ok(Some(freed)),
+                () = moment(end) => return Ok(None),
+                () = &mut report, if !self.state().wait_reported => {
+                    // Without room, later: the wait does not depend on the consumer.
+                    if !self.report_wait(holder) {
+                        report.as_mut().reset(Instant::now() + WAIT_UNREPORTED);
+                    }
+                }
+            }
+        }
+    }
+
     async fn holder_of(&self, key: &SessionKey) -> String {
         let holder = self.locks.holder(key).await;
         holder.map_or_else(|| "another run".to_owned(), |holder| holder.to_string())

@@ -171,6 +171,79 @@ async fn a_session_with_other_settings_is_loaded_anew_on_another_server() {
     lab.assert_nothing_left().await;
 }
 
+/// A session on a server that cannot be closed, because a neighbour runs on it, and that does not fit
+/// the next run of the session.
+struct Drained {
+    lab: Lab,
+    runner: EngineRunner<CodexAppServer>,
+    session: takopi_core::ResumeToken,
+    neighbour: (EventStream, Vec<takopi_core::TakopiEvent>),
+}
+
+impl Drained {
+    async fn new() -> Self {
+        let held = [vec![Step::gate("neighbour")], turn::answer("undisturbed")].concat();
+        let server = Server::new().turns_when("neighbour", held).turns(turn::answer("here"));
+        let lab = Lab::new(server.script());
+        let runner = shared(&lab, PoolLimits::new(4, 10, 2));
+        let first = run(&runner, lab.request("first").model("small")).await;
+        let neighbour = begun(&runner, &lab, "neighbour").await;
+        Self { session: first.session(), lab, runner, neighbour }
+    }
+
+    /// The next run of the session, with other settings.
+    fn next(&self) -> takopi_core::RunRequest {
+        self.lab.request("next").resume(self.session.clone())
+    }
+
+    async fn end(self) {
+        self.lab.control.open("neighbour");
+        let (stream, events) = self.neighbour;
+        assert_eq!(finish(stream, events).await.ok().answer, "undisturbed");
+        assert_eq!(self.lab.control.overlaps(), Vec::<String>::new());
+        self.runner.shutdown().await;
+        self.lab.assert_nothing_left().await;
+    }
+}
+
+fn is_wait(event: &takopi_core::TakopiEvent) -> bool {
+    matches!(event, takopi_core::TakopiEvent::Action(event) if event.action.id == takopi_core::runner::WAIT_ACTION)
+}
+
+#[tokio::test]
+async fn a_wait_for_a_draining_server_is_visible_and_not_counted_by_the_time_limits() {
+    let drained = Drained::new().await;
+    let next = drained.next().wall_timeout(Duration::from_millis(100));
+    let mut next = drained.runner.run(next.idle_timeout(Duration::from_millis(50)));
+    // Longer than its limits, which would end it first.
+    let waiting = until(&mut next, "the wait", is_wait).await;
+    assert!(format!("{waiting:?}").contains("when its other runs are over"), "{waiting:#?}");
+    drop(next);
+    drained.end().await;
+}
+
+#[tokio::test]
+async fn a_wait_for_a_draining_server_ends_with_the_session() {
+    let drained = Drained::new().await;
+    let mut next = drained.runner.run(drained.next());
+    let waiting = until(&mut next, "the wait", is_wait).await;
+    assert_eq!(drained.lab.control.starts().len(), 1, "another server must not load it yet");
+    drained.lab.control.open("neighbour");
+    assert_eq!(finish(next, waiting).await.ok().answer, "here");
+    drained.end().await;
+}
+
+#[tokio::test]
+async fn a_wait_for_a_draining_server_is_bounded_by_the_wait_of_the_request() {
+    let drained = Drained::new().await;
+    for wait in [Duration::ZERO, Duration::from_millis(50)] {
+        let seen = run(&drained.runner, drained.next().wait(wait)).await;
+        seen.failed("session_busy");
+        assert_eq!(seen.completed().resume, Some(drained.session.clone()));
+    }
+    drained.end().await;
+}
+
 #[tokio::test]
 async fn a_session_that_is_wanted_elsewhere_is_given_up() {
     let lab = Lab::new(Server::new().thread(SESSION).turns(turn::answer("fine")).script());
