@@ -34,6 +34,10 @@ fn files(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
+fn has_extension(path: &Path, extension: &str) -> bool {
+    path.extension().is_some_and(|found| found == extension)
+}
+
 /// The pages written in Markdown, with their text outside of code blocks.
 fn pages() -> Vec<(PathBuf, String)> {
     let repository = repository();
@@ -41,7 +45,7 @@ fn pages() -> Vec<(PathBuf, String)> {
     for root in ROOTS.iter().filter(|root| **root != "fixtures") {
         files(&repository.join(root), &mut all);
     }
-    let is_page = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "md");
+    let is_page = |path: &PathBuf| has_extension(path, "md");
     let read = |path: PathBuf| {
         let text = std::fs::read_to_string(&path).unwrap();
         let blocks = text.split("\n```").step_by(2).collect();
@@ -61,7 +65,7 @@ fn files_named_in_the_docs_exist() {
     for (page, text) in pages() {
         for span in text.split('`').skip(1).step_by(2) {
             let in_root = ROOTS.iter().any(|root| span.starts_with(&format!("{root}/")));
-            let is_source = span.ends_with(".rs");
+            let is_source = has_extension(Path::new(span), "rs");
             let is_path = !span.contains([' ', '*', '…', '<', '\n']);
             if !is_path || !(in_root || is_source) {
                 continue;
