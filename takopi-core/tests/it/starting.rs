@@ -213,6 +213,8 @@ fn an_engine_starts_with_default_signals_and_none_blocked_whatever_takopi_inheri
                 for ignored in ignored.into_iter().chain([Signal::SIGTERM, Signal::SIGUSR1]) {
                     nix::sys::signal::signal(ignored, SigHandler::SigIgn)?;
                 }
+                // Only Linux has realtime signals.
+                #[cfg(target_os = "linux")]
                 libc::signal(libc::SIGRTMAX(), libc::SIG_IGN);
                 let mut blocked = SigSet::empty();
                 blocked.add(Signal::SIGTERM);
