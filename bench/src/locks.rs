@@ -99,7 +99,7 @@ fn crowd(side: &str, shared: bool) -> anyhow::Result<(Duration, Duration, Durati
         started.push(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
     }
     for child in &mut started {
-        // Each says that it is ready, and waits for the others.
+        // Each reports that it is ready, and waits for the others.
         child.stdout.as_mut().context("no output")?.read_exact(&mut [0])?;
     }
     let begun = Instant::now();
@@ -111,7 +111,7 @@ fn crowd(side: &str, shared: bool) -> anyhow::Result<(Duration, Duration, Durati
         times.push(measure::finished(&child.wait_with_output()?)?.time);
     }
     let (fastest, slowest) = (times.iter().min(), times.iter().max());
-    Ok((begun.elapsed(), *fastest.context("nobody ran")?, *slowest.context("nobody ran")?))
+    Ok((begun.elapsed(), *fastest.context("nothing ran")?, *slowest.context("nothing ran")?))
 }
 
 /// One of the processes: locks and releases as often as it is its turn.

@@ -58,11 +58,11 @@ pub(crate) fn finished(output: &std::process::Output) -> anyhow::Result<Figures>
         (true, Some(Ok(micros)), Some(Ok(peak_kib))) => {
             Ok(Figures { time: Duration::from_micros(micros), peak_kib })
         }
-        _ => bail!("{}, it said: {text:?}", output.status),
+        _ => bail!("{}, it printed: {text:?}", output.status),
     }
 }
 
-/// The end of a side: says what it took.
+/// The end of a side: prints what it took.
 pub(crate) fn done(begun: Instant) -> anyhow::Result<()> {
     let micros = begun.elapsed().as_micros();
     println!("{micros} {}", own_peak_kib()?);

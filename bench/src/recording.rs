@@ -28,9 +28,9 @@ pub fn exec_after_start(lines: usize) -> String {
     out.push(&json!({ "type": "turn.started" }));
     let mut number = 0;
     while out.count + 2 < lines {
-        for (told, item) in exec_items(number) {
+        for (state, item) in exec_items(number) {
             if out.count + 2 < lines {
-                out.push(&json!({ "type": format!("item.{told}"), "item": item }));
+                out.push(&json!({ "type": format!("item.{state}"), "item": item }));
             }
         }
         number += 1;
@@ -43,7 +43,7 @@ pub fn exec_after_start(lines: usize) -> String {
     out.text
 }
 
-/// What `codex app-server` tells of a turn, from its start to its end.
+/// What `codex app-server` sends of a turn, from its start to its end.
 pub fn app_server(lines: usize) -> String {
     let mut out = Lines::default();
     let turn = |status: &str| json!({ "threadId": THREAD, "turn": { "id": TURN, "items": [], "status": status } });
@@ -52,14 +52,14 @@ pub fn app_server(lines: usize) -> String {
     while out.count + 2 < lines {
         for (method, params) in app_server_messages(number) {
             if out.count + 2 < lines {
-                out.push(&told(method, params));
+                out.push(&notification(method, params));
             }
         }
         number += 1;
     }
     let last =
         json!({ "type": "agentMessage", "id": "last", "text": ANSWER, "phase": "final_answer" });
-    out.push(&told("item/completed", json!({ "item": last })));
+    out.push(&notification("item/completed", json!({ "item": last })));
     out.push(&json!({ "method": "turn/completed", "params": turn("completed") }));
     out.text
 }
@@ -150,7 +150,7 @@ fn exec_items(number: usize) -> Vec<(&'static str, Value)> {
 }
 
 /// A notification of the turn.
-fn told(method: &str, mut params: Value) -> Value {
+fn notification(method: &str, mut params: Value) -> Value {
     params["threadId"] = THREAD.into();
     params["turnId"] = TURN.into();
     json!({ "method": method, "params": params, "emittedAtMs": 1_794_794_809_240_u64 })

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// A table. The first column says what, the others are figures.
+/// A table. The first column is the label, the others are figures.
 pub(crate) struct Table {
     heading: String,
     rows: Vec<Vec<String>>,

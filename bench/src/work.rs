@@ -28,7 +28,7 @@ pub fn exec(recording: &[u8]) -> usize {
     })
 }
 
-/// Makes events of what `codex app-server` told of a turn; how many there were.
+/// Translates what `codex app-server` sent of a turn into events; returns their number.
 pub fn app_server(recording: &[u8]) -> usize {
     let lines = recording.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     black_box(takopi_codex::app_server::translate_lines(lines)).len()

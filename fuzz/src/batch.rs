@@ -45,7 +45,7 @@ pub(crate) fn journal(input: &[u8]) {
         Err(_) => {
             let whole =
                 now == results || now == [results, b"\n"].concat() || results.starts_with(&now);
-            assert!(whole, "results of somebody else were changed");
+            assert!(whole, "results of another batch were changed");
             assert_eq!(std::fs::read(&beside).unwrap_or_default(), state, "a state was changed");
         }
         Ok(known) => {

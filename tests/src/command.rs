@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// Runs `command` without input and returns its output, or an error that says what went wrong: not found, too slow, or a
+/// Runs `command` without input and returns its output, or an error with the cause: not found, too slow, or a
 /// failure with the end of what it printed.
 pub(crate) fn run(mut command: Command, limit: Duration) -> anyhow::Result<Output> {
     let name = command.get_program().to_string_lossy().into_owned();
@@ -35,9 +35,9 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> anyhow::Result<Outpu
     };
     let output = output.with_context(|| format!("cannot wait for {name}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        let last = said.lines().rev().find(|line| !line.trim().is_empty());
-        bail!("{name} failed ({}): {}", output.status, last.unwrap_or("it said nothing"));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let last = errors.lines().rev().find(|line| !line.trim().is_empty());
+        bail!("{name} failed ({}): {}", output.status, last.unwrap_or("it printed nothing"));
     }
     Ok(output)
 }
@@ -53,13 +53,13 @@ mod tests {
     }
 
     fn is_alive(pid: Pid) -> bool {
-        // A zombie is not: who reaps orphans takes its time.
+        // A zombie is not: the process that reaps orphans takes its time.
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     }
 
     #[test]
-    fn a_failure_tells_the_last_thing_that_was_said() {
+    fn a_failure_contains_the_last_line_of_the_output() {
         let error = run(shell("echo first >&2; echo why >&2; exit 3"), Duration::MAX / 2);
         let error = error.unwrap_err().to_string();
         assert!(error.contains("exit status: 3") && error.ends_with("why"), "{error}");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_told_apart() {
+    fn a_missing_program_has_an_error_of_its_own() {
         let error = run(Command::new("takopi-no-such-program"), Duration::from_secs(1));
         assert!(error.unwrap_err().to_string().contains("not installed"));
     }

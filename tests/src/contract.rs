@@ -25,14 +25,14 @@ use tokio_util::sync::CancellationToken;
 use crate::model::{PATIENCE, within};
 use crate::runs::{Seen, finish, is_started, run, until};
 
-/// What a prompt must make the engine do. The text is a word of its own in every prompt of a check.
+/// What a prompt must make the engine do. The text is a keyword, another one in every prompt of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prompt<'a> {
-    /// Answers with a text that contains the word.
+    /// Answers with a text that contains the keyword.
     Answers(&'a str),
     /// Does at least ten things and then answers.
     Works(&'a str),
-    /// Confirms the session, then waits until [`Subject::open`] with this word, then answers with it.
+    /// Confirms the session, then waits until [`Subject::open`] with this keyword, then answers with it.
     Waits(&'a str),
     /// Confirms the session, then does nothing until it is cancelled.
     Hangs(&'a str),
@@ -57,8 +57,8 @@ pub trait Subject: Send + Sync {
     /// The processes of the engine that live.
     fn processes(&self) -> Vec<String>;
 
-    /// The words of the conversation that the engine had in mind when it dealt with this one, if the
-    /// subject can tell.
+    /// The keywords of the conversation that the engine had when it dealt with this one, if the subject
+    /// can know them.
     fn remembered(&self, word: &str) -> Option<Vec<String>> {
         let _ = word;
         None
@@ -71,17 +71,17 @@ macro_rules! contract_tests {
     ($subject:expr) => {
         $crate::contract_tests!(@each $subject;
             a_run_confirms_its_session_once_and_ends_once,
-            a_failing_run_says_why,
+            a_failing_run_has_a_reason,
             resume_lines_can_be_read_back,
             resume_goes_on_with_the_same_session,
-            what_is_no_session_of_this_engine_is_refused_and_nothing_starts,
+            an_invalid_token_is_refused_and_nothing_starts,
             cancel_ends_the_run_as_interrupted_and_the_session_goes_on,
             a_run_cancelled_before_it_began_begins_nothing,
             a_dropped_run_leaves_no_process_and_a_free_session,
             dropping_a_stream_behind_its_end_does_nothing,
             two_runs_on_one_session_take_turns,
-            a_session_that_is_taken_is_busy_for_those_who_do_not_wait,
-            runs_in_line_are_served_in_the_order_they_came,
+            a_session_in_use_is_busy_for_a_run_that_does_not_wait,
+            waiting_runs_start_in_the_order_they_came,
             runs_on_different_sessions_go_on_at_once,
             a_slow_consumer_gets_everything_in_order,
             a_limit_ends_a_run_and_is_named,
@@ -157,7 +157,7 @@ pub async fn a_run_confirms_its_session_once_and_ends_once(subject: &impl Subjec
 }
 
 /// Not ok comes with a reason for machines and an error for people.
-pub async fn a_failing_run_says_why(subject: &impl Subject) {
+pub async fn a_failing_run_has_a_reason(subject: &impl Subject) {
     let runner = subject.runner();
     let seen = do_run(subject, &runner, Prompt::Fails("broken")).await;
     let end = seen.completed();
@@ -205,9 +205,7 @@ pub async fn resume_goes_on_with_the_same_session(subject: &impl Subject) {
 }
 
 /// One `Completed` that carries the token as it was asked for, and nothing else.
-pub async fn what_is_no_session_of_this_engine_is_refused_and_nothing_starts(
-    subject: &impl Subject,
-) {
+pub async fn an_invalid_token_is_refused_and_nothing_starts(subject: &impl Subject) {
     let runner = subject.runner();
     let own = do_run(subject, &runner, Prompt::Answers("hello")).await.session();
     runner.shutdown().await;
@@ -241,13 +239,17 @@ pub async fn cancel_ends_the_run_as_interrupted_and_the_session_goes_on(subject:
     cancel.cancel();
     let seen = finish(stream, seen).await;
     assert_eq!(seen.failed("interrupted").resume, Some(seen.session()));
-    assert_eq!(subject.processes(), Vec::<String>::new(), "whoever sees the end knows");
+    assert_eq!(
+        subject.processes(),
+        Vec::<String>::new(),
+        "at the end of a run, none of its processes is left"
+    );
     let again = resume(subject, &runner, &seen.session(), Prompt::Answers("again")).await;
     assert_eq!(again.ok().resume, Some(seen.session()));
     runner.shutdown().await;
 }
 
-/// What nobody wants any more is not even started.
+/// A run that is not wanted any more is not even started.
 pub async fn a_run_cancelled_before_it_began_begins_nothing(subject: &impl Subject) {
     let runner = subject.runner();
     let cancel = CancellationToken::new();
@@ -274,7 +276,7 @@ pub async fn a_dropped_run_leaves_no_process_and_a_free_session(subject: &impl S
     assert_eq!(subject.processes(), Vec::<String>::new());
 }
 
-/// The end was said: nothing is cancelled any more.
+/// The run has ended: nothing is cancelled any more.
 pub async fn dropping_a_stream_behind_its_end_does_nothing(subject: &impl Subject) {
     let runner = subject.runner();
     let mut stream = runner.run(subject.request(Prompt::Answers("one")));
@@ -320,7 +322,7 @@ pub async fn two_runs_on_one_session_take_turns(subject: &impl Subject) {
 }
 
 /// `wait` bounds the wait; zero fails at once.
-pub async fn a_session_that_is_taken_is_busy_for_those_who_do_not_wait(subject: &impl Subject) {
+pub async fn a_session_in_use_is_busy_for_a_run_that_does_not_wait(subject: &impl Subject) {
     let runner = subject.runner();
     let mut first = runner.run(subject.request(Prompt::Waits("first")));
     let seen = until(&mut first, "Started", is_started).await;
@@ -337,7 +339,7 @@ pub async fn a_session_that_is_taken_is_busy_for_those_who_do_not_wait(subject: 
 }
 
 /// First come, first served; one that leaves the line leaves no trace.
-pub async fn runs_in_line_are_served_in_the_order_they_came(subject: &impl Subject) {
+pub async fn waiting_runs_start_in_the_order_they_came(subject: &impl Subject) {
     let runner = subject.runner();
     let mut first = runner.run(subject.request(Prompt::Waits("first")));
     let seen = until(&mut first, "Started", is_started).await;
@@ -380,7 +382,7 @@ pub async fn runs_on_different_sessions_go_on_at_once(subject: &impl Subject) {
     runner.shutdown().await;
 }
 
-/// Read slowly or fast, a run says the same; only streamed progress may be gathered.
+/// Read slowly or fast, a run has the same events; only streamed progress may be merged.
 pub async fn a_slow_consumer_gets_everything_in_order(subject: &impl Subject) {
     let runner = subject.runner();
     let fast = do_run(subject, &runner, Prompt::Works("work")).await;
@@ -408,7 +410,11 @@ pub async fn a_limit_ends_a_run_and_is_named(subject: &impl Subject) {
     let seen = run(&*runner, request.wall_timeout(limit)).await;
     let error = seen.failed("timeout_wall").error.clone().unwrap_or_default();
     assert!(error.contains('2'), "{error}");
-    assert_eq!(subject.processes(), Vec::<String>::new(), "whoever sees the end knows");
+    assert_eq!(
+        subject.processes(),
+        Vec::<String>::new(),
+        "at the end of a run, none of its processes is left"
+    );
     let again = resume(subject, &runner, &session, Prompt::Answers("again")).await;
     again.ok();
     runner.shutdown().await;

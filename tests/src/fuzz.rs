@@ -15,7 +15,7 @@ use crate::dice::Dice;
 use crate::{dirs, mutate};
 
 /// Prints past the capture of the test harness: how much was tried is of interest when all is well.
-macro_rules! say {
+macro_rules! report {
     ($($text:tt)*) => {{
         let _ = writeln!(std::io::stderr(), $($text)*);
     }};
@@ -114,7 +114,12 @@ impl Inputs {
     /// Prints how many inputs were tried.
     pub fn report(&self) {
         let seconds = time().as_secs();
-        say!("fuzz: {}: {} inputs in {seconds} s from seed {}", self.name, self.made, self.first);
+        report!(
+            "fuzz: {}: {} inputs in {seconds} s from seed {}",
+            self.name,
+            self.made,
+            self.first
+        );
     }
 
     /// Saves an input that failed, and prints how to try it again.
@@ -124,8 +129,8 @@ impl Inputs {
         let path = directory.join(format!("{}-{}-{}", self.name, self.first, self.made));
         std::fs::write(&path, input).expect("a file under target");
         let shown = path.display();
-        say!("fuzz: {} fails with {shown}", self.name);
-        say!("replay: TAKOPI_FUZZ_INPUT={shown} cargo test --workspace fuzz_{}", self.name);
+        report!("fuzz: {} fails with {shown}", self.name);
+        report!("replay: TAKOPI_FUZZ_INPUT={shown} cargo test --workspace fuzz_{}", self.name);
         path
     }
 }

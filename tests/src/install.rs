@@ -14,7 +14,7 @@ use anyhow::{Context as _, anyhow};
 /// Downloads of hundreds of megabytes over a slow line end within this.
 pub(crate) const INSTALL_LIMIT: Duration = Duration::from_mins(15);
 
-/// Where something is installed, and how to tell that it is.
+/// Where something is installed, and how to check that it is.
 pub(crate) struct Installation<'a, T> {
     /// What it is, in errors.
     pub(crate) what: &'a str,
@@ -41,7 +41,7 @@ impl<T> Installation<'_, T> {
         let lock = File::create(root.join(format!("{name}.lock")))
             .context("cannot create the lock of the installation")?;
         lock.lock().context("cannot lock the installation")?;
-        // Whoever held the lock before may have done the work.
+        // The last holder of the lock may have done the work.
         if let Some(found) = ready(&place) {
             return Ok(found);
         }
@@ -98,7 +98,7 @@ fn discard(dir: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Names the program of an installation, relative to it, and thereby says that it is complete.
+/// Names the program of an installation, relative to it, and thereby marks it as complete.
 const STAMP: &str = "takopi-stamp";
 
 /// The program that [`stamp`] named.

@@ -7,7 +7,7 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 
 /// Starts the command with default dispositions for the signals that end programs.
 ///
-/// Whoever runs the tests may ignore some of them (`nohup` ignores SIGHUP, a shell SIGINT in its
+/// The parent of the tests may ignore some of them (`nohup` ignores SIGHUP, a shell SIGINT in its
 /// background), and a child would inherit that.
 pub fn reset(command: &mut Command) {
     // SAFETY: the closure makes system calls only.

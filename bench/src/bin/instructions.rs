@@ -1,7 +1,7 @@
 //! Counts the instructions that framing and translation take, and compares them with those stored.
 //!
 //! A count under valgrind does not depend on what else the machine does, so a slow-down shows where a
-//! clock would not tell. It does depend on the compiler and on the C library: counts of others are
+//! clock would not show. It does depend on the compiler and on the C library: counts of others are
 //! shown and not compared. `.ci/run` runs this; `--accept` stores what was counted.
 #![allow(clippy::print_stdout, reason = "a program that prints a table")]
 
@@ -77,7 +77,7 @@ fn check() -> anyhow::Result<()> {
     if !worse.is_empty() {
         bail!(
             "more than {MARGIN_PERCENT} % away from {}: {}. If that is meant, store the new figures \
-             with `{ACCEPT}` and say why in the commit; a gain is stored too, so that it cannot be lost \
+             with `{ACCEPT}` and give the reason in the commit; a gain is stored too, so that it cannot be lost \
              unseen.",
             file.display(),
             worse.join(", ")
@@ -131,12 +131,12 @@ fn count(kind: &str, recording: &Path) -> anyhow::Result<u64> {
         .arg(recording)
         .output()
         .context("cannot start valgrind")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let counted = said
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let counted = errors
         .lines()
         .find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok())
         .filter(|_| output.status.success());
-    counted.with_context(|| format!("valgrind counted nothing ({}): {said}", output.status))
+    counted.with_context(|| format!("valgrind counted nothing ({}): {errors}", output.status))
 }
 
 fn do_work(kind: &str, recording: &[u8]) -> anyhow::Result<usize> {

@@ -1,8 +1,8 @@
 //! One way of running turns, in a process of its own: takopi, codex itself, a bare client, an SDK.
 //!
-//! It is told what to do on its standard input, a command a line (`new`, `again`, `many N`), and answers
+//! It gets commands on its standard input, one a line (`new`, `again`, `many N`), and answers
 //! each with the microseconds it took by its own clock. So its start is not in the figures, its turns
-//! alternate with those of the others, and its memory and processor time can be told apart.
+//! alternate with those of the others, and its memory and processor time can be measured apart.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -19,7 +19,7 @@ use super::{sdk, tree};
 /// The longest that anything here takes, on a busy machine too.
 const PATIENCE: Duration = Duration::from_mins(5);
 
-/// Somebody to be measured.
+/// A program to be measured.
 #[derive(Clone)]
 pub(crate) struct Entrant {
     pub(crate) name: String,
@@ -92,7 +92,7 @@ impl Contestant {
         match self.answers.recv_timeout(PATIENCE) {
             Ok(answer) => match answer.parse() {
                 Ok(micros) => Ok(Duration::from_micros(micros)),
-                Err(_) => bail!("{}, asked for `{command}`, said: {answer}", self.name),
+                Err(_) => bail!("{} answered `{command}` with: {answer}", self.name),
             },
             Err(_) => bail!("{} did not answer `{command}` within {PATIENCE:?}", self.name),
         }

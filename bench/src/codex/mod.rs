@@ -1,7 +1,7 @@
 //! The real codex with a scripted model: takopi beside codex itself, a bare client and OpenAI's SDKs.
 //!
 //! Everybody is a [`Contestant`](contestant::Contestant): a process of its own that takes turns with the others. Rounds that are
-//! timed are not watched, since looking at memory slows down who is looked at; memory is that of
+//! timed are not watched, since reading its memory slows a process down; memory is that of
 //! further rounds.
 
 mod bare;
@@ -78,7 +78,7 @@ struct Turns {
     memory: tree::Memory,
 }
 
-/// Round by round, each contestant's turn. Each round begins with another one, so that nobody always
+/// Round by round, each contestant's turn. Each round begins with another one, so that no one always
 /// follows the same predecessor, which may still be busy with its end.
 fn turns(entrants: &[Entrant], command: &str, rounds: usize) -> anyhow::Result<Vec<Turns>> {
     let (home, _model) = place();

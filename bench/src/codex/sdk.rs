@@ -39,7 +39,7 @@ pub(crate) fn python() -> anyhow::Result<PathBuf> {
     Ok(place.join("bin/python"))
 }
 
-/// A directory below `target/`, filled once. The stamp says that it is complete.
+/// A directory below `target/`, filled once. The stamp marks it as complete.
 fn installed(name: &str, install: impl Fn(&Path) -> anyhow::Result<()>) -> anyhow::Result<PathBuf> {
     let place = dirs::target_dir().join("takopi-sdk").join(name);
     let stamp = place.join("takopi-stamp");
@@ -58,8 +58,8 @@ fn installed(name: &str, install: impl Fn(&Path) -> anyhow::Result<()>) -> anyho
 fn run(command: &mut Command) -> anyhow::Result<()> {
     let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{command:?} failed: {}", said.lines().last().unwrap_or("it said nothing"));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        bail!("{command:?} failed: {}", errors.lines().last().unwrap_or("it printed nothing"));
     }
     Ok(())
 }

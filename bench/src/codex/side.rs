@@ -1,7 +1,7 @@
 //! The other end of a [`Contestant`](super::contestant::Contestant) that is this program.
 //!
-//! Everybody says "hi" in the current directory, with the environment as it is, and stops the clock at
-//! the end of the turn, but for codex itself: whoever runs `codex exec` by hand waits for its exit.
+//! Each sends "hi" in the current directory, with the environment as it is, and stops the clock at
+//! the end of the turn, but for codex itself: a run of `codex exec` by hand lasts until its exit.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -175,11 +175,11 @@ async fn exec(codex: &str, session: Option<&str>) -> anyhow::Result<String> {
     let mut stdin = child.stdin.take().context("no input")?;
     stdin.write_all(b"hi").await?;
     drop(stdin);
-    let mut said = String::new();
-    child.stdout.take().context("no output")?.read_to_string(&mut said).await?;
+    let mut output = String::new();
+    child.stdout.take().context("no output")?.read_to_string(&mut output).await?;
     if !child.wait().await?.success() {
-        bail!("codex failed: {said}");
+        bail!("codex failed: {output}");
     }
-    let (_, thread) = said.split_once(r#""thread_id":""#).context("no thread")?;
+    let (_, thread) = output.split_once(r#""thread_id":""#).context("no thread")?;
     Ok(thread.split('"').next().unwrap_or_default().to_owned())
 }

@@ -17,7 +17,7 @@ pub(crate) struct Memory {
     pub(crate) rss_kib: u64,
 }
 
-/// Watches the memory of a tree until it is told to stop.
+/// Watches the memory of a tree until it is stopped.
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
     watcher: std::thread::JoinHandle<Memory>,
@@ -50,7 +50,7 @@ impl Watch {
 /// What a tree has used of the processors, with those of its processes that are gone.
 pub(crate) fn processor_time(root: u32) -> Duration {
     let ticks: u64 = family(root).into_iter().filter_map(stat).map(|stat| stat.1).sum();
-    // The kernel counts in hundredths of a second for everybody who asks.
+    // The kernel reports hundredths of a second to every process.
     Duration::from_millis(ticks * 10)
 }
 

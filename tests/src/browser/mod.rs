@@ -24,7 +24,7 @@ pub use self::page::Page;
 use crate::command::run;
 use crate::skip;
 
-/// How long it may take to say what it is.
+/// How long it may take to print its version.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// The names of browsers that speak the protocol.
 const NAMES: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];

@@ -285,7 +285,7 @@ pub fn app_server_case(dice: &mut Dice, sessions: usize, servers: &[Script]) -> 
         wait: None,
         idle: None,
         wall: None,
-        // A server may have other faults too: what it says, if it says something, is right.
+        // A server may have other faults too: if it answers, the answer is right.
         answer: (end == End::Healthy).then_some(ANSWER),
         innocent: false,
     };

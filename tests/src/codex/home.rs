@@ -3,9 +3,9 @@
 //! - All of it is one directory below cargo's target directory, never below the system's temporary directory (codex
 //!   treats that differently: it installs no helpers there, and its sandbox leaves it writable).
 //! - It is removed on drop, after what still runs there was killed; if the test is failing it is kept, and its path printed.
-//! - The workspace is a Git repository of its own, so that nothing of takopi's repository (its `AGENTS.md`, say) is seen.
+//! - The workspace is a Git repository of its own, so that nothing of takopi's repository (such as its `AGENTS.md`) is seen.
 //! - [`TestHome::env`] keeps the developer's machine out: its codex settings, keys, shell start-up files and proxies. Codex
-//!   itself is told not to call anybody but the model server.
+//!   itself is configured to call only the model server.
 
 mod processes;
 
@@ -24,7 +24,7 @@ pub use self::processes::Process;
 use crate::dirs;
 use crate::model::{ModelServer, PATIENCE, within};
 
-/// Processes that were told to end have this long to do so.
+/// Processes that were asked to end have this long to do so.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
 
@@ -51,7 +51,7 @@ pub struct HomeBuilder {
 }
 
 impl TestHome {
-    /// A home whose codex talks to this model, asks nobody, is not sandboxed and does not retry.
+    /// A home whose codex talks to this model, asks for no approval, is not sandboxed and does not retry.
     pub fn new(model: &ModelServer) -> Self {
         Self::builder(model).build()
     }

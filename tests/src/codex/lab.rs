@@ -66,7 +66,7 @@ impl Lab {
         Self { control, home, host, binary: fake::binary(), env }
     }
 
-    /// Runs the fake under a name of its own, so that nobody in this process knows its version yet.
+    /// Runs the fake under a name of its own, so that its version is not cached in this process yet.
     pub fn unknown(mut self) -> Self {
         let link = self.home.root().join("codex-of-this-test");
         symlink(&self.binary, &link).expect("a link in the test's home");
@@ -108,7 +108,7 @@ impl Lab {
     /// Waits until every run is over, then looks: no process, no lock, no run record.
     pub async fn assert_nothing_left(&self) {
         self.host.settle().await;
-        assert_eq!(self.home.processes(), [], "takopi says it is done");
+        assert_eq!(self.home.processes(), [], "takopi reported the end");
         // The control hears of an end a moment later.
         self.control.all_gone().await;
         let records = std::fs::read_dir(self.host.state_directory().join("runs"));

@@ -2,7 +2,7 @@
 //!
 //! The client starts the `relay` binary as its codex; that passes lines between the client and a
 //! [`Relay`] in the test's process. One relay serves many threads, so thousands of scripted turns cost
-//! a few processes. A [`Plan`] says what a thread and its turn send; it is found by the request's
+//! a few processes. A [`Plan`] holds what a thread and its turn send; it is found by the request's
 //! model, which `thread/start` names.
 
 use std::collections::HashMap;

@@ -1,4 +1,4 @@
-//! What the model says: answers, written by tests as chains of steps, and scripts, which are queues of them.
+//! Responses of the model: answers, written by tests as chains of steps, and scripts, which are queues of them.
 //!
 //! Steps happen in the order they were written. Waits and delays before the first event hold back even the head of the
 //! HTTP response. `response.created` and `response.completed` come by themselves.
@@ -32,7 +32,7 @@ impl Default for Usage {
 /// What a message is to its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Said while working.
+    /// A remark during the work.
     Commentary,
     /// The answer to the prompt.
     FinalAnswer,
@@ -101,7 +101,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// An answer that says nothing: add what it should say.
+    /// An empty answer: add its content with the methods below.
     pub fn new() -> Self {
         Self {
             steps: Vec::new(),

@@ -1,4 +1,4 @@
-//! Deadlines in real time, so that a broken test says what it waited for instead of hanging.
+//! Deadlines in real time, so that a broken test reports what it waited for instead of hanging.
 //!
 //! They are kept by a thread, not by the test's runtime: a paused tokio clock jumps over a tokio timeout while a real
 //! process is still at work.

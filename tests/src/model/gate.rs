@@ -1,4 +1,4 @@
-//! Gates: points at which a scripted answer stops until the test says go on.
+//! Gates: points at which a scripted answer stops until the test opens the gate.
 //!
 //! A gate belongs to no runtime: the model server waits at it on its own thread while the test, sync or async, with a
 //! running or a paused clock, waits for the arrival and opens it. Once open it stays open. Clones are the same gate.

@@ -7,8 +7,8 @@
 //!   and of two as long the one added last.
 //! - A script's answers are used up one per request, in order. After a tool call codex calls again with the same latest
 //!   user message and gets the next one; so does a retry.
-//! - A request that has no script, or whose script is used up, gets a status 400 that says so. Codex does not retry that and
-//!   ends the turn with the text. [`ModelServer::assert_finished`] finds both these and answers nobody asked for.
+//! - A request that has no script, or whose script is used up, gets a status 400 with this reason. Codex does not retry that and
+//!   ends the turn with the text. [`ModelServer::assert_finished`] finds both these and answers that were never requested.
 //! - Every request is recorded before it is answered.
 //!
 //! ```no_run
@@ -137,7 +137,7 @@ impl ModelServer {
         self.shared.unexpected()
     }
 
-    /// What scripts have left that nobody asked for, as lines of text. A repeating script that was never used counts.
+    /// The answers in scripts that were never requested, as lines of text. A repeating script that was never used counts.
     pub fn unused(&self) -> Vec<String> {
         self.shared.unused()
     }

@@ -90,7 +90,7 @@ impl RecordedRequest {
         self.body["stream"].as_bool().unwrap_or_default()
     }
 
-    /// The session (thread) that asks, if codex said so.
+    /// The session (thread) that asks, if codex names it.
     pub fn session(&self) -> Option<&str> {
         self.body["prompt_cache_key"].as_str()
     }

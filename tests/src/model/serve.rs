@@ -175,7 +175,7 @@ impl Shared {
     }
 }
 
-/// Stands for a request that is being answered. Dropped without [`Ticket::answered`], it says that codex hung up: the HTTP
+/// Stands for a request that is being answered. Dropped without [`Ticket::answered`], it records that codex hung up: the HTTP
 /// server drops the answer when the connection ends.
 struct Ticket {
     shared: Arc<Shared>,

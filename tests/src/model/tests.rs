@@ -61,7 +61,7 @@ fn answers_are_used_up_in_order_and_then_the_request_is_unexpected() {
 }
 
 #[test]
-fn a_script_may_repeat_and_what_nobody_asked_for_is_unused() {
+fn a_script_may_repeat_and_an_answer_without_a_request_is_unused() {
     let model = ModelServer::start();
     model.when("often", Script::repeat("again"));
     model.when("never", "x");

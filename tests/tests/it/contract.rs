@@ -20,20 +20,20 @@ use tokio_util::sync::CancellationToken;
 /// A buffer that a run fills at once.
 const TIGHT: (usize, usize) = (4, 4096);
 
-/// The demo engine. It asks for leave on its way, which is where a test can hold it.
+/// The demo engine. It asks for an approval on its way, which is where a test can hold it.
 struct DemoSubject {
     host: Host,
-    gates: Mutex<HashMap<String, Leave>>,
+    gates: Mutex<HashMap<String, Approval>>,
 }
 
-/// Gives leave once it may; knows when it was asked.
+/// Approves once the test opens it; knows when it was asked.
 #[derive(Clone, Default)]
-struct Leave {
+struct Approval {
     asked: CancellationToken,
     open: CancellationToken,
 }
 
-impl ApprovalHandler for Leave {
+impl ApprovalHandler for Approval {
     fn decide(&self, _request: ApprovalRequest) -> BoxFuture<'static, Decision> {
         self.asked.cancel();
         let open = self.open.clone();
@@ -49,7 +49,7 @@ impl DemoSubject {
         Self { host: Host::builder().build().unwrap(), gates: Mutex::default() }
     }
 
-    fn gate(&self, word: &str) -> Leave {
+    fn gate(&self, word: &str) -> Approval {
         self.gates.lock().unwrap().entry(word.to_owned()).or_default().clone()
     }
 }

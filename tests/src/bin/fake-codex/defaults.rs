@@ -47,7 +47,7 @@ impl Threads {
         self.loaded.get_mut(id?)
     }
 
-    /// Takes note of a call and says what should happen.
+    /// Records a call and returns what should happen.
     pub(crate) fn plan(&mut self, server: &Server, method: &str, params: &Value) -> Plan {
         let mut plan = Plan {
             thread: params["threadId"].as_str().map(str::to_owned),
@@ -190,7 +190,7 @@ impl Threads {
     }
 }
 
-/// Methods about a thread that is loaded, which are answered with nothing in particular unless said
+/// Methods about a thread that is loaded, which get an empty response unless scripted
 /// otherwise.
 fn known(method: &str) -> bool {
     matches!(

@@ -1,6 +1,6 @@
 //! Processes that a fake leaves behind.
 //!
-//! A grandchild is this program again, under [`COMMAND`]. It says that it is ready on its stdin, a
+//! A grandchild is this program again, under [`COMMAND`]. It reports that it is ready on its stdin, a
 //! socket to the fake, then sleeps on a connection of its own to the control.
 
 use std::io::{BufRead, BufReader, Write};
@@ -41,8 +41,8 @@ pub(crate) fn spawn(grandchild: &Grandchild, control: PathBuf, start: usize) -> 
         std::thread::spawn(move || child.wait());
     }
     let mut pid = String::new();
-    let heard = BufReader::new(ready).read_line(&mut pid);
-    let pid = heard.ok().and_then(|_| pid.trim_end().parse().ok());
+    let read = BufReader::new(ready).read_line(&mut pid);
+    let pid = read.ok().and_then(|_| pid.trim_end().parse().ok());
     pid.unwrap_or_else(|| complain(&format!("grandchild {:?} did not start", grandchild.name)))
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn live(plan: &str) -> ! {
     signals::ignore(&plan.grandchild.ignores);
     let pid = std::process::id();
     let mut link = Link::connect(&plan.control);
-    link.tell(&Report::Grandchild { name: plan.grandchild.name, start: plan.start, pid });
+    link.send(&Report::Grandchild { name: plan.grandchild.name, start: plan.start, pid });
     let ready = std::io::stdin().as_fd().try_clone_to_owned().expect("a socket on stdin");
     writeln!(UnixStream::from(ready), "{pid}").unwrap_or_default();
     player::close_stdin();

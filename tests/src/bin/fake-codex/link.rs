@@ -22,23 +22,23 @@ impl Link {
     }
 
     /// Reports something and returns the answer, which for a gate comes when it opens.
-    pub(crate) fn tell(&mut self, report: &Report) -> String {
+    pub(crate) fn send(&mut self, report: &Report) -> String {
         let mut line = serde_json::to_string(report).expect("a report is plain data");
         line.push('\n');
         if self.0.get_mut().write_all(line.as_bytes()).is_err() {
             std::process::exit(OVERSLEPT);
         }
-        self.hear()
+        self.read_reply()
     }
 
     /// Waits for a line that never comes.
     pub(crate) fn sleep(&mut self) -> ! {
         loop {
-            self.hear();
+            self.read_reply();
         }
     }
 
-    fn hear(&mut self) -> String {
+    fn read_reply(&mut self) -> String {
         let mut line = String::new();
         match self.0.read_line(&mut line) {
             Ok(length) if length > 0 => line.trim_end().to_owned(),

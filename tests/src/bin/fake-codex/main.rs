@@ -84,14 +84,14 @@ fn script() -> Script {
     serde_json::from_str(&json).unwrap_or_else(|error| complain(&format!("bad script: {error}")))
 }
 
-/// Tells the control, if there is one, that this process has begun.
+/// Reports to the control, if there is one, that this process has started.
 fn begin(mode: Mode, args: Vec<String>) -> (Arc<Fake>, Option<Link>) {
     let Some(control) = std::env::var_os(CONTROL) else {
         return (Arc::new(Fake::new(None, 0, args)), None);
     };
     let mut link = Link::connect(control.as_ref());
     let lossy = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
-    let start = link.tell(&Report::Start {
+    let start = link.send(&Report::Start {
         mode,
         pid: std::process::id(),
         args: args.clone(),

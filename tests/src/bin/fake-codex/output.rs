@@ -40,7 +40,7 @@ pub(crate) fn huge(head: &str, tail: &str, len: usize) {
     check(&writeln!(out, "{tail}").and_then(|()| out.flush()));
 }
 
-/// Writes a line to stderr; one that nobody reads is no loss.
+/// Writes a line to stderr; it may be lost when there is no reader.
 pub(crate) fn stderr(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }

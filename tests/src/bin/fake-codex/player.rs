@@ -76,8 +76,8 @@ impl Player {
             Step::FloodStderr(bytes) => output::flood_stderr(*bytes),
             Step::CloseStdout => dup2_stdout(nothing()).expect("stdout can be replaced"),
             Step::CloseStdin => close_stdin(),
-            Step::Gate(name) => self.tell(&Report::Wait(self.vars.fill(name))),
-            Step::Reached(name) => self.tell(&Report::Reached(self.vars.fill(name))),
+            Step::Gate(name) => self.send(&Report::Wait(self.vars.fill(name))),
+            Step::Reached(name) => self.send(&Report::Reached(self.vars.fill(name))),
             Step::Spawn(child) => {
                 let pid = grandchild::spawn(child, self.fake.control(), self.fake.start);
                 self.spawned().push(pid);
@@ -98,20 +98,20 @@ impl Player {
     /// Reports something if there is a control.
     pub(crate) fn report(&mut self, report: &Report) {
         if self.fake.control.is_some() {
-            self.tell(report);
+            self.send(report);
         }
     }
 
     /// Reports something and waits for the answer.
-    fn tell(&mut self, report: &Report) {
-        self.link().tell(report);
+    fn send(&mut self, report: &Report) {
+        self.link().send(report);
     }
 
     fn link(&mut self) -> &mut Link {
         let fake = &self.fake;
         self.link.get_or_insert_with(|| {
             let mut link = Link::connect(&fake.control());
-            link.tell(&Report::Join { start: fake.start, pid: std::process::id() });
+            link.send(&Report::Join { start: fake.start, pid: std::process::id() });
             link
         })
     }
@@ -136,7 +136,7 @@ impl Player {
     }
 }
 
-/// Lets go of stdin: who writes to it sees a broken pipe.
+/// Closes stdin: a writer gets a broken pipe.
 pub(crate) fn close_stdin() {
     dup2_stdin(nothing()).expect("stdin can be replaced");
 }

@@ -112,7 +112,7 @@ impl State {
 }
 
 impl Pending {
-    /// Says that it is settled, once.
+    /// Reports that it is settled, once.
     fn resolve(&mut self, id: &str) {
         if std::mem::replace(&mut self.resolved, true) {
             return;

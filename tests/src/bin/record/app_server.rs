@@ -1,4 +1,4 @@
-//! A client of app-server that writes down what is said.
+//! A client of app-server that records both directions.
 
 use serde_json::{Value, json};
 use takopi_tests::codex::home::TestHome;
@@ -9,7 +9,7 @@ use takopi_tests::model::ModelServer;
 use crate::neutral;
 use crate::scenes::{Play, SECOND_TURN, Scene};
 
-/// A server, and what was said so far.
+/// A server, and the lines so far.
 struct Tape {
     codex: RawCodex,
     lines: Vec<String>,
@@ -40,7 +40,7 @@ impl Tape {
         self.read += seen.len();
     }
 
-    async fn heard(&mut self, text: &str) -> Value {
+    async fn received(&mut self, text: &str) -> Value {
         let line = self.codex.line_with(text).await;
         self.note();
         line
@@ -57,7 +57,7 @@ impl Tape {
         let id = self.ask(method, params).await;
         loop {
             // Errors name the id last, and the server's own requests count from 0 too.
-            let line = self.heard(&format!(r#""id":{id}"#)).await;
+            let line = self.received(&format!(r#""id":{id}"#)).await;
             if line["id"] == id && line.get("method").is_none() {
                 return line;
             }
@@ -79,7 +79,7 @@ impl Tape {
     async fn completed(&mut self) {
         loop {
             // Every message of interest has a method.
-            let line = self.heard(r#""method":"#).await;
+            let line = self.received(r#""method":"#).await;
             if line["method"] == "turn/completed" {
                 return;
             }
@@ -113,7 +113,7 @@ pub(crate) async fn record(codex: &Codex, scene: &Scene) -> Vec<String> {
         }
         Play::Interrupt => {
             let turn = tape.turn(&thread, "hi").await;
-            tape.heard(r#""type":"commandExecution""#).await;
+            tape.received(r#""type":"commandExecution""#).await;
             home.wait_for_command("sleep 600").await;
             tape.call("turn/interrupt", json!({"threadId": thread, "turnId": turn})).await;
             tape.completed().await;

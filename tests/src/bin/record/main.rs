@@ -12,7 +12,7 @@
     clippy::expect_used,
     clippy::panic,
     clippy::print_stdout,
-    reason = "a tool for developers: what goes wrong is said by a panic"
+    reason = "a tool for developers: an error is a panic"
 )]
 
 mod app_server;

@@ -134,5 +134,5 @@ pub(crate) fn all(version: Version) -> Vec<Scene> {
     scenes
 }
 
-/// How long a second turn may take to be told of, once the first goes on.
+/// How long the notification of a second turn may take, once the first goes on.
 pub(crate) const SECOND_TURN: Duration = Duration::from_secs(3);

@@ -4,7 +4,7 @@
 //! answer `Hello from the fake.`, interrupts, errors for unknown threads and methods.
 //!
 //! A call of the client is played as a list of steps. Answering is one of them, so that the list
-//! says everything: no [`Step::Reply`] never answers, two answer twice, a [`Step::Gate`] before it
+//! is the whole behavior: no [`Step::Reply`] never answers, two answer twice, a [`Step::Gate`] before it
 //! answers late, a notification before it comes ahead of the reply, [`Step::Exit`] before or behind
 //! it dies there. Steps up to the first that [blocks](Step::blocks) are played before the next
 //! message is read; the rest goes on beside other calls.
@@ -19,7 +19,7 @@ use super::{Script, Step, turn};
 pub struct Server {
     /// The version named in `initialize`.
     pub version: String,
-    /// The id of every thread that is started; a new one each unless told.
+    /// The id of every thread that is started; a new one each by default.
     pub thread: Option<String>,
     /// Played before anything is read.
     pub first: Vec<Step>,

@@ -94,7 +94,7 @@ pub(super) struct Link {
 }
 
 impl Shared {
-    /// Wakes all who wait for a change.
+    /// Wakes everything that waits for a change.
     pub(super) fn ring(&self) {
         self.changed.notify_all();
     }
@@ -104,7 +104,7 @@ impl Shared {
         self.board.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until `look` finds something; says what it saw instead if it gives up.
+    /// Waits until `look` finds something; at the deadline it panics with what it saw instead.
     pub(super) fn block_until<T>(
         &self,
         what: &str,
@@ -163,7 +163,7 @@ impl Shared {
 }
 
 impl Board {
-    /// Lets nobody wait any longer: fakes that do, end.
+    /// Ends all waiting: fakes that wait exit.
     pub(super) fn close(&mut self) {
         self.closed = true;
         for link in self.links.values() {
@@ -171,12 +171,12 @@ impl Board {
         }
     }
 
-    /// Lets all pass who wait at a gate or come there later.
+    /// Opens a gate, for fakes that wait there and for those that come later.
     pub(super) fn open(&mut self, gate: &str) {
         self.open_gates.insert(gate.to_owned());
         for link in self.links.values_mut() {
             if link.waits_for.take_if(|waits_for| waits_for == gate).is_some() {
-                link.say(NOTED);
+                link.reply(NOTED);
             }
         }
     }
@@ -206,7 +206,7 @@ impl Board {
             self.pids.push(pid);
         }
         let link = Link { stream: Arc::clone(stream), pid, start, waits_for: None };
-        link.say(&reply);
+        link.reply(&reply);
         self.next_link += 1;
         self.links.insert(self.next_link, link);
         Some(self.next_link)
@@ -219,12 +219,12 @@ impl Board {
         };
         let (pid, start) = (link.pid, link.start);
         if !matches!(report, Report::Wait(_)) {
-            link.say(NOTED);
+            link.reply(NOTED);
         }
         match report {
             Report::Holds(session) => self.hold(&session, pid),
             Report::Reached(name) => self.marks.push(Mark { name, pid, start }),
-            Report::Wait(gate) if self.open_gates.contains(&gate) => link.say(NOTED),
+            Report::Wait(gate) if self.open_gates.contains(&gate) => link.reply(NOTED),
             Report::Wait(gate) => link.waits_for = Some(gate),
             Report::Client(line) => {
                 let message = serde_json::from_str(&line).unwrap_or(Value::String(line));
@@ -235,7 +235,7 @@ impl Board {
         }
     }
 
-    /// Takes note of who has a session open. The process of the run before must be gone by then.
+    /// Records which process has a session open. The process of the run before must be gone by then.
     fn hold(&mut self, session: &str, pid: u32) {
         let holders = self.holders.entry(session.to_owned()).or_default();
         for other in holders.iter().filter(|other| **other != pid && lives(**other)) {
@@ -275,7 +275,7 @@ fn lives(pid: u32) -> bool {
 
 impl Link {
     /// A fake that is gone hears nothing, which is no error.
-    fn say(&self, line: &str) {
+    fn reply(&self, line: &str) {
         let _ = (&*self.stream).write_all(format!("{line}\n").as_bytes());
     }
 }

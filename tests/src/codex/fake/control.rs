@@ -4,7 +4,7 @@
 //!   awaits something here, a paused clock of its single-threaded runtime does not advance by itself.
 //! - Everything reported stays known: what came before it was asked for counts.
 //! - What a fake did is known here before anything that follows from it can be seen elsewhere.
-//! - Nothing is awaited for longer than a minute of real time: then the test fails and says what it saw.
+//! - Nothing is awaited for longer than a minute of real time: then the test fails and reports what it saw.
 //! - Dropping it ends every fake that waits or sleeps, and every grandchild.
 
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -50,7 +50,7 @@ impl Control {
         env
     }
 
-    /// Opens a gate for all who wait there and all who come later.
+    /// Opens a gate for every waiting fake and for those that come later.
     pub fn open(&self, gate: &str) {
         self.shared.lock().open(gate);
     }

@@ -57,13 +57,13 @@ pub use control::Control;
 pub use script::{CONTROL, SCRIPT, SCRIPT_FILE, Script, Start};
 pub use step::{Ask, Grandchild, Place, Signal, Step};
 
-/// How long "for ever" lasts for a fake that nobody ends.
+/// How long "for ever" lasts for a fake that is never stopped.
 pub const FOREVER: Duration = Duration::from_mins(2);
 
 /// Exit code of a fake whose script cannot be played: missing, malformed, or a step out of place.
 pub const BAD_SCRIPT: i32 = 70;
 
-/// Exit code of a fake whose output nobody reads any more.
+/// Exit code of a fake whose output has no reader any more.
 pub const OUTPUT_LOST: i32 = 74;
 
 /// Exit code of a fake that slept for [`FOREVER`].

@@ -1,4 +1,4 @@
-//! What a fake and its test say to each other over the socket in the control directory, one JSON
+//! The messages between a fake and its test over the socket in the control directory, one JSON
 //! value a line.
 //!
 //! A connection begins with [`Report::Start`], [`Report::Join`] or [`Report::Grandchild`]. Every

@@ -1,4 +1,4 @@
-//! What a fake is told: one [`Start`] per process, and how it travels in the environment.
+//! The instructions of a fake: one [`Start`] per process, and how it travels in the environment.
 
 use std::path::Path;
 
@@ -22,9 +22,9 @@ const LONGEST_VARIABLE: usize = 100 * 1024;
 pub struct Script {
     /// One entry per process start; the last repeats.
     pub starts: Vec<Start>,
-    /// `codex --version`; prints `codex-cli 0.166.0` unless told. Counts as no start.
+    /// `codex --version`; prints `codex-cli 0.166.0` by default. Counts as no start.
     pub version: Option<Vec<Step>>,
-    /// `codex login …`; says `Logged in using ChatGPT` unless told. Counts as no start.
+    /// `codex login …`; prints `Logged in using ChatGPT` by default. Counts as no start.
     pub login: Option<Vec<Step>>,
 }
 
@@ -73,7 +73,7 @@ impl Script {
         self
     }
 
-    /// `--version` prints `codex-cli` and this number; app-servers say it in `initialize`.
+    /// `--version` prints `codex-cli` and this number; app-servers report it in `initialize`.
     pub fn version(mut self, number: &str) -> Self {
         for server in self.starts.iter_mut().filter_map(|start| start.app_server.as_mut()) {
             number.clone_into(&mut server.version);

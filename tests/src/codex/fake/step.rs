@@ -43,7 +43,7 @@ pub enum Step {
 
     /// Waits until the test opens the gate. One that was opened before lets everybody pass.
     Gate(String),
-    /// Tells the test that this point was reached.
+    /// Reports to the test that this point was reached.
     Reached(String),
 
     /// Starts a grandchild and goes on when it is ready.
@@ -81,7 +81,7 @@ pub enum Step {
     },
     /// Sends a request to the client (app-server).
     Ask(Ask),
-    /// Says `serverRequest/resolved` for the ask of this name (app-server).
+    /// Sends `serverRequest/resolved` for the ask of this name (app-server).
     Withdraw(String),
     /// Answers the client's request as a healthy server does (app-server).
     Reply,
@@ -96,7 +96,7 @@ pub enum Step {
         /// `error.data`, if any.
         data: Option<Value>,
     },
-    /// Says `thread/tokenUsage/updated` after a model call; totals add up per thread (app-server).
+    /// Sends `thread/tokenUsage/updated` after a model call; totals add up per thread (app-server).
     Usage {
         /// Input tokens, cached ones included.
         input: u64,
@@ -125,7 +125,7 @@ pub struct Ask {
     pub params: Value,
     /// Whether the next step waits for the answer.
     pub wait: bool,
-    /// The id of the request; the server's next number unless told.
+    /// The id of the request; the server's next number by default.
     pub id: Option<Value>,
 }
 

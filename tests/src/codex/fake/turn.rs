@@ -81,7 +81,7 @@ pub fn message_in_phase(id: &str, text: &str, phase: &str) -> Vec<Step> {
     whole(&message_item(id, text, Some(phase)))
 }
 
-/// The message that says the turn was aborted.
+/// The message that reports an aborted turn.
 pub fn aborted_message(id: &str) -> Vec<Step> {
     message(id, "<turn_aborted>")
 }

@@ -2,7 +2,7 @@
 //!
 //! - A codex named by `TAKOPI_TEST_CODEX` wins over the pinned one.
 //! - Where there is no npm, and PyPI does not have the pinned release, the nearest one that PyPI has is taken:
-//!   [`Codex::version`] tells which it is.
+//!   [`Codex::version`] is the one in use.
 //! - When no codex can be had, a test prints `SKIPPED <test>: <reason>` and passes; with `TAKOPI_REQUIRE_CODEX=1` it fails.
 //! - `TAKOPI_TEST_CODEX_VERSIONS=0.125.0,0.166.0` names the releases for suites that run over several.
 //! - These functions block while they install (some ten seconds, once). Each codex is tried once per process before it is
@@ -40,7 +40,7 @@ const VERSION_LIMIT: Duration = Duration::from_mins(1);
 pub struct Codex {
     /// The program.
     pub path: PathBuf,
-    /// What it says it is.
+    /// The version that it reports.
     pub version: Version,
 }
 
@@ -57,7 +57,7 @@ pub fn codex() -> anyhow::Result<Codex> {
         let found = match env::var_os("TAKOPI_TEST_CODEX") {
             Some(path) => named(Path::new(&path)).context("TAKOPI_TEST_CODEX"),
             None => release(PINNED).or_else(|pinned| {
-                // Both reasons would say the same; the first is the one to act on.
+                // Both reasons would be the same; the first is the one to act on.
                 release(NEWEST_ON_PYPI).map_err(|_| pinned)
             }),
         };
@@ -150,9 +150,9 @@ fn tried(path: PathBuf) -> anyhow::Result<Codex> {
     let mut command = Command::new(&path);
     command.arg("--version");
     let output = command::run(command, VERSION_LIMIT)?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let last = said.split_whitespace().last();
-    let version = last.and_then(|word| word.parse().ok());
-    let version = version.ok_or_else(|| anyhow!("{} said {said:?}", path.display()))?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let last = printed.split_whitespace().last();
+    let version = last.and_then(|text| text.parse().ok());
+    let version = version.ok_or_else(|| anyhow!("{} printed {printed:?}", path.display()))?;
     Ok(Codex { path, version })
 }

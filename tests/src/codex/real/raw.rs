@@ -64,7 +64,7 @@ impl RawCodex {
     /// Writes the prompt and closes the input.
     async fn prompt(mut self, prompt: &str) -> Self {
         let mut stdin = self.stdin.take().expect("the input is open");
-        // A codex that ended at once has its say in what it printed.
+        // A codex that ended at once gave its reason in its output.
         let _ = stdin.write_all(prompt.as_bytes()).await;
         self
     }

@@ -1,4 +1,4 @@
-//! Versions of codex, ordered, so that a suite can tell what to expect of which.
+//! Versions of codex, ordered, so that a suite knows what to expect of each.
 
 use std::fmt;
 use std::str::FromStr;

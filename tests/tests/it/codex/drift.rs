@@ -42,8 +42,8 @@ fn app_server(codex: &real::Codex, home: &TestHome, warm: Duration) -> impl Runn
     EngineRunner::new(engine).on(host(home))
 }
 
-/// Whether codex tells in time how a command ended.
-fn tells_ends_of_commands(codex: &real::Codex) -> bool {
+/// Whether codex reports in time how a command ended.
+fn reports_ends_of_commands(codex: &real::Codex) -> bool {
     codex.version >= Version::new(0, 146, 0)
 }
 
@@ -79,7 +79,7 @@ async fn a_new_run_and_a_resumed_one_over_both_transports() {
     .await;
 }
 
-/// A command that fails and a patch, however codex tells of them.
+/// A command that fails and a patch, in whatever form codex reports them.
 fn check_work(codex: &real::Codex, home: &TestHome, seen: &Seen) {
     assert_eq!(seen.ok().answer, "done");
     let commands = seen.actions(&ActionKind::Command);
@@ -87,7 +87,7 @@ fn check_work(codex: &real::Codex, home: &TestHome, seen: &Seen) {
     assert_eq!(closed.len(), 1, "{commands:#?}");
     assert_eq!(closed[0].action.title, "echo out; exit 3");
     assert_ne!(closed[0].ok, Some(true));
-    if tells_ends_of_commands(codex) {
+    if reports_ends_of_commands(codex) {
         assert_eq!(closed[0].action.detail["exit_code"], 3);
     }
     let change = seen.done(&ActionKind::FileChange)[0];

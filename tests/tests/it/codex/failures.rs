@@ -1,4 +1,4 @@
-//! Failures of the model on the real codex: what each is taken for, and what a person is told.
+//! Failures of the model on the real codex: the reason of each, and the text that a person reads.
 use std::time::Duration;
 
 use serde_json::json;
@@ -35,7 +35,7 @@ async fn each_failure_of_the_model_has_its_reason() {
     let host = Host::builder().state_directory(home.state()).build().unwrap();
     let engine = CodexAppServer::new(Codex::new().binary(&codex.path)).keep_warm(Duration::ZERO);
     let runner = EngineRunner::new(engine).on(host);
-    for (prompt, reason, told) in [
+    for (prompt, reason, text) in [
         ("usage", "usage_limit", "try again at"),
         ("rate", "rate_limit", "429"),
         ("login", "auth", "codex login"),
@@ -46,7 +46,7 @@ async fn each_failure_of_the_model_has_its_reason() {
     ] {
         let seen = run(&runner, request(&home, prompt)).await;
         let error = seen.failed(reason).error.clone().unwrap();
-        assert!(error.to_lowercase().contains(&told.to_lowercase()), "{prompt}: {error}");
+        assert!(error.to_lowercase().contains(&text.to_lowercase()), "{prompt}: {error}");
     }
     runner.shutdown().await;
 }

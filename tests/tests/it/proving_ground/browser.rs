@@ -1,7 +1,7 @@
 //! The browser that pages are tested with.
 use takopi_tests::browser::{Page, page_or_skip};
 
-/// A page with a field, and a button that says in a while what is in it.
+/// A page with a field, and a button that shows its content after a moment.
 const PAGE: &str = "data:text/html,<meta charset=utf-8><textarea></textarea><button>say</button><p></p><script>
     document.querySelector('button').onclick = () => setTimeout(() => {
         document.querySelector('p').textContent = 'said ' + document.querySelector('textarea').value;

@@ -1,4 +1,4 @@
-//! The proving ground proves itself: the real codex, run raw, against every kind of answer the model server can give.
+//! The scripted model: the real codex, run without takopi, against every kind of answer it can give.
 //!
 //! What codex prints is compared with the recordings in `fixtures/`, so this also shows that each of them can be made again.
 use std::fs;
@@ -316,7 +316,7 @@ async fn requests_are_recorded_with_the_whole_conversation() {
 }
 
 #[tokio::test]
-async fn a_request_too_many_fails_the_turn_and_says_why() {
+async fn a_request_without_an_answer_fails_the_turn_with_the_reason() {
     let Some(codex) = real::codex_or_skip() else {
         return;
     };

@@ -114,7 +114,7 @@ async fn answers_are_chosen_by_phase() {
 }
 
 #[tokio::test]
-async fn a_stream_left_open_stalls_nobody() {
+async fn a_stream_that_is_not_read_stalls_no_other() {
     let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();

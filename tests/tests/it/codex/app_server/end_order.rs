@@ -83,7 +83,7 @@ async fn end_comes_last(cause: Cause) {
 }
 
 #[tokio::test]
-async fn whoever_sees_the_end_of_a_run_that_was_cut_short_finds_no_process_of_it() {
+async fn a_run_that_was_cut_short_has_no_process_left_at_its_end() {
     use Cause::{Cancel, Death, IdleLimit, QuietAfterTool, TurnLimit, WallLimit};
     let causes = [Cancel, IdleLimit, WallLimit, TurnLimit, QuietAfterTool, Death];
     join_all(causes.map(end_comes_last)).await;

@@ -40,7 +40,7 @@ async fn events_and_even_the_end_may_come_before_the_reply() {
 }
 
 #[tokio::test]
-async fn replies_that_come_twice_or_for_nobody_change_nothing() {
+async fn replies_that_come_twice_or_without_a_request_change_nothing() {
     let twice = turn::opened([]).into_iter().chain([Step::Reply]).chain(turn::answer("Hello."));
     let strange = [
         Step::line(r#"{"id":4711,"result":{}}"#),
@@ -82,7 +82,7 @@ async fn what_is_no_message_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_failed_turn_and_a_refused_one_say_what_the_engine_said() {
+async fn a_failed_turn_and_a_refused_one_have_the_text_of_the_engine() {
     let (_, seen) = one_run(Server::new().turns(turn::failed("boom"))).await;
     assert_eq!(seen.failed("engine_failed").error.as_deref(), Some("boom"));
     let refused = [Step::fail(-32600, "no such model")];
@@ -275,7 +275,7 @@ async fn usage_is_of_this_run_alone_warm_and_resumed() {
 }
 
 /// `thread/tokenUsage/updated`: input tokens of the thread, and of the last call.
-fn told_usage(turn: &str, total: u64, last: u64) -> Step {
+fn reported_usage(turn: &str, total: u64, last: u64) -> Step {
     let tokens = |input: u64| json!({"inputTokens": input, "outputTokens": 0});
     let usage = json!({"total": tokens(total), "last": tokens(last)});
     let params = json!({"threadId": "$THREAD", "turnId": turn, "tokenUsage": usage});
@@ -292,21 +292,21 @@ async fn resumed_usage(server: Server) -> u64 {
 
 #[tokio::test]
 async fn what_a_thread_used_before_is_only_the_baseline() {
-    let end = [told_usage("$TURN", 1030, 30), turn::completed()];
+    let end = [reported_usage("$TURN", 1030, 30), turn::completed()];
     let server = Server::new()
-        .always("thread/resume", [told_usage("earlier", 1000, 500), Step::Reply])
+        .always("thread/resume", [reported_usage("earlier", 1000, 500), Step::Reply])
         .turns(turn::message("m", "done").into_iter().chain(end));
     assert_eq!(resumed_usage(server).await, 30);
 }
 
 #[tokio::test]
-async fn what_a_thread_used_before_is_only_the_baseline_however_late_it_is_told() {
+async fn earlier_usage_of_a_thread_is_only_the_baseline_however_late_it_is_reported() {
     // 0.125.0: behind the reply, and once more under the id of the new turn.
-    let steps = [told_usage("earlier", 1000, 500), Step::Reply, turn::started()]
+    let steps = [reported_usage("earlier", 1000, 500), Step::Reply, turn::started()]
         .into_iter()
-        .chain([told_usage("$TURN", 1000, 500)])
+        .chain([reported_usage("$TURN", 1000, 500)])
         .chain(turn::message("m", "done"))
-        .chain([told_usage("$TURN", 1030, 30), turn::completed()]);
+        .chain([reported_usage("$TURN", 1030, 30), turn::completed()]);
     assert_eq!(resumed_usage(Server::new().always("turn/start", steps)).await, 30);
 }
 

@@ -171,7 +171,7 @@ async fn an_interrupt_that_is_refused_because_the_turn_ends_leaves_the_server_us
     interrupt_is_refused(First::End).await;
 }
 
-/// A server that never answers this method: it is not used again, but nobody on it notices.
+/// A server that never answers this method: it is not used again, and the runs on it go on.
 async fn never_answers(method: &str) {
     let working = turn::opened([Step::reached("working"), Step::SleepForever]);
     let script = match method {
@@ -204,7 +204,7 @@ async fn a_server_that_answers_no_cancel_is_replaced_when_its_neighbours_are_don
 }
 
 #[tokio::test]
-async fn a_turn_limit_on_a_shared_server_costs_nobody_else_their_server() {
+async fn a_turn_limit_on_a_shared_server_does_not_stop_the_server_of_others() {
     let script = server().turns_when("slow", [Step::SleepForever]).script();
     let lab = Lab::new(script);
     let engine = CodexAppServer::new(lab.codex())

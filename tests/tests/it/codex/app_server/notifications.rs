@@ -1,4 +1,4 @@
-//! What app-server tells beside the items of a turn, rate limits, the progress of MCP tools.
+//! Notifications of app-server beside the items of a turn: rate limits, the progress of MCP tools.
 use std::time::Duration;
 
 use serde_json::json;
@@ -18,7 +18,7 @@ fn runner(codex: &real::Codex, home: &TestHome) -> impl Runner + use<> {
 }
 
 #[tokio::test]
-async fn rate_limits_are_telemetry_said_once_for_the_same_figures() {
+async fn rate_limits_are_telemetry_and_the_same_figures_come_once() {
     let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let limited = |answer: Answer, used: &str| {
@@ -93,7 +93,7 @@ async fn a_usage_limit_before_the_turn_comes_with_the_time_of_its_reset() {
 
 #[tokio::test]
 async fn the_progress_of_an_mcp_tool_is_an_update_of_its_action() {
-    // On the fake: 0.166 keeps what an MCP server tells of its progress to itself.
+    // On the fake: 0.166 does not pass on the progress that an MCP server reports.
     let call = |status: &str| {
         json!({"type": "mcpToolCall", "id": "call", "server": "lab", "tool": "echo",
                "status": status, "arguments": {}})

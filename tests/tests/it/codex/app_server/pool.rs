@@ -44,7 +44,7 @@ async fn begun(
 }
 
 #[tokio::test]
-async fn on_a_shared_process_a_consumer_that_stops_reading_ends_its_own_run_and_stalls_nobody() {
+async fn on_a_shared_process_a_consumer_that_stops_reading_ends_only_its_own_run() {
     let lab = Lab::new(
         Server::new()
             .turns_when("chatty", [items(20_000), Step::SleepForever])
@@ -56,7 +56,7 @@ async fn on_a_shared_process_a_consumer_that_stops_reading_ends_its_own_run_and_
     let (neighbour, before) = begun(&runner, &lab, "neighbour").await;
     let (chatty, events) = begun(&runner, &lab, "chatty").await;
 
-    // Nobody reads, and yet the turn is ended.
+    // The stream is not read, and yet the turn is ended.
     lab.control.call("turn/interrupt").await;
     lab.control.open("neighbour");
     assert_eq!(finish(neighbour, before).await.ok().answer, "well");
@@ -271,7 +271,7 @@ async fn keep_warm_and_shared_can_be_set_in_either_order() {
         let engine = order(CodexAppServer::new(lab.codex()), limits);
         let runner = EngineRunner::new(engine).on(lab.host.clone());
         run(&runner, lab.request("one")).await.ok();
-        // It is not kept, and nobody has to shut it down.
+        // It is not kept, and needs no shutdown.
         lab.control.all_gone().await;
     }
 }

@@ -239,7 +239,7 @@ async fn a_session_held_by_another_codex_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_refused_patch_leaves_the_file_unwritten_and_says_so() {
+async fn a_declined_patch_is_not_written_and_is_reported() {
     let Some(codex) = real::codex_or_skip() else {
         return;
     };

@@ -1,4 +1,4 @@
-//! What a server asks of its client, and a bare client on a server that misbehaves.
+//! Requests of a server to its client, and a bare client on a server that misbehaves.
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use takopi_tests::limits::with_enough_time;
 use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::runs::{Seen, finish, run};
 
-/// Says the same to everything, or nothing at all.
-struct Says(Option<Decision>);
+/// Gives the same decision to everything, or none at all.
+struct Always(Option<Decision>);
 
-impl ApprovalHandler for Says {
+impl ApprovalHandler for Always {
     fn decide(&self, _request: ApprovalRequest) -> BoxFuture<'static, Decision> {
         match self.0 {
             Some(decision) => Box::pin(std::future::ready(decision)),
@@ -31,7 +31,7 @@ fn lab_of_turn(steps: impl IntoIterator<Item = Step>) -> Lab {
     Lab::new(Server::new().turns(steps).script())
 }
 
-async fn one_run(lab: &Lab, handler: Option<Says>) -> Seen {
+async fn one_run(lab: &Lab, handler: Option<Always>) -> Seen {
     let runner = lab.app_server(Duration::ZERO);
     let mut request = lab.request("hi");
     if let Some(handler) = handler {
@@ -55,7 +55,7 @@ fn every_kind() -> Vec<(Step, Value)> {
 }
 
 #[tokio::test]
-async fn requests_of_every_kind_are_declined_visibly_when_nobody_can_be_asked() {
+async fn requests_of_every_kind_are_declined_visibly_without_an_approval_handler() {
     for (ask, declined) in every_kind() {
         let patch = [turn::patch_started("p", &["/w/a.rs", "/w/b.rs"])];
         let steps = patch.into_iter().chain([ask.clone()]).chain(turn::answer("went on"));
@@ -92,7 +92,7 @@ async fn what_is_asked_is_shown() {
 }
 
 #[tokio::test]
-async fn every_decision_reaches_the_server_in_its_words() {
+async fn every_decision_reaches_the_server_in_its_protocol() {
     for (decision, word) in [
         (Decision::Accept, "accept"),
         (Decision::AcceptForSession, "acceptForSession"),
@@ -101,7 +101,7 @@ async fn every_decision_reaches_the_server_in_its_words() {
     ] {
         let lab =
             lab_of_turn([turn::ask_command("q", "c", "ls")].into_iter().chain(turn::answer("ok")));
-        let seen = one_run(&lab, Some(Says(Some(decision)))).await;
+        let seen = one_run(&lab, Some(Always(Some(decision)))).await;
         assert_eq!(lab.control.answer("q").await["result"], json!({"decision": word}));
         seen.completed();
     }
@@ -116,7 +116,7 @@ async fn a_request_of_an_unknown_kind_is_refused_with_32601_and_shown() {
     );
     let nobodys = Step::ask("n", "host/unknown", json!({}));
     let lab = lab_of_turn([ask, nobodys].into_iter().chain(turn::answer("went on")));
-    let seen = one_run(&lab, Some(Says(Some(Decision::Accept)))).await;
+    let seen = one_run(&lab, Some(Always(Some(Decision::Accept)))).await;
     assert_eq!(seen.ok().answer, "went on");
     assert_eq!(lab.control.answer("q").await["error"]["code"], -32601);
     assert_eq!(lab.control.answer("n").await["error"]["code"], -32601);
@@ -125,7 +125,7 @@ async fn a_request_of_an_unknown_kind_is_refused_with_32601_and_shown() {
 }
 
 #[tokio::test]
-async fn a_host_tool_nobody_registered_fails_and_the_turn_goes_on() {
+async fn an_unregistered_host_tool_fails_and_the_turn_goes_on() {
     let call = turn::ask_tool("q", "call-1", "weather", &json!({"city": "Piran"}));
     let lab = lab_of_turn([call].into_iter().chain(turn::answer("without")));
     assert_eq!(one_run(&lab, None).await.ok().answer, "without");
@@ -148,7 +148,7 @@ async fn a_turn_that_ends_right_behind_its_question_ends_the_run() {
         let ask = turn::ask_command("q", "c", "ls").without_waiting();
         let steps = turn::message("m", "done").into_iter().chain([ask, turn::completed()]);
         let lab = lab_of_turn(steps);
-        let seen = one_run(&lab, Some(Says(decision))).await;
+        let seen = one_run(&lab, Some(Always(decision))).await;
         assert_eq!(seen.ok().answer, "done", "{decision:?}");
     }
 }
@@ -159,7 +159,7 @@ async fn a_question_does_not_outlive_its_turn_in_the_stream() {
     let ends = turn::message("m", "done").into_iter().chain([ask.clone(), turn::completed()]);
     let withdrawn = [ask, Step::Withdraw("q".to_owned())].into_iter().chain(turn::answer("done"));
     for steps in [ends.collect::<Vec<_>>(), withdrawn.collect()] {
-        let seen = one_run(&lab_of_turn(steps), Some(Says(None))).await;
+        let seen = one_run(&lab_of_turn(steps), Some(Always(None))).await;
         let approvals = seen.actions(&ActionKind::Approval);
         let phases: Vec<_> = approvals.iter().map(|it| (it.phase, it.ok)).collect();
         assert_eq!(phases, [(Phase::Started, None), (Phase::Completed, Some(false))]);
@@ -171,7 +171,7 @@ async fn a_question_the_server_takes_back_does_not_hang_the_run() {
     let ask = turn::ask_command("q", "c", "ls").without_waiting();
     let steps = [ask, Step::Withdraw("q".to_owned())].into_iter().chain(turn::answer("went on"));
     let lab = lab_of_turn(steps);
-    let seen = one_run(&lab, Some(Says(None))).await;
+    let seen = one_run(&lab, Some(Always(None))).await;
     assert_eq!(seen.ok().answer, "went on");
 }
 
@@ -181,7 +181,7 @@ async fn a_waiting_question_is_not_idle_and_cancel_overtakes_it() {
         let lab = lab_of_turn([turn::ask_command("q", "c", "ls")]);
         let runner = lab.app_server(Duration::ZERO);
         let cancel = tokio_util::sync::CancellationToken::new();
-        let request = lab.request("hi").approvals(Arc::new(Says(None))).idle_timeout(limit);
+        let request = lab.request("hi").approvals(Arc::new(Always(None))).idle_timeout(limit);
         let mut stream = runner.run(request.cancel(cancel.clone()));
         let mut events = Vec::new();
         let asked = loop {
@@ -216,7 +216,7 @@ async fn client(lab: &Lab, timeout: Duration) -> Client {
 }
 
 #[tokio::test]
-async fn replies_out_of_order_reach_those_who_asked() {
+async fn replies_out_of_order_reach_their_requests() {
     let server = Server::new()
         .always("thread/list", [Step::gate("list"), Step::ReplyWith(json!({"data": "list"}))])
         .always("model/list", [Step::gate("models"), Step::ReplyWith(json!({"data": "models"}))]);

@@ -1,4 +1,4 @@
-//! Whose is it: requests of sub-agents and of nobody, messages that cannot be attributed, and what
+//! Routing: requests of sub-agents and of no known thread, messages that cannot be attributed, and what
 //! counts as a sign of life of a turn.
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -149,7 +149,7 @@ async fn the_patch_of_a_sub_agent_is_shown_and_a_question_it_takes_back_is_close
 }
 
 #[tokio::test]
-async fn a_request_of_an_unknown_thread_is_declined_visibly_and_asked_of_nobody() {
+async fn a_request_of_an_unknown_thread_is_declined_visibly_without_a_handler() {
     for (ask, _, declined) in every_kind() {
         let steps = turn::elsewhere("01a1e21b-ffff-7eb0-9d27-459e98f10b74", "x", [ask.clone()]);
         let (lab, seen, asked) =
@@ -227,7 +227,7 @@ async fn a_bare_client_that_only_waits_for_the_end_declines_what_is_asked() {
 }
 
 #[tokio::test]
-async fn notices_that_belong_to_nobody_do_not_keep_a_hung_turn_alive() {
+async fn notifications_without_an_owner_do_not_keep_a_hung_turn_alive() {
     let limits = json!({"rateLimits": {"primary": {"usedPercent": "$SEQ"}}});
     let neighbour = json!({"threadId": "elsewhere", "status": {"type": "idle"}});
     let notices = (0..300).flat_map(|_| {
@@ -247,7 +247,7 @@ async fn notices_that_belong_to_nobody_do_not_keep_a_hung_turn_alive() {
     lab.assert_nothing_left().await;
 }
 
-/// Messages whose address cannot be read, or is somebody else's.
+/// Messages whose address cannot be read, or is another turn's.
 fn odd_messages() -> Vec<Step> {
     let end = json!({"id": "another", "status": "failed", "items": [], "error": {"message": "no"}});
     let item = json!({"type": "agentMessage", "id": "x", "text": "not mine"});
@@ -265,7 +265,7 @@ fn odd_messages() -> Vec<Step> {
 }
 
 #[tokio::test]
-async fn a_message_whose_address_cannot_be_read_belongs_to_nobody_and_is_reported_once() {
+async fn a_message_whose_address_cannot_be_read_has_no_owner_and_is_reported_once() {
     for odd in odd_messages() {
         let steps = [odd.clone(), odd.clone()].into_iter().chain(turn::answer("mine"));
         let (_, seen, _) = one_run(Server::new().turns(steps)).await;

@@ -36,7 +36,7 @@ fn warnings(seen: &Seen) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn an_error_of_any_shape_fails_its_request_at_once_with_what_it_says() {
+async fn an_error_of_any_shape_fails_its_request_at_once_with_its_text() {
     for (error, said) in [
         (r#"{"message":"boom"}"#, "boom"),
         (r#"{"code":-32600,"message":null,"data":"boom"}"#, "boom"),
@@ -160,7 +160,7 @@ async fn on_a_shared_server_every_turn_is_warned_of_lines_that_cannot_be_read() 
 }
 
 #[tokio::test]
-async fn a_turn_report_says_what_the_turn_used() {
+async fn a_turn_report_has_the_usage_of_the_turn() {
     let lab = Lab::new(Server::new().script());
     let client = Client::start(&lab.host, &lab.launch()).await.unwrap();
     let thread = client.start_thread(&ThreadOptions::default()).await.unwrap();

@@ -202,7 +202,7 @@ async fn a_link_out_of_the_working_directory_is_shown_to_people() {
 }
 
 #[tokio::test]
-async fn a_request_that_cannot_be_read_is_declined_whoever_answers() {
+async fn a_request_that_cannot_be_read_is_declined_with_any_handler() {
     let ask =
         turn::ask_elicitation("q", "lab", "prove it").with_param("mode", "openai/userVerification");
     let lab = lab_of([ask]);

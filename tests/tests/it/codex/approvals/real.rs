@@ -1,4 +1,4 @@
-//! Approvals on the real codex with a scripted model: what is asked, who decides, what comes of it.
+//! Approvals on the real codex with a scripted model: the requests, the decisions, and their effects.
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn question(seen: &Seen) -> &ActionEvent {
     done[0]
 }
 
-fn said(event: &ActionEvent) -> &str {
+fn status(event: &ActionEvent) -> &str {
     event.message.as_deref().unwrap_or_default()
 }
 
@@ -88,7 +88,7 @@ fn command_scripts(model: &ModelServer) {
 }
 
 #[tokio::test]
-async fn a_command_is_accepted_by_somebody_and_runs() {
+async fn a_command_accepted_by_a_handler_runs() {
     let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     command_scripts(&model);
@@ -101,7 +101,7 @@ async fn a_command_is_accepted_by_somebody_and_runs() {
     assert_eq!(question.action.title, WRITE);
     assert_eq!(question.action.detail["cwd"], home.workspace().to_str().unwrap());
     assert_eq!(question.action.detail["reason"], "to write");
-    assert_eq!((question.ok, said(question)), (Some(true), "accepted by alice"));
+    assert_eq!((question.ok, status(question)), (Some(true), "accepted by alice"));
     assert!(home.workspace().join("written.txt").exists());
     runner.shutdown().await;
 }
@@ -115,10 +115,10 @@ async fn a_command_is_declined_and_the_turn_goes_on() {
     let runner = runner(&codex, &home);
     let seen = decided(&runner, &home, "write", [Decision::Decline.into()]).await;
     assert_eq!(seen.ok().answer, "went on");
-    assert_eq!((question(&seen).ok, said(question(&seen))), (Some(false), "declined"));
+    assert_eq!((question(&seen).ok, status(question(&seen))), (Some(false), "declined"));
     assert_eq!(seen.done(&ActionKind::Command)[0].ok, Some(false));
     assert!(!home.workspace().join("written.txt").exists());
-    assert_eq!(model.requests_about("write").len(), 2, "the model was told");
+    assert_eq!(model.requests_about("write").len(), 2, "the model got the result");
     runner.shutdown().await;
 }
 
@@ -131,7 +131,7 @@ async fn a_command_is_cancelled_and_the_turn_ends() {
     let runner = runner(&codex, &home);
     let seen = decided(&runner, &home, "write", [Decision::Cancel.into()]).await;
     seen.failed("interrupted");
-    assert_eq!(said(question(&seen)), "declined, and the turn ends");
+    assert_eq!(status(question(&seen)), "declined, and the turn ends");
     assert!(!home.workspace().join("written.txt").exists());
     assert_eq!(model.requests_about("write").len(), 1, "the model was not asked again");
     runner.shutdown().await;
@@ -148,7 +148,7 @@ async fn a_command_accepted_for_the_session_is_not_asked_again() {
     let runner = runner(&codex, &home);
     let seen = decided(&runner, &home, "write", [Decision::AcceptForSession.into()]).await;
     assert_eq!(seen.ok().answer, "twice");
-    assert_eq!(said(question(&seen)), "accepted for the session");
+    assert_eq!(status(question(&seen)), "accepted for the session");
     let ok: Vec<_> = seen.done(&ActionKind::Command).iter().map(|event| event.ok).collect();
     assert_eq!(ok, [Some(true), Some(true)]);
     runner.shutdown().await;
@@ -169,7 +169,7 @@ async fn a_handler_that_does_not_answer_declines_when_its_time_is_over() {
         let asked = request(&home, prompt).approvals(Arc::new(late));
         let seen = run(&runner, asked).await;
         assert_eq!(seen.ok().answer, "went on");
-        assert_eq!(said(question(&seen)), "declined: nobody answered within 50ms");
+        assert_eq!(status(question(&seen)), "declined: nobody answered within 50ms");
     }
     assert!(!home.workspace().join("written.txt").exists());
     assert!(!home.workspace().join("new.txt").exists());
@@ -237,7 +237,7 @@ async fn rules_let_pass_what_they_allow_and_nothing_else() {
         assert_eq!(seen.ok().answer, "ended");
         let question = question(&seen);
         assert_eq!(question.ok, Some(ok), "{prompt}");
-        assert!(said(question).starts_with(message), "{}", said(question));
+        assert!(status(question).starts_with(message), "{}", status(question));
     }
     for (name, there) in [("a.txt", true), ("b.txt", false), ("c.txt", false), ("d.txt", true)] {
         assert_eq!(home.workspace().join(name).exists(), there, "{name}");
@@ -246,7 +246,7 @@ async fn rules_let_pass_what_they_allow_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn tools_of_a_server_of_the_hosts_own_pass_and_those_of_another_do_not() {
+async fn tools_of_the_hosts_own_mcp_server_pass_and_those_of_another_do_not() {
     let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let call = |server: &str| {
@@ -267,11 +267,11 @@ async fn tools_of_a_server_of_the_hosts_own_pass_and_those_of_another_do_not() {
     assert_eq!(question(&ours).ok, Some(true), "{:#?}", ours.events);
     assert_eq!(question(&ours).action.detail["server"], "ours");
     assert_eq!(ours.done(&ActionKind::Tool)[0].ok, Some(true));
-    let heard = model.requests_about("ours")[1].tool_outputs();
-    assert!(heard[0].text.contains(r#""a":1"#), "{heard:?}");
+    let outputs = model.requests_about("ours")[1].tool_outputs();
+    assert!(outputs[0].text.contains(r#""a":1"#), "{outputs:?}");
     let theirs = run(&runner, request(&home, "theirs").approvals(rules)).await;
     assert_eq!(theirs.ok().answer, "ended");
-    assert_eq!(said(question(&theirs)), "declined: no rule allows it");
+    assert_eq!(status(question(&theirs)), "declined: no rule allows it");
     assert_eq!(theirs.done(&ActionKind::Tool)[0].ok, Some(false));
     runner.shutdown().await;
     let after = std::fs::read(home.codex_home().join("config.toml")).unwrap();
@@ -301,12 +301,12 @@ async fn refused_permissions_are_not_had() {
     assert_eq!(question(&refused).action.title, "network access");
     assert_eq!(question(&refused).action.detail["asks_for"], "permissions");
     assert_eq!(question(&refused).action.detail["reason"], "to fetch");
-    let heard = model.requests_about("refuse")[1].tool_outputs();
-    assert!(!heard[0].text.contains("true"), "{heard:?}");
+    let outputs = model.requests_about("refuse")[1].tool_outputs();
+    assert!(!outputs[0].text.contains("true"), "{outputs:?}");
     let granted = run(&runner, request(&home, "grant").approvals(Arc::new(accept_all()))).await;
     assert_eq!(question(&granted).ok, Some(true));
-    let heard = model.requests_about("grant")[1].tool_outputs();
-    assert!(heard[0].text.contains("true"), "{heard:?}");
+    let outputs = model.requests_about("grant")[1].tool_outputs();
+    assert!(outputs[0].text.contains("true"), "{outputs:?}");
     runner.shutdown().await;
 }
 
@@ -337,9 +337,9 @@ async fn a_question_of_the_agent_gets_its_answer() {
     };
     let (seen, ()) = tokio::join!(finish(stream, Vec::new()), answers);
     assert_eq!(seen.ok().answer, "ended");
-    assert_eq!(said(question(&seen)), "accepted by bob");
-    let heard = model.requests_about("ask me")[1].tool_outputs();
-    assert!(heard[0].text.contains("next"), "{heard:?}");
+    assert_eq!(status(question(&seen)), "accepted by bob");
+    let outputs = model.requests_about("ask me")[1].tool_outputs();
+    assert!(outputs[0].text.contains("next"), "{outputs:?}");
     runner.shutdown().await;
 }
 
@@ -367,7 +367,7 @@ async fn extra_permissions_of_a_command_are_shown_and_no_rule_accepts_them() {
     for prompt in ["few", "many"] {
         let seen = run(&runner, request(&home, prompt).approvals(rules.clone())).await;
         assert_eq!(seen.ok().answer, "ended");
-        assert_eq!(said(question(&seen)), "declined: no rule allows it", "{prompt}");
+        assert_eq!(status(question(&seen)), "declined: no rule allows it", "{prompt}");
     }
     assert!(!home.workspace().join("a.txt").exists());
     let (ask, mut questions) = channel(1);

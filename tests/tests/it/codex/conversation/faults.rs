@@ -33,7 +33,7 @@ fn with(
     Conversation::on(lab.host.clone(), server, settings(lab.request("")))
 }
 
-async fn say(conversation: &Conversation, input: &str) -> ConversationReport {
+async fn send(conversation: &Conversation, input: &str) -> ConversationReport {
     conversation.run_turn(input, TurnOptions::default()).await
 }
 
@@ -48,7 +48,7 @@ fn decisions(seen: &Seen) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn the_end_of_a_turn_right_behind_its_question_drops_whoever_is_asked() {
+async fn the_end_of_a_turn_right_behind_its_request_drops_the_handler() {
     let lab = Lab::new(
         Server::new()
             .turns([
@@ -102,9 +102,9 @@ async fn a_request_that_is_asked_twice_is_answered_twice_and_one_settled_late_is
     let seen = run(&runner, asked).await;
     assert_eq!(seen.ok().answer, "went on");
     // Codex takes the first answer for either, and may settle the second before it is decided.
-    let said = decisions(&seen);
-    assert_eq!(said.len(), 2);
-    assert!(said.contains(&"accepted by policy"), "{said:?}");
+    let decisions_seen = decisions(&seen);
+    assert_eq!(decisions_seen.len(), 2);
+    assert!(decisions_seen.contains(&"accepted by policy"), "{decisions_seen:?}");
     let ids: Vec<&str> =
         seen.done(&ActionKind::Approval).iter().map(|event| event.action.id.as_str()).collect();
     assert_ne!(ids[0], ids[1], "each is an action of its own");
@@ -112,7 +112,7 @@ async fn a_request_that_is_asked_twice_is_answered_twice_and_one_settled_late_is
 }
 
 #[tokio::test]
-async fn cancel_ends_the_turn_where_codex_has_no_word_for_it() {
+async fn cancel_ends_the_turn_where_codex_has_no_cancel_decision() {
     for ask in [
         turn::ask_permissions("leave", "p1", "/srv"),
         turn::ask_elicitation("leave", "lab", "may I?"),
@@ -155,7 +155,7 @@ async fn a_handler_that_panics_is_a_no() {
 }
 
 #[tokio::test]
-async fn a_tool_at_work_is_dropped_with_its_turn() {
+async fn a_running_tool_is_dropped_with_its_turn() {
     let steps = [
         turn::ask_tool("call", "t1", "slow", &json!({})).without_waiting(),
         Step::gate("called"),
@@ -195,7 +195,7 @@ async fn a_sub_agents_end_before_the_parents_is_not_in_the_report() {
     let steps = elsewhere.into_iter().chain(turn::answer("the parent's"));
     let lab = Lab::new(Server::new().turns(steps).script());
     let conversation = conversation(&lab);
-    let report = say(&conversation, "go").await;
+    let report = send(&conversation, "go").await;
     assert_eq!(report.final_text.as_deref(), Some("the parent's"), "{report:#?}");
     assert_eq!(report.messages, [message("the parent's")]);
     conversation.close().await;
@@ -215,10 +215,10 @@ async fn the_mark_of_an_aborted_turn_ends_it_and_quoted_it_is_text() {
             .script(),
     );
     let conversation = conversation(&lab);
-    let quote = say(&conversation, "quote").await;
+    let quote = send(&conversation, "quote").await;
     assert!(quote.ok() && !quote.interrupted, "{quote:#?}");
     assert_eq!(quote.messages, [message(quoted)]);
-    let abort = say(&conversation, "abort").await;
+    let abort = send(&conversation, "abort").await;
     assert!(abort.interrupted, "{abort:#?}");
     assert_eq!((abort.messages.len(), abort.final_text), (0, None));
     conversation.close().await;
@@ -235,9 +235,9 @@ async fn an_interrupt_is_heeded_at_every_step_of_the_start() {
             lab.control.reached("stuck").await;
             assert!(conversation.interrupt());
         };
-        let (report, ()) = tokio::join!(say(&conversation, "go"), beside);
+        let (report, ()) = tokio::join!(send(&conversation, "go"), beside);
         assert!(report.interrupted, "{method}: {report:#?}");
-        assert!(say(&conversation, "again").await.ok(), "{method}");
+        assert!(send(&conversation, "again").await.ok(), "{method}");
         assert_eq!(lab.control.starts().len(), 2, "{method}: in a fresh process");
         conversation.close().await;
         lab.assert_nothing_left().await;
@@ -273,11 +273,11 @@ async fn a_process_that_dies_at_any_step_is_retired_and_the_next_turn_goes_on() 
     for (step, dying) in cases {
         let lab = Lab::new(Script::nth([dying.script(), Server::new().script()]));
         let conversation = conversation(&lab);
-        let died = say(&conversation, "go").await;
+        let died = send(&conversation, "go").await;
         assert_eq!(died.reason, Some(Reason::ProcessDied), "{step}: {died:#?}");
         assert!(died.retired, "{step}");
         let calls = lab.control.calls("turn/start").len();
-        let next = say(&conversation, "again").await;
+        let next = send(&conversation, "again").await;
         assert!(next.ok(), "{step}: {next:#?}");
         let after = lab.control.calls("turn/start");
         assert_eq!(after.len(), calls + 1, "{step}: the turn is not sent again");
@@ -300,12 +300,12 @@ async fn silence_after_a_tool_is_ended_by_its_own_limit() {
     let lab = Lab::new(Script::nth([silent.script(), Server::new().script()]));
     let quiet = Duration::from_millis(300);
     let conversation = with(&lab, server(&lab).post_tool_quiet(quiet), |settings| settings);
-    let report = say(&conversation, "go").await;
+    let report = send(&conversation, "go").await;
     assert_eq!(report.reason, Some(Reason::TimeoutIdle), "{report:#?}");
     assert!(report.error.as_deref().unwrap().contains("300ms after a tool"), "{report:#?}");
     assert!(report.retired && !report.interrupted);
     assert_eq!(report.tool_iterations, 1);
-    assert!(say(&conversation, "again").await.ok());
+    assert!(send(&conversation, "again").await.ok());
     conversation.close().await;
     lab.assert_nothing_left().await;
 }
@@ -316,7 +316,7 @@ async fn a_turn_has_a_limit_of_its_own_if_asked() {
     let lab = Lab::new(Script::nth([busy.script(), Server::new().script()]));
     let limit = Duration::from_millis(300);
     let conversation = with(&lab, server(&lab).turn_limit(limit), |settings| settings);
-    let report = say(&conversation, "go").await;
+    let report = send(&conversation, "go").await;
     assert_eq!(report.reason, Some(Reason::TimeoutWall), "{report:#?}");
     assert!(report.error.as_deref().unwrap().contains("300ms (turn limit)"), "{report:#?}");
     assert!(report.retired);
@@ -330,13 +330,13 @@ async fn silence_after_turn_start_is_ended_by_the_idle_limit() {
         let silent = Server::new().turns([Step::reached("silent"), Step::SleepForever]);
         let lab = Lab::new(Script::nth([silent.script(), Server::new().script()]));
         let conversation = with(&lab, server(&lab), |settings| settings.idle_timeout(idle));
-        let report = say(&conversation, "go").await;
+        let report = send(&conversation, "go").await;
         assert_eq!(report.reason, Some(Reason::TimeoutIdle), "{report:#?}");
         assert!(report.retired);
         if lab.control.marks("silent").is_empty() {
             return false;
         }
-        let again = say(&conversation, "again").await;
+        let again = send(&conversation, "again").await;
         conversation.close().await;
         lab.assert_nothing_left().await;
         assert!(again.ok() || again.reason == Some(Reason::TimeoutIdle), "{again:#?}");
@@ -351,15 +351,15 @@ async fn turns_wait_in_line_and_a_closed_conversation_begins_none() {
     let lab = Lab::new(Server::new().turns(steps.chain(turn::answer("$PROMPT"))).script());
     let conversation = conversation(&lab);
     let (first, second) = (conversation.clone(), conversation.clone());
-    let first = tokio::spawn(async move { say(&first, "one").await });
+    let first = tokio::spawn(async move { send(&first, "one").await });
     lab.control.reached("running").await;
-    let second = tokio::spawn(async move { say(&second, "two").await });
+    let second = tokio::spawn(async move { send(&second, "two").await });
     lab.control.open("go");
     assert_eq!(first.await.unwrap().final_text.as_deref(), Some("one"));
     assert_eq!(second.await.unwrap().final_text.as_deref(), Some("two"));
     assert_eq!(lab.control.starts().len(), 1);
     conversation.close().await;
-    assert!(say(&conversation, "three").await.interrupted);
+    assert!(send(&conversation, "three").await.interrupted);
     assert_eq!(lab.control.calls("turn/start").len(), 2);
     lab.assert_nothing_left().await;
 }
@@ -377,7 +377,7 @@ async fn closing_races_with_a_turn_and_nothing_panics_or_stays() {
         async move {
             let conversation = conversation(&lab);
             let running = conversation.clone();
-            let turn = tokio::spawn(async move { say(&running, "go").await });
+            let turn = tokio::spawn(async move { send(&running, "go").await });
             // Up to twice what a whole turn takes.
             tokio::time::sleep(Duration::from_micros(number * 7919 % 60_000)).await;
             conversation.close().await;
@@ -395,13 +395,13 @@ async fn a_turn_whose_future_is_dropped_is_interrupted_and_the_next_goes_on() {
     let lab = Lab::new(Server::new().turns_when("hang", steps).script());
     let conversation = conversation(&lab);
     {
-        let turn = say(&conversation, "hang");
+        let turn = send(&conversation, "hang");
         tokio::select! {
             report = turn => panic!("{report:#?}"),
             _ = lab.control.reached("running") => {}
         }
     }
-    let next = say(&conversation, "next").await;
+    let next = send(&conversation, "next").await;
     assert!(next.ok(), "{next:#?}");
     let closing = conversation.clone();
     drop(conversation);

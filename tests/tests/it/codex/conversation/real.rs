@@ -59,11 +59,11 @@ async fn turns_share_a_thread_and_each_reports_what_was_its_own() {
     assert!(first.ok() && !first.retired, "{first:#?}");
     assert_eq!(first.final_text.as_deref(), Some("found"));
     assert_eq!(first.tool_iterations, 1);
-    let [said, call, result, last] = &first.messages[..] else { panic!("{first:#?}") };
+    let [remark, call, result, last] = &first.messages[..] else { panic!("{first:#?}") };
     assert!(
-        matches!(said, Message::Assistant { content, reasoning, .. }
+        matches!(remark, Message::Assistant { content, reasoning, .. }
             if content == "looking" && reasoning.as_deref() == Some("Look first")),
-        "{said:?}"
+        "{remark:?}"
     );
     assert!(
         matches!((call, result), (Message::Assistant { tool_calls, .. }, Message::Tool { tool_call_id, content })
@@ -126,7 +126,7 @@ async fn an_interrupt_ends_a_command_and_the_next_turn_has_the_history() {
     let other = conversation.clone();
     let report = conversation
         .watch_turn("work", TurnOptions::default(), |event| {
-            // Codex says that a command began a moment after it did.
+            // Codex reports the start of a command a moment after it.
             if matches!(event, TakopiEvent::Action(event) if event.action.title == "sleep 613") {
                 assert!(other.interrupt());
             }
@@ -184,7 +184,7 @@ async fn a_process_that_dies_is_retired_and_the_next_turn_has_the_history() {
     model.when("begin", "begun");
     model.when(
         "die",
-        [Answer::new().exec("echo done"), Answer::new().wait_for(&gate).message("never said")],
+        [Answer::new().exec("echo done"), Answer::new().wait_for(&gate).message("never remark")],
     );
     model.when("after", "all there");
     let home = TestHome::new(&model);

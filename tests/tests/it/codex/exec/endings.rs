@@ -69,7 +69,7 @@ async fn a_codex_that_ignores_sigint_and_sigterm_is_killed_with_all_that_came_of
     ]));
     let seen = cancelled_at_ready(&lab).await;
     seen.failed("interrupted");
-    // Whoever sees the end knows: no polling.
+    // Nothing is left once the end is received: no polling.
     assert_eq!(lab.home.processes(), []);
     lab.control.all_gone().await;
     lab.assert_nothing_left().await;
@@ -170,7 +170,7 @@ async fn a_dropped_stream_ends_codex_before_the_session_can_be_had_again() {
 }
 
 #[tokio::test]
-async fn runs_dropped_in_line_and_before_they_were_polled_leave_no_trace() {
+async fn runs_dropped_while_waiting_or_before_they_were_polled_start_nothing() {
     let hanging = opened([Step::reached("ready"), Step::gate("go"), exec::turn_completed()]);
     let lab = Lab::new(hanging);
     let runner = lab.exec();
@@ -227,7 +227,7 @@ async fn a_codex_that_closes_its_output_and_stays_is_ended() {
 }
 
 #[tokio::test]
-async fn a_consumer_that_does_not_read_stalls_nobody_else_and_loses_nothing() {
+async fn a_consumer_that_does_not_read_stalls_no_other_run_and_loses_nothing() {
     const LINES: usize = 20_000;
     let lab = Lab::new(Script::nth([
         opened([exec::flood(LINES), exec::message("all said"), exec::turn_completed()]),

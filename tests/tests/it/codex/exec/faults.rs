@@ -43,7 +43,7 @@ async fn an_active_writer_that_stays_is_session_busy_at_the_end_of_the_wait() {
 }
 
 #[tokio::test]
-async fn an_unknown_session_is_said_plainly_and_started_once() {
+async fn an_unknown_session_has_its_reason_and_codex_starts_once() {
     let lab = Lab::new(exec::not_found());
     let seen = run(&lab.exec(), lab.request("hi").resume(session())).await;
     assert_eq!(seen.failed("session_not_found").resume, Some(session()));
@@ -209,7 +209,7 @@ async fn a_prompt_that_is_never_read_stalls_nothing() {
 }
 
 #[tokio::test]
-async fn an_engine_that_talks_before_it_listens_is_heard_and_gets_its_whole_prompt() {
+async fn events_before_the_prompt_was_read_arrive_and_the_prompt_arrives_whole() {
     let prompt = "p".repeat(2 * MIB);
     let steps = [exec::thread_started(), exec::turn_started(), exec::flood(5000)];
     let end = [Step::ReadStdin, exec::message("Hello."), exec::turn_completed()];

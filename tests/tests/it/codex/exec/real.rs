@@ -197,7 +197,7 @@ async fn cancel_during_a_command_leaves_nothing_running_and_the_session_goes_on(
     cancel.cancel();
     let seen = finish(stream, seen).await;
     seen.failed("interrupted");
-    // Whoever sees the end knows that nothing is left: no polling.
+    // Nothing is left once the end is received: no polling.
     assert_eq!(home.processes(), [], "{seen:#?}");
     let again = run(&runner, request(&home, "again").resume(seen.session())).await;
     assert_eq!(again.ok().answer, "going on");
@@ -274,7 +274,7 @@ async fn a_session_held_by_another_codex_is_waited_for() {
     let theirs = RawCodex::resume(&codex, &home, &token.value, "theirs").await;
     let theirs = tokio::spawn(theirs.end());
     gate.reached().await;
-    // Not for longer than it was told to.
+    // Not for longer than its limit.
     let busy =
         run(&runner, request(&home, "mine").resume(token.clone()).wait(Duration::from_millis(300)))
             .await;

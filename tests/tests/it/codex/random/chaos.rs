@@ -87,7 +87,7 @@ async fn rounds() {
     let next = AtomicU64::new(first);
     let lanes: Vec<Lab> = (0..LANES).map(|_| Lab::new(Script::default())).collect();
     // The first rounds open what stays open: runtimes, epoll.
-    join_all(lanes.iter().map(|lane| told_round(lane, next.fetch_add(1, Relaxed)))).await;
+    join_all(lanes.iter().map(|lane| reported_round(lane, next.fetch_add(1, Relaxed)))).await;
     let before = descriptors();
     let rounds = lanes.iter().map(|lane| async {
         loop {
@@ -95,7 +95,7 @@ async fn rounds() {
             if !goes_on(seed) {
                 return lane.assert_nothing_left().await;
             }
-            told_round(lane, seed).await;
+            reported_round(lane, seed).await;
         }
     });
     join_all(rounds).await;
@@ -106,8 +106,8 @@ async fn rounds() {
     let _ = writeln!(std::io::stdout(), "chaos: {runs} runs in {took:?} from seed {first}");
 }
 
-/// A round that says its seed if it fails.
-async fn told_round(all: &Lab, seed: u64) {
+/// A round that prints its seed if it fails.
+async fn reported_round(all: &Lab, seed: u64) {
     let transport =
         ["exec", "exec", "shared servers", "app-server"][usize::try_from(seed % 4).unwrap()];
     let round = async {
@@ -170,7 +170,7 @@ async fn shared_round(all: &Lab, seed: u64) {
             (stream, events)
         }))
         .await;
-        // Who resumes a session whose server is drained waits until nobody runs there any more, the
+        // A run that resumes a session of a drained server waits until nothing runs there any more, the
         // held ones included: they are let go when all others are over.
         let (resumed, fresh): (Vec<&Case>, Vec<&Case>) =
             cases.iter().partition(|case| case.session.is_some());

@@ -30,7 +30,7 @@ use takopi_tests::mutate;
 use takopi_tests::runs::{request, run};
 
 /// Prints past the capture of the test harness.
-macro_rules! say {
+macro_rules! report {
     ($($text:tt)*) => {{
         let _ = writeln!(std::io::stderr(), $($text)*);
     }};
@@ -60,7 +60,7 @@ fn mutations() -> u64 {
     setting("TAKOPI_DRIFT_MUTATIONS", 100_000)
 }
 
-/// Says how to see a failure again.
+/// How to reproduce a failure.
 fn replay(test: &str, seed: u64) -> String {
     format!(
         "replay: TAKOPI_DRIFT_SEED={seed} TAKOPI_DRIFT_MUTATIONS=1 cargo test -p takopi-tests --test it schema_drift::{test}"
@@ -134,7 +134,7 @@ fn a_mutated_line_of_exec_never_keeps_a_run_from_its_one_end() {
             panic!("{fault} ({name})\n{how}\n{}\n{events:#?}", text(&lines));
         }
     }
-    say!("drift: {count} mutations over exec");
+    report!("drift: {count} mutations over exec");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_mutated_line_of_a_turn_never_gives_a_second_end_or_start() {
             panic!("{fault} ({name})\n{how}\n{}\n{events:#?}", text(&lines));
         }
     }
-    say!("drift: {count} mutations over the translator of app-server");
+    report!("drift: {count} mutations over the translator of app-server");
 }
 
 /// Over real processes: what only the whole runner promises.
@@ -200,7 +200,7 @@ async fn a_mutated_line_of_exec_never_opens_another_session_than_was_asked_for()
     stream::iter(runs).for_each_concurrent(8, |run| run).await;
     runner.shutdown().await;
     lab.assert_nothing_left().await;
-    say!("drift: {count} mutations over exec processes");
+    report!("drift: {count} mutations over exec processes");
 }
 
 /// What a run comes to: everything that a fault elsewhere must not change.
@@ -267,18 +267,18 @@ fn foreign(dice: &mut Dice, lines: &[String]) -> Vec<u8> {
     let candidates: Vec<&String> = lines.iter().filter(|line| line.contains("$THREAD")).collect();
     let line = dice.pick(&candidates).replace("\"$REQUEST\"", "\"nobody\"");
     let message: Value = serde_json::from_str(&line).unwrap();
-    let told = message.to_string().replace("\"text\":\"", "\"text\":\"FOREIGN ");
-    let told = told.replace("\"delta\":\"", "\"delta\":\"FOREIGN ");
+    let foreign = message.to_string().replace("\"text\":\"", "\"text\":\"FOREIGN ");
+    let foreign = foreign.replace("\"delta\":\"", "\"delta\":\"FOREIGN ");
     if dice.chance(50) {
-        let other = told.replace("$THREAD", "01a1e21b-0000-7eb0-9d27-459e98f10b74");
+        let other = foreign.replace("$THREAD", "01a1e21b-0000-7eb0-9d27-459e98f10b74");
         return mutate::json(dice, &other.replace("$TURN", "01a1e21b-1111-7eb0-9d27-459e98f10b74"));
     }
     // Of this thread: its address stays readable, or it would be the thread's own.
-    if !told.contains("$TURN") {
+    if !foreign.contains("$TURN") {
         return b"{}".to_vec();
     }
     let mut message: Value =
-        serde_json::from_str(&told.replace("$TURN", "01a1e21b-2222-7eb0-9d27-459e98f10b74"))
+        serde_json::from_str(&foreign.replace("$TURN", "01a1e21b-2222-7eb0-9d27-459e98f10b74"))
             .unwrap();
     if let Some(item) = message["params"].get_mut("item").filter(|item| item.is_object()) {
         let mutated = String::from_utf8(mutate::json(dice, &item.to_string())).unwrap_or_default();
@@ -420,6 +420,6 @@ async fn a_mutated_line_never_changes_a_neighbour() {
     let servers: u64 = lanes.iter().map(|lane| lane.relay.connections()).sum();
     let Tally { ends, faults } = tally.into_inner().unwrap();
     let (count, took) = (rounds * BESIDE, begun.elapsed());
-    say!("drift: {count} mutations over app-server in {took:?}, {servers} servers: {ends:?}");
+    report!("drift: {count} mutations over app-server in {took:?}, {servers} servers: {ends:?}");
     assert!(faults.is_empty(), "{} faults\n\n{}", faults.len(), faults.join("\n\n"));
 }

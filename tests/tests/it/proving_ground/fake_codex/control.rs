@@ -1,4 +1,4 @@
-//! The test's end: gates, reports, and what becomes of fakes that nobody waits for.
+//! The test's side: gates, reports, and what becomes of fakes whose test is gone.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ async fn a_gate_that_is_open_already_lets_everybody_pass() {
 }
 
 #[tokio::test]
-async fn gates_and_points_can_be_told_apart_by_prompt() {
+async fn gates_and_points_are_separate_for_each_prompt() {
     let control = Control::new();
     let script = Script::exec([
         Step::ReadStdin,
@@ -80,7 +80,7 @@ async fn a_process_that_is_killed_in_a_gate_is_known_to_be_gone() {
 }
 
 #[tokio::test]
-async fn dropping_the_control_ends_those_who_wait_and_sleep() {
+async fn dropping_the_control_ends_fakes_that_wait_or_sleep() {
     let control = Control::new();
     let stubborn = Step::ignore([Signal::Int, Signal::Term, Signal::Hup]);
     let ready = Step::reached("ready");

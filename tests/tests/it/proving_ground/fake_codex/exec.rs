@@ -88,7 +88,7 @@ async fn stderr_is_written_and_flooded() {
 }
 
 #[tokio::test]
-async fn it_can_talk_before_it_listens() {
+async fn it_can_print_before_it_reads_its_prompt() {
     let control = Control::new();
     let mut steps = vec![exec::flood(2000)];
     steps.extend(exec::answering("done"));
@@ -132,7 +132,7 @@ async fn it_can_close_stdout_and_live_on() {
 }
 
 #[tokio::test]
-async fn it_exits_and_dies_as_told() {
+async fn it_exits_with_the_code_or_signal_of_its_script() {
     let exits = run(exec::failed("boom").env(), &EXEC, b"").await;
     assert_eq!((exits.code(), exits.lines().len()), (Some(1), 4));
     for (signal, number) in [(Signal::Kill, 9), (Signal::Segv, 11), (Signal::Term, 15)] {
@@ -190,7 +190,7 @@ async fn a_signal_plays_its_steps_each_time() {
 }
 
 #[tokio::test]
-async fn the_version_is_what_the_script_says() {
+async fn the_version_is_that_of_the_script() {
     let version = |script: Script| async move { run(script.env(), &["--version"], b"").await };
     assert_eq!(version(exec::hello("")).await.text(), "codex-cli 0.166.0\n");
     assert_eq!(version(exec::hello("").version("0.118.0")).await.text(), "codex-cli 0.118.0\n");

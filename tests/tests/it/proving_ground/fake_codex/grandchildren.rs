@@ -147,6 +147,6 @@ async fn dropping_the_control_ends_them() {
     let live = Live::start(&control, &script, &EXEC);
     control.reached("child").await;
     drop(control);
-    // The output ends when nobody holds it any more.
+    // The output ends when no process holds it any more.
     assert_eq!(live.end().await.stdout, b"");
 }

@@ -1,5 +1,5 @@
-//! The fake codex does what its scripts say, run directly: every other test that uses it can rely
-//! on that.
+//! The fake codex, run directly, follows its scripts: every other test that uses it can rely on
+//! that.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -86,7 +86,7 @@ impl Live {
         Self { child, lines }
     }
 
-    /// An app-server that a client has said hello to.
+    /// An app-server that is initialized.
     async fn server(control: &Control, script: &Script) -> Self {
         let mut live = Self::start(control, script, &["app-server"]);
         live.call(0, "initialize", json!({"clientInfo": {"name": "test", "version": "1"}})).await;

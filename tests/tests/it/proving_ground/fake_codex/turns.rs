@@ -218,7 +218,7 @@ async fn a_sub_agent_ends_before_its_parent() {
 }
 
 #[tokio::test]
-async fn two_threads_interleave_as_the_gates_say() {
+async fn two_threads_interleave_in_the_order_of_the_gates() {
     let control = Control::new();
     let story = |name: &str| {
         let mut steps = vec![turn::delta("m", &format!("{name}-")), Step::gate(name)];
