@@ -17,7 +17,7 @@ async fn nobody_or_everything() {
         ("deny", "✗ asked: 1 add: new.txt: declined: --approve deny", false),
         ("accept", "✓ asked: 1 add: new.txt: accepted", true),
     ] {
-        let Some(lab) = Lab::asking("nobody_or_everything") else { return };
+        let Some(lab) = Lab::asking() else { return };
         script(&lab);
         let args = ["run", "--transport", "app-server", "--approve", approve, "add a file"];
         let ran = lab.run(&args).await;
@@ -42,7 +42,7 @@ fn command(lab: &Lab) -> Command {
 
 #[tokio::test]
 async fn a_long_diff_is_folded_on_the_terminal_until_it_is_asked_for() {
-    let Some(lab) = Lab::asking("a_long_diff_is_folded_on_the_terminal") else { return };
+    let Some(lab) = Lab::asking() else { return };
     let text = (0..90).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n+");
     lab.model.otherwise([Answer::new().add_file("new.txt", &text), Answer::text("done")]);
     let command = command(&lab);
@@ -66,7 +66,7 @@ async fn a_long_diff_is_folded_on_the_terminal_until_it_is_asked_for() {
 #[tokio::test]
 async fn a_person_on_the_terminal() {
     for (key, said, written) in [("y", "✓ asked: ", true), ("n", "✗ asked: ", false)] {
-        let Some(lab) = Lab::asking("a_person_on_the_terminal") else { return };
+        let Some(lab) = Lab::asking() else { return };
         script(&lab);
         let command = command(&lab);
         let over = tokio::task::spawn_blocking(move || {

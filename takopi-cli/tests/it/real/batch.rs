@@ -78,7 +78,7 @@ fn assert_one_at_a_time(requests: &[RecordedRequest]) {
 
 #[tokio::test]
 async fn two_hundred_prompts_of_twenty_sessions_are_each_answered_once_and_in_order() {
-    let Some(lab) = Lab::new("two_hundred_prompts") else { return };
+    let Some(lab) = Lab::new() else { return };
     lab.model.otherwise(Script::repeat(Answer::text("fine")));
     input(&lab, 20, 10, 0);
     let ran = run(&lab, &["--jobs", "8"]).await;
@@ -122,7 +122,7 @@ impl Dice {
 
 #[tokio::test]
 async fn killed_at_twenty_random_moments_every_prompt_has_one_result_in_the_end() {
-    let Some(lab) = Lab::new("killed_at_twenty_random_moments") else { return };
+    let Some(lab) = Lab::new() else { return };
     lab.model
         .otherwise(Script::repeat(Answer::new().delay(Duration::from_millis(5)).message("fine")));
     let (sessions, steps, alone) = (8, 12, 8);
@@ -187,7 +187,7 @@ async fn killed_at_twenty_random_moments_every_prompt_has_one_result_in_the_end(
 
 #[tokio::test]
 async fn an_overload_is_tried_again_in_the_same_conversation() {
-    let Some(lab) = Lab::new("an_overload_is_tried_again") else { return };
+    let Some(lab) = Lab::new() else { return };
     let overloaded = Answer::new().failed("server_is_overloaded", "no room");
     lab.model.when("alone00", [overloaded, Answer::text("fine")]);
     input(&lab, 0, 0, 1);
@@ -217,7 +217,7 @@ fn used_up(resets_at: u64) -> Answer {
 
 #[tokio::test]
 async fn a_usage_limit_pauses_the_batch_which_goes_on_by_itself() {
-    let Some(lab) = Lab::new("a_usage_limit_pauses_the_batch") else { return };
+    let Some(lab) = Lab::new() else { return };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     lab.model.when("alone00", [used_up(now + 4), Answer::text("fine")]);
     lab.model.when("alone01", "fine");
@@ -233,7 +233,7 @@ async fn a_usage_limit_pauses_the_batch_which_goes_on_by_itself() {
 
 #[tokio::test]
 async fn told_to_stop_at_a_usage_limit_it_says_until_when_and_marks_nothing() {
-    let Some(lab) = Lab::new("told_to_stop_at_a_usage_limit") else { return };
+    let Some(lab) = Lab::new() else { return };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     lab.model.otherwise(Script::repeat(used_up(now + 7200)));
     input(&lab, 0, 0, 2);

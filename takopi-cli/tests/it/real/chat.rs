@@ -7,7 +7,7 @@ use super::lab::Lab;
 
 #[tokio::test]
 async fn lines_of_a_pipe_are_one_conversation_and_wait_for_each_other() {
-    let Some(lab) = Lab::new("lines_of_a_pipe") else { return };
+    let Some(lab) = Lab::new() else { return };
     let gate = Gate::new();
     lab.model.when("first", Answer::new().wait_for(&gate).message("one"));
     lab.model.when("second", [Answer::new().exec("echo hi"), Answer::text("two")]);

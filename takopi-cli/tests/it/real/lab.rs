@@ -27,7 +27,7 @@ pub(crate) struct Ran {
 
 impl Lab {
     /// A place with the usual settings; `None` if there is no codex to be had.
-    pub(crate) fn new(_test: &str) -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let codex = real::codex_or_skip()?;
         let model = ModelServer::start();
         let home = TestHome::new(&model);
@@ -35,8 +35,8 @@ impl Lab {
     }
 
     /// A place whose codex asks before it does what its sandbox forbids.
-    pub(crate) fn asking(test: &str) -> Option<Self> {
-        let lab = Self::new(test)?;
+    pub(crate) fn asking() -> Option<Self> {
+        let lab = Self::new()?;
         let home = TestHome::builder(&lab.model).approval_policy("on-request");
         Some(Self { home: home.sandbox_mode("read-only").build(), ..lab })
     }

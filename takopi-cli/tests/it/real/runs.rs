@@ -9,7 +9,7 @@ use super::lab::{Lab, TRANSPORTS};
 #[tokio::test]
 async fn a_run_and_its_resumption_by_line_and_by_last() {
     for transport in TRANSPORTS {
-        let Some(lab) = Lab::new("a_run_and_its_resumption") else { return };
+        let Some(lab) = Lab::new() else { return };
         let script = [Answer::new().exec("echo hi; exit 3"), Answer::text("It says **hi**.")];
         lab.model.when("say hi", script);
         lab.model.when("once more", "hi again\n");
@@ -37,7 +37,7 @@ async fn a_run_and_its_resumption_by_line_and_by_last() {
 #[tokio::test]
 async fn json_is_the_stream_of_events() {
     for transport in TRANSPORTS {
-        let Some(lab) = Lab::new("json_is_the_stream_of_events") else { return };
+        let Some(lab) = Lab::new() else { return };
         lab.model.otherwise("hello");
         let ran = lab.run(&["run", "--transport", transport, "--json", "hi"]).await;
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
@@ -51,7 +51,7 @@ async fn json_is_the_stream_of_events() {
 #[tokio::test]
 async fn control_c_in_the_middle_of_a_command_leaves_nothing_running() {
     for transport in TRANSPORTS {
-        let Some(lab) = Lab::new("control_c_in_the_middle_of_a_command") else { return };
+        let Some(lab) = Lab::new() else { return };
         lab.model.otherwise(Answer::new().exec("sleep 600"));
         let mut running = lab.start(&["run", "--transport", transport, "sleep"]);
         running.wait_for("▸ sleep 600").await;
@@ -67,7 +67,7 @@ async fn control_c_in_the_middle_of_a_command_leaves_nothing_running() {
 #[tokio::test]
 async fn two_prompts_for_one_session_are_answered_one_after_the_other() {
     for transport in TRANSPORTS {
-        let Some(lab) = Lab::new("two_prompts_for_one_session") else { return };
+        let Some(lab) = Lab::new() else { return };
         let gate = Gate::new();
         lab.model.when("begin", "begun");
         lab.model.when("first", Answer::new().wait_for(&gate).message("one"));
@@ -94,7 +94,7 @@ async fn two_prompts_for_one_session_are_answered_one_after_the_other() {
 #[tokio::test]
 async fn a_session_that_nobody_has_is_1_with_a_hint() {
     for transport in TRANSPORTS {
-        let Some(lab) = Lab::new("a_session_that_nobody_has") else { return };
+        let Some(lab) = Lab::new() else { return };
         let session = "01a1e21b-26e5-7eb0-9d27-459e98f10b74";
         let ran = lab.run(&["run", "--transport", transport, "--resume", session, "hi"]).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{}", ran.stderr);
@@ -105,7 +105,7 @@ async fn a_session_that_nobody_has_is_1_with_a_hint() {
 #[tokio::test]
 async fn a_refused_login_says_how_to_log_in() {
     for transport in TRANSPORTS {
-        let Some(lab) = Lab::new("a_refused_login") else { return };
+        let Some(lab) = Lab::new() else { return };
         lab.model.otherwise(Answer::status(401, "unauthorized"));
         let ran = lab.run(&["run", "--transport", transport, "hi"]).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{}", ran.stderr);
@@ -116,7 +116,7 @@ async fn a_refused_login_says_how_to_log_in() {
 #[tokio::test]
 async fn the_token_of_the_web_chat_does_not_reach_the_agent() {
     for transport in TRANSPORTS {
-        let Some(lab) = Lab::new("the_token_of_the_web_chat") else { return };
+        let Some(lab) = Lab::new() else { return };
         let look = Answer::new().exec("test -z \"$TAKOPI_TOKEN\"");
         lab.model.otherwise([look, Answer::text("done")]);
         let mut takopi = lab.takopi(&["run", "--transport", transport, "look around"]);

@@ -7,7 +7,7 @@ use super::lab::{Lab, TRANSPORTS};
 #[tokio::test]
 async fn sessions_are_listed_and_shown() {
     for transport in TRANSPORTS {
-        let Some(lab) = Lab::new("sessions_are_listed_and_shown") else { return };
+        let Some(lab) = Lab::new() else { return };
         lab.model
             .otherwise([Answer::new().exec("echo hi; exit 3"), Answer::text("It says **hi**.")]);
         let ran = lab.run(&["run", "--transport", transport, "say hi"]).await;
@@ -24,7 +24,7 @@ async fn sessions_are_listed_and_shown() {
 
 #[tokio::test]
 async fn doctor_knows_the_real_codex() {
-    let Some(lab) = Lab::new("doctor_knows_the_real_codex") else { return };
+    let Some(lab) = Lab::new() else { return };
     let ran = lab.run(&["doctor"]).await;
     assert_eq!(ran.code, Some(0), "{}", ran.stdout);
     let version = format!("✓ version  {}\n", lab.codex.version);

@@ -12,7 +12,7 @@ use super::lab::{Lab, TRANSPORTS};
 #[tokio::test]
 async fn a_session_that_a_program_keeps_warm_is_had_by_the_command_and_then_by_the_program_again() {
     for transport in TRANSPORTS {
-        let Some(lab) = Lab::new("a_session_that_a_program_keeps_warm") else { return };
+        let Some(lab) = Lab::new() else { return };
         for (prompt, answer) in [("one", "1"), ("two", "2"), ("three", "3")] {
             lab.model.when(prompt, answer);
         }

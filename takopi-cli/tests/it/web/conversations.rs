@@ -6,7 +6,7 @@ use takopi_tests::model::{Answer, Gate};
 use super::server::{Server, answers, say};
 use crate::real::lab::Lab;
 
-async fn visit(_test: &str, server: &Server) -> Option<Page> {
+async fn visit(server: &Server) -> Option<Page> {
     let mut page = page_or_skip().await?;
     page.look((1100, 720), "light").await;
     page.open(&server.address).await;
@@ -20,15 +20,14 @@ async fn text_of(page: &mut Page, selector: &str) -> String {
 
 #[tokio::test]
 async fn a_message_is_answered_and_what_the_agent_does_is_seen() {
-    const TEST: &str = "a_message_is_answered";
-    let Some(lab) = Lab::new(TEST) else { return };
+    let Some(lab) = Lab::new() else { return };
     let gate = Gate::new();
     let work = Answer::new().commentary("I will look first.").exec("echo hi; exit 3");
     let answer =
         "It says **hi**.\n\n```sh\necho hi\n```\n<script>document.title = 'hacked'</script>";
     lab.model.when("say hi", [work, Answer::new().wait_for(&gate).message(answer)]);
     let server = Server::start(&lab, &[]).await;
-    let Some(mut page) = visit(TEST, &server).await else { return };
+    let Some(mut page) = visit(&server).await else { return };
 
     page.click("textarea").await;
     page.type_text("say hi").await;
@@ -67,14 +66,13 @@ async fn a_message_is_answered_and_what_the_agent_does_is_seen() {
 
 #[tokio::test]
 async fn a_second_message_waits_its_turn_and_either_can_be_cancelled() {
-    const TEST: &str = "a_second_message_waits_its_turn";
-    let Some(lab) = Lab::new(TEST) else { return };
+    let Some(lab) = Lab::new() else { return };
     let gate = Gate::new();
     lab.model.when("first", Answer::new().wait_for(&gate).message("one"));
     lab.model.when("second", "two");
     lab.model.when("fourth", Answer::new().exec("sleep 600"));
     let server = Server::start(&lab, &[]).await;
-    let Some(mut page) = visit(TEST, &server).await else { return };
+    let Some(mut page) = visit(&server).await else { return };
 
     say(&mut page, "first").await;
     gate.reached().await;
@@ -106,14 +104,13 @@ async fn a_second_message_waits_its_turn_and_either_can_be_cancelled() {
 
 #[tokio::test]
 async fn approval_is_asked_for_and_given_on_the_page() {
-    const TEST: &str = "approval_is_asked_for_and_given";
     for (press, said, written) in
         [("accept", "accepted by browser", true), ("decline", "declined by browser", false)]
     {
-        let Some(lab) = Lab::asking(TEST) else { return };
+        let Some(lab) = Lab::asking() else { return };
         lab.model.otherwise([Answer::new().add_file("new.txt", "new"), Answer::text("so be it")]);
         let server = Server::start(&lab, &[]).await;
-        let Some(mut page) = visit(TEST, &server).await else { return };
+        let Some(mut page) = visit(&server).await else { return };
 
         say(&mut page, "add a file").await;
         page.wait_for("document.querySelector('.question button')").await;
@@ -135,15 +132,14 @@ async fn approval_is_asked_for_and_given_on_the_page() {
 
 #[tokio::test]
 async fn after_a_restart_a_conversation_goes_on_from_the_open_page_the_list_or_its_line() {
-    const TEST: &str = "after_a_restart_a_conversation_goes_on";
-    let Some(lab) = Lab::new(TEST) else { return };
+    let Some(lab) = Lab::new() else { return };
     lab.model.when("remember", "I will remember **7**.");
     lab.model.when("which number", "It was 7.");
     lab.model.when("once more", "Still 7.");
     lab.model.when("at last", "And 7 in the end.");
     let server = Server::start(&lab, &[]).await;
     let host = server.host().to_owned();
-    let Some(mut page) = visit(TEST, &server).await else { return };
+    let Some(mut page) = visit(&server).await else { return };
     say(&mut page, "remember a number").await;
     answers(&mut page, 1).await;
     let line = text_of(&mut page, "#resume code").await;
@@ -193,10 +189,9 @@ async fn after_a_restart_a_conversation_goes_on_from_the_open_page_the_list_or_i
 
 #[tokio::test]
 async fn what_names_no_session_is_not_opened_and_an_engine_can_be_named() {
-    const TEST: &str = "what_names_no_session_is_not_opened";
-    let Some(lab) = Lab::new(TEST) else { return };
+    let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--approve", "accept"]).await;
-    let Some(mut page) = visit(TEST, &server).await else { return };
+    let Some(mut page) = visit(&server).await else { return };
     page.click("#open input").await;
     page.type_text("yesterday's").await;
     page.press_enter(false).await;
@@ -212,8 +207,7 @@ async fn what_names_no_session_is_not_opened_and_an_engine_can_be_named() {
 
 #[tokio::test]
 async fn a_token_in_the_address_lets_a_browser_in_and_does_not_stay_there() {
-    const TEST: &str = "a_token_in_the_address_lets_a_browser_in";
-    let Some(lab) = Lab::new(TEST) else { return };
+    let Some(lab) = Lab::new() else { return };
     let args = ["--engine", "demo", "--approve", "accept", "--token", "correct-horse-battery"];
     let server = Server::start(&lab, &args).await;
     let Some(mut page) = page_or_skip().await else { return };
@@ -230,8 +224,7 @@ async fn a_token_in_the_address_lets_a_browser_in_and_does_not_stay_there() {
 
 #[tokio::test]
 async fn the_page_fits_a_phone_and_everything_on_it_has_a_name() {
-    const TEST: &str = "the_page_fits_a_phone";
-    let Some(lab) = Lab::new(TEST) else { return };
+    let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--engine", "demo"]).await;
     let Some(mut page) = page_or_skip().await else { return };
     page.look((360, 640), "dark").await;

@@ -32,7 +32,7 @@ const SAY: &str = r#"{"chat":null,"text":"hello"}"#;
 
 #[tokio::test]
 async fn only_its_own_page_may_talk_to_it() {
-    let Some(lab) = Lab::new("only_its_own_page_may_talk_to_it") else { return };
+    let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--engine", "demo"]).await;
     let own = format!("Host: {}", server.host());
     let own_page = format!("Origin: http://{}", server.host());
@@ -56,7 +56,7 @@ async fn only_its_own_page_may_talk_to_it() {
 #[tokio::test]
 async fn where_there_is_a_token_nobody_comes_in_without_it() {
     const TOKEN: &str = "correct-horse-battery";
-    let Some(lab) = Lab::new("where_there_is_a_token") else { return };
+    let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--engine", "demo", "--token", TOKEN]).await;
     assert!(server.address.ends_with("/?token=correct-horse-battery"), "{}", server.address);
     let host = format!("Host: {}", server.host());
@@ -80,7 +80,7 @@ async fn where_there_is_a_token_nobody_comes_in_without_it() {
 
 #[tokio::test]
 async fn what_makes_no_sense_is_refused_and_the_server_goes_on() {
-    let Some(lab) = Lab::new("what_makes_no_sense_is_refused") else { return };
+    let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--engine", "demo"]).await;
     let host = format!("Host: {}", server.host());
     let status = |path, body: &str| http(&server, "POST", path, &[&host, JSON], body).0;
@@ -101,7 +101,7 @@ async fn what_makes_no_sense_is_refused_and_the_server_goes_on() {
 
 #[tokio::test]
 async fn the_page_may_run_its_own_script_only() {
-    let Some(lab) = Lab::new("the_page_may_run_its_own_script_only") else { return };
+    let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--engine", "demo"]).await;
     let host = format!("Host: {}", server.host());
     let page = || http(&server, "GET", "/", &[&host], "").1;
@@ -119,7 +119,7 @@ async fn the_page_may_run_its_own_script_only() {
 
 #[tokio::test]
 async fn a_port_that_is_taken_is_1_and_says_what_to_do() {
-    let Some(lab) = Lab::new("a_port_that_is_taken") else { return };
+    let Some(lab) = Lab::new() else { return };
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let ran = lab.run(&["serve", "--engine", "demo", "--listen", &address]).await;
@@ -131,7 +131,7 @@ async fn a_port_that_is_taken_is_1_and_says_what_to_do() {
 
 #[tokio::test]
 async fn the_address_that_is_printed_leads_to_the_server() {
-    let Some(lab) = Lab::new("the_address_that_is_printed") else { return };
+    let Some(lab) = Lab::new() else { return };
     let demo = ["--engine", "demo", "--token", "correct-horse-battery"];
     for (listen, begins, others) in [
         ("localhost:0", "http://127.0.0.1:", 0),
@@ -149,7 +149,7 @@ async fn the_address_that_is_printed_leads_to_the_server() {
 
 #[tokio::test]
 async fn every_answer_is_for_its_own_page_only() {
-    let Some(lab) = Lab::new("every_answer_is_for_its_own_page_only") else { return };
+    let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--engine", "demo"]).await;
     let host = format!("Host: {}", server.host());
     for (path, header, expected) in [
@@ -170,7 +170,7 @@ async fn every_answer_is_for_its_own_page_only() {
 
 #[tokio::test]
 async fn what_is_asked_for_in_the_wrong_way_is_2() {
-    let Some(lab) = Lab::new("what_is_asked_for_in_the_wrong_way") else { return };
+    let Some(lab) = Lab::new() else { return };
     for args in [
         &["--token", "short"][..],
         &["--token", "with spaces and; more"],
@@ -187,7 +187,7 @@ async fn what_is_asked_for_in_the_wrong_way_is_2() {
 
 #[tokio::test]
 async fn clients_that_stall_do_not_keep_a_server_from_ending() {
-    let Some(lab) = Lab::new("clients_that_stall") else { return };
+    let Some(lab) = Lab::new() else { return };
     let slow = ["--engine", "demo", "--approve", "accept", "-c", "pace=1h"];
     let server = Server::start(&lab, &slow).await;
     let host = format!("Host: {}", server.host());
@@ -217,7 +217,7 @@ async fn clients_that_stall_do_not_keep_a_server_from_ending() {
 
 #[tokio::test]
 async fn a_server_that_is_stopped_cancels_what_runs_and_leaves_nothing() {
-    let Some(lab) = Lab::new("a_server_that_is_stopped") else { return };
+    let Some(lab) = Lab::new() else { return };
     lab.model.otherwise(takopi_tests::model::Answer::new().exec("sleep 600"));
     let server = Server::start(&lab, &[]).await;
     let host = format!("Host: {}", server.host());

@@ -12,8 +12,7 @@ const MODEST: usize = 200 * 1024;
 
 #[tokio::test]
 async fn the_picture_shows_an_answer_a_question_and_a_queue() {
-    const TEST: &str = "the_picture";
-    let Some(lab) = Lab::asking(TEST) else { return };
+    let Some(lab) = Lab::asking() else { return };
     let Some(mut page) = page_or_skip().await else { return };
     let gate = Gate::new();
     let counted = "There are **3** source files with 41 lines in all:\n\n\
