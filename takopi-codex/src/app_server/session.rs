@@ -138,13 +138,19 @@ impl CodexAppServer {
             Err(ThreadError::Pending(reply)) => {
                 let lease = run.keep_lease();
                 run.host().track(async move {
-                    match (reply.await, key) {
-                        (Ok(thread), Some(key)) => {
+                    let reply = tokio::select! {
+                        reply = reply => Some(reply),
+                        () = seat.shutting_down() => None,
+                    };
+                    match (reply, key) {
+                        (Some(Ok(thread)), Some(key)) => {
                             seat.release(key, LoadedThread { thread, settings, commands }, lease);
                         }
                         // A new session that nobody knows of, or none at all.
-                        (Ok(_), None) | (Err(ClientError::Refused { .. }), _) => seat.vacate(),
-                        (Err(_), _) => seat.abandon(lease),
+                        (Some(Ok(_)), None) | (Some(Err(ClientError::Refused { .. })), _) => {
+                            seat.vacate();
+                        }
+                        (Some(Err(_)) | None, _) => seat.abandon(lease),
                     }
                 });
                 Err(OpenError::Stopped)

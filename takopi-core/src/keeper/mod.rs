@@ -248,8 +248,8 @@ impl<S: Server> Keeper<S> {
         }
     }
 
-    /// Closes every server that nobody runs on and waits until they are gone. The others are closed
-    /// when their runs are over. Nothing is kept from here on.
+    /// Keeps nothing from here on, and returns when no server is left, those that are starting
+    /// included. Servers with runs are closed when the runs are over.
     pub async fn shutdown(&self) {
         {
             let mut state = self.state();
@@ -258,7 +258,18 @@ impl<S: Server> Keeper<S> {
                 self.review(slot, true);
             }
         }
+        self.inner.changed.send_replace(());
+        self.until(|state| state.slots.is_empty() && state.starting == 0).await;
         self.inner.closing.wait().await;
+    }
+
+    /// Resolves when the state is like this.
+    async fn until(&self, is_reached: impl Fn(&State<S>) -> bool) {
+        let mut changes = self.inner.changed.subscribe();
+        while !is_reached(&self.state()) {
+            // The sender lives as long as the keeper.
+            let _ = changes.changed().await;
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State<S>> {
