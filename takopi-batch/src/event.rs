@@ -1,4 +1,4 @@
-//! What a batch tells while it runs.
+//! What a batch reports while it runs.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ pub enum BatchEvent {
         until: Timestamp,
         /// Whether the limit ends then; otherwise it is looked at again.
         known: bool,
-        /// What the engine said.
+        /// The engine's message.
         error: String,
     },
     /// It goes on.
@@ -103,7 +103,7 @@ pub enum BatchEvent {
         /// What still runs.
         running: usize,
     },
-    /// What the runner says of a job.
+    /// An event of a job's run.
     #[serde(untagged)]
     Run {
         /// The job.
@@ -117,7 +117,7 @@ pub enum BatchEvent {
 /// A result whose id is called as in the other events.
 fn with_job<S: Serializer>(result: &JobResult, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
-    struct Told<'a> {
+    struct Fields<'a> {
         job: &'a str,
         ok: bool,
         answer: &'a str,
@@ -150,7 +150,7 @@ fn with_job<S: Serializer>(result: &JobResult, serializer: S) -> Result<S::Ok, S
         attempts,
     } = result;
     let (ok, started, ended, attempts) = (*ok, *started, *ended, *attempts);
-    Told { job, ok, answer, error, reason, resume, usage, began, started, ended, attempts }
+    Fields { job, ok, answer, error, reason, resume, usage, began, started, ended, attempts }
         .serialize(serializer)
 }
 
@@ -174,7 +174,7 @@ pub enum Halt {
     Limit {
         /// When it may go on, if that is known.
         until: Option<Timestamp>,
-        /// What the engine said.
+        /// The engine's message.
         error: String,
     },
     /// A job failed, and that was to end the batch.

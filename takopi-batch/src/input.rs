@@ -1,11 +1,11 @@
 //! Lines in, jobs out.
 //!
 //! Two formats: text, one prompt a line, whose id is the number of the line; and JSON Lines, an object
-//! a line. Unless told, the first line that is not blank decides: one that begins with `{` is JSON. Blank
+//! a line. Unless the format is given, the first line that is not blank decides: `{` begins JSON. Blank
 //! lines are counted and left out, a byte order mark and carriage returns are taken off.
 //!
 //! A line is held in memory one at a time and is bounded ([`LINE_LIMIT`]). A bad line is an error with
-//! its number, and reading goes on behind it, so that all of them can be told.
+//! its number, and reading goes on behind it, so that all of them can be reported.
 
 use std::io::{self, BufRead as _, BufReader, Read};
 
@@ -37,16 +37,16 @@ pub struct InputError {
     /// The number of the line, from 1.
     pub line: u64,
     /// What is wrong with it.
-    pub fault: Fault,
+    pub fault: LineError,
 }
 
 /// What is wrong with a line.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum Fault {
+pub enum LineError {
     /// The input could not be read.
     #[error("cannot be read: {0}")]
-    Read(#[from] io::Error),
+    Read(io::Error),
     /// It is too long.
     #[error("longer than {} MiB", LINE_LIMIT >> 20)]
     TooLong,
@@ -63,19 +63,21 @@ pub enum Fault {
     #[error("the id is empty")]
     NoId,
     /// It names a conversation in two ways.
-    #[error("`session` and `resume` do not go together: a session's token is learnt, not given")]
+    #[error(
+        "`session` and `resume` exclude each other: takopi finds the token of a named session itself"
+    )]
     TwoSessions,
     /// It names a conversation that this engine cannot have.
-    #[error("`{0}` is no session of {1}")]
+    #[error("`{0}` is not a session of {1}")]
     BadResume(String, String),
     /// It names a conversation of another engine.
-    #[error("`{0}` is a session of {1}, and this is {2}")]
+    #[error("`{0}` is a session of {1}; this batch runs on {2}")]
     OtherEngine(String, String, String),
     /// Its id was used before.
-    #[error("the id `{0}` was used before, on line {1}")]
+    #[error("the id `{0}` is already used on line {1}")]
     Duplicate(String, u64),
     /// An id that was run with another prompt.
-    #[error("the prompt of `{0}` is not the one that was sent under this id before")]
+    #[error("the prompt of `{0}` differs from the one that was sent under this id before")]
     Changed(String),
 }
 
@@ -107,7 +109,7 @@ impl<R: Read> Input<R> {
         Self { reader, format: None, decided: None, line: 0, over: false }
     }
 
-    /// Says how they are written.
+    /// Sets the format; `None` detects it.
     pub fn format(mut self, format: Option<Format>) -> Self {
         self.format = format;
         self
@@ -119,7 +121,7 @@ impl<R: Read> Input<R> {
     }
 
     /// The next line without its end; `None` at the end of the input.
-    fn next_line(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+    fn next_line(&mut self) -> Result<Option<Vec<u8>>, LineError> {
         let mut line = Vec::new();
         let (mut any, mut too_long) = (false, false);
         loop {
@@ -128,7 +130,7 @@ impl<R: Read> Input<R> {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => {
                     self.over = true;
-                    return Err(error.into());
+                    return Err(LineError::Read(error));
                 }
             };
             if bytes.is_empty() {
@@ -149,12 +151,12 @@ impl<R: Read> Input<R> {
         }
         match (any, too_long) {
             (false, _) => Ok(None),
-            (_, true) => Err(Fault::TooLong),
+            (_, true) => Err(LineError::TooLong),
             _ => Ok(Some(line)),
         }
     }
 
-    fn job(&mut self, line: &str) -> Result<Job, Fault> {
+    fn job(&mut self, line: &str) -> Result<Job, LineError> {
         let line = line.trim_end_matches('\r');
         let json = line.trim_start().starts_with('{');
         let found = if json { Format::JsonLines } else { Format::Text };
@@ -167,7 +169,7 @@ impl<R: Read> Input<R> {
             Format::JsonLines if !json => {
                 let why = self.decided.map(|line| format!(" (line {line} is one, so all must be)"));
                 let what = format!("not a JSON object{}", why.unwrap_or_default());
-                return Err(Fault::BadJson(what));
+                return Err(LineError::BadJson(what));
             }
             Format::JsonLines => {
                 serde_json::from_str::<Written>(line).map_err(|error| bad_json(&error))?.job()?
@@ -178,7 +180,7 @@ impl<R: Read> Input<R> {
             job.id = self.line.to_string();
         }
         if job.prompt.trim().is_empty() {
-            return Err(Fault::NoPrompt);
+            return Err(LineError::NoPrompt);
         }
         Ok(job)
     }
@@ -203,7 +205,7 @@ impl<R: Read> Iterator for Input<R> {
             let read = match std::str::from_utf8(bytes) {
                 Ok(text) if text.trim().is_empty() => continue,
                 Ok(text) => self.job(text),
-                Err(_) => Err(Fault::NotUtf8),
+                Err(_) => Err(LineError::NotUtf8),
             };
             return Some(read.map_err(|fault| InputError { line: self.line, fault }));
         }
@@ -225,7 +227,7 @@ struct Written {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "`id` must be a text or a whole number")]
+#[serde(untagged, expecting = "`id` must be a string or an integer")]
 enum Id {
     Text(String),
     Number(i64),
@@ -233,19 +235,19 @@ enum Id {
 
 /// A token as a text, or as results have it.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "`resume` must be a session's id, a resume line, or a token")]
+#[serde(untagged, expecting = "`resume` must be a session id, a resume line, or a token")]
 enum Resume {
     Text(String),
     Token { engine: Option<String>, value: String },
 }
 
 impl Written {
-    fn job(self) -> Result<Job, Fault> {
+    fn job(self) -> Result<Job, LineError> {
         if self.session.is_some() && self.resume.is_some() {
-            return Err(Fault::TwoSessions);
+            return Err(LineError::TwoSessions);
         }
         let id = match self.id {
-            Some(Id::Text(text)) if text.trim().is_empty() => return Err(Fault::NoId),
+            Some(Id::Text(text)) if text.trim().is_empty() => return Err(LineError::NoId),
             Some(Id::Text(text)) => text,
             Some(Id::Number(number)) => number.to_string(),
             None => String::new(),
@@ -259,27 +261,27 @@ impl Written {
         for (name, value) in &self.settings {
             settings.set(name, value).map_err(|error| match error {
                 SettingError::Unknown { name } => unknown_field(&name),
-                error => Fault::BadJson(error.to_string()),
+                error => LineError::BadJson(error.to_string()),
             })?;
         }
         let prompt =
-            self.prompt.ok_or_else(|| Fault::BadJson("missing field `prompt`".to_owned()))?;
+            self.prompt.ok_or_else(|| LineError::BadJson("missing field `prompt`".to_owned()))?;
         Ok(Job { id, line: 0, prompt, session: self.session, resume, resume_engine, settings })
     }
 }
 
-fn unknown_field(name: &str) -> Fault {
+fn unknown_field(name: &str) -> LineError {
     let own = ["id", "prompt", "resume", "session"];
     let known: Vec<_> =
         own.iter().chain(RunSettings::NAMES).map(|name| format!("`{name}`")).collect();
-    Fault::BadJson(format!("unknown field `{name}`, expected one of {}", known.join(", ")))
+    LineError::BadJson(format!("unknown field `{name}`, expected one of {}", known.join(", ")))
 }
 
 /// The error without its line, which is always the first: there is only one.
-fn bad_json(error: &serde_json::Error) -> Fault {
+fn bad_json(error: &serde_json::Error) -> LineError {
     let text = error.to_string();
     let column = error.column();
-    Fault::BadJson(match text.strip_suffix(&format!(" at line 1 column {column}")) {
+    LineError::BadJson(match text.strip_suffix(&format!(" at line 1 column {column}")) {
         Some(what) if column > 0 => format!("{what} (column {column})"),
         _ => text,
     })

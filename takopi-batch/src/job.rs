@@ -23,14 +23,14 @@ pub struct Job {
     pub session: Option<String>,
     /// The conversation it goes on with, by its id or its resume line.
     pub resume: Option<String>,
-    /// The engine whose conversation that is, if it is said.
+    /// The engine of that conversation, if it is given.
     pub resume_engine: Option<String>,
     /// How it is run; what is not set is as in the batch's template.
     pub settings: RunSettings,
 }
 
 impl Job {
-    /// What the job says of the conversation: a change of it is a change of the prompt.
+    /// Identifies prompt and conversation: a change of either counts as another prompt.
     pub(crate) fn digest(&self) -> Digest {
         let texts = [Some(&*self.prompt), self.session.as_deref(), self.resume.as_deref()];
         Digest::of_all(&texts)

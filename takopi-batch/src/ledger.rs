@@ -1,4 +1,4 @@
-//! What earlier lives of a batch left: what is known of its jobs, and its conversations.
+//! What earlier runs of a batch recorded: its jobs and its conversations.
 //!
 //! Ids and names are kept as digests: some sixty bytes a job, and a token a named session.
 
@@ -29,14 +29,14 @@ pub(crate) enum Last {
     /// Its result is the newest there is, or nothing was sent.
     #[default]
     Settled,
-    /// Nobody knows.
+    /// It was sent, and its outcome is unknown.
     InFlight,
     /// It was stopped in good order.
     Returned,
 }
 
 impl Known {
-    /// It was sent, and nobody knows what came of it.
+    /// It was sent, and its outcome is unknown.
     pub(crate) fn is_in_flight(&self) -> bool {
         self.last == Last::InFlight
     }
@@ -74,7 +74,7 @@ impl Ledger {
             // What another prompt opened is another conversation.
             self.tokens.remove(&job);
         }
-        // Results are read first: one of this attempt says that it is over.
+        // Results are read first: a result of this attempt shows that it is over.
         if attempt > known.attempts {
             known.attempts = attempt;
             known.last = Last::InFlight;

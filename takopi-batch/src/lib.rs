@@ -1,12 +1,12 @@
 //! Many prompts over one runner: none lost, none answered twice.
 //!
 //! A [`Batch`] takes jobs from an [`Input`], runs them on an `Arc<dyn Runner>`, and appends what came
-//! of each to a [`Journal`]. It knows no terminal and no engine; it tells what happens in
+//! of each to a [`Journal`]. It knows no terminal and no engine; it reports
 //! [`BatchEvent`]s.
 //!
 //! - **Order.** Prompts of one conversation run one after the other, in the order of the input; all
 //!   else runs side by side, up to [`Batch::jobs`].
-//! - **Results exactly once, prompts at least once.** A result is told when it is synced, and a job with
+//! - **Results exactly once, prompts at least once.** A result is reported when it is synced, and a job with
 //!   a result is never run again. A prompt that was in flight when the process died is sent again in
 //!   the same conversation ([`OnCrash`]).
 //! - **Bounds.** The input is read a window ahead; ids are kept as sixteen-byte digests, and these
@@ -21,10 +21,10 @@
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 //! let batch = Batch::new(Arc::new(Demo::new().runner())).jobs(4);
-//! let (events, mut told) = tokio::sync::mpsc::channel(64);
+//! let (events, mut received) = tokio::sync::mpsc::channel(64);
 //! let source = Source::new("say hi\nsay bye\n".as_bytes());
 //! let running = tokio::spawn(batch.run(source, Journal::none(), events));
-//! while let Some(event) = told.recv().await {
+//! while let Some(event) = received.recv().await {
 //!     if let BatchEvent::Finished { result, .. } = event {
 //!         println!("{}: {}", result.id, result.answer);
 //!     }
@@ -49,10 +49,10 @@ mod retry;
 pub mod run;
 
 pub use event::{BatchEvent, Halt, Tally};
-pub use input::{Fault, Format, Input, InputError};
+pub use input::{Format, Input, InputError, LineError};
 pub use job::{Job, JobResult};
-pub use journal::{Journal, JournalError};
+pub use journal::{Journal, JournalError, ResultCounts};
 pub use report::Report;
 pub use run::{
-    BadInput, Batch, BatchError, OnChange, OnCrash, OnFailure, OnLimit, Outcome, Source,
+    Batch, BatchError, InvalidInputError, OnChange, OnCrash, OnFailure, OnLimit, Outcome, Source,
 };

@@ -1,4 +1,4 @@
-//! Who is next: prompts of one conversation one after the other, all in the order of the input.
+//! The order of jobs: prompts of one conversation one after the other, all in the order of the input.
 //!
 //! A lane is a conversation with work. It has at most one prompt outside of this module, and gives the
 //! next one when that is over ([`Order::release`]). What waits here is bounded by number and by bytes

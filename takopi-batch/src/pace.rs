@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The first pause when nobody says when a limit ends; it doubles from pause to pause.
+/// The first pause when the end of a limit is unknown; it doubles from pause to pause.
 const FIRST_PAUSE: Duration = Duration::from_mins(1);
 /// The longest of these.
 const LONGEST_PAUSE: Duration = Duration::from_mins(30);
@@ -21,65 +21,70 @@ const MARGIN: Duration = Duration::from_secs(2);
 pub(crate) struct Pace {
     jobs: usize,
     allowed: usize,
-    went_well: usize,
+    /// Successes since the number last changed.
+    succeeded: usize,
     slowed: Option<Instant>,
-    paused: Option<Instant>,
-    /// A job goes ahead of the others behind a pause.
-    probing: bool,
-    /// Pauses in a row of which nobody knew the end.
+    gate: Gate,
+    /// Pauses in a row whose end was unknown.
     blind: u32,
+}
+
+/// Whether the account is at its limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    /// It is not.
+    Open,
+    /// It is: nothing runs until then.
+    Paused { until: Instant },
+    /// The pause is over: one job goes first, to try.
+    Probing,
 }
 
 impl Pace {
     pub(crate) fn new(jobs: usize) -> Self {
         let jobs = jobs.max(1);
-        Self {
-            jobs,
-            allowed: jobs,
-            went_well: 0,
-            slowed: None,
-            paused: None,
-            probing: false,
-            blind: 0,
-        }
+        Self { jobs, allowed: jobs, succeeded: 0, slowed: None, gate: Gate::Open, blind: 0 }
     }
 
     /// How many may run now.
     pub(crate) fn allowed(&self) -> usize {
-        match (self.paused, self.probing) {
-            (Some(_), _) => 0,
-            (None, true) => 1,
-            (None, false) => self.allowed,
+        match self.gate {
+            Gate::Paused { .. } => 0,
+            Gate::Probing => 1,
+            Gate::Open => self.allowed,
         }
     }
 
     /// Until when nothing may run.
     pub(crate) fn paused(&self) -> Option<Instant> {
-        self.paused
+        match self.gate {
+            Gate::Paused { until } => Some(until),
+            Gate::Open | Gate::Probing => None,
+        }
     }
 
-    /// A run went well.
-    pub(crate) fn well(&mut self) {
+    /// A run succeeded.
+    pub(crate) fn succeeded(&mut self) {
         self.past_limit();
-        self.went_well += 1;
-        if self.went_well >= self.allowed && self.allowed < self.jobs {
+        self.succeeded += 1;
+        if self.succeeded >= self.allowed && self.allowed < self.jobs {
             self.allowed += 1;
-            self.went_well = 0;
+            self.succeeded = 0;
         }
     }
 
     /// A run ended, and not for a limit: the account may go on.
     pub(crate) fn past_limit(&mut self) {
-        // What began before a pause says nothing of what comes after it.
-        if self.paused.is_none() {
-            self.probing = false;
+        // A run that began before the pause does not show that the pause can end.
+        if self.paused().is_none() {
+            self.gate = Gate::Open;
             self.blind = 0;
         }
     }
 
     /// The service was short of room for a run that began at this moment.
     pub(crate) fn strained(&mut self, began: Instant, now: Instant) {
-        self.went_well = 0;
+        self.succeeded = 0;
         if self.slowed.is_none_or(|slowed| began > slowed) {
             self.allowed = (self.allowed / 2).max(1);
             self.slowed = Some(now);
@@ -91,7 +96,7 @@ impl Pace {
     pub(crate) fn limit(&mut self, lasts: Option<Duration>, now: Instant) -> Option<Duration> {
         let pause = match lasts {
             Some(lasts) => lasts + MARGIN,
-            None if self.paused.is_some() => return None,
+            None if self.paused().is_some() => return None,
             None => {
                 self.blind += 1;
                 let doubled = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(self.blind - 1));
@@ -99,18 +104,21 @@ impl Pace {
             }
         };
         let until = now + pause;
-        // Two that say the same mean the same pause.
-        if self.paused.is_some_and(|paused| until <= paused + MARGIN) {
+        // Two runs that report the same limit cause one pause.
+        if self.paused().is_some_and(|paused| until <= paused + MARGIN) {
             return None;
         }
-        self.paused = Some(until);
-        self.probing = true;
+        self.gate = Gate::Paused { until };
         Some(pause)
     }
 
     /// Ends a pause whose time has come; `true` if it did.
     pub(crate) fn wake(&mut self, now: Instant) -> bool {
-        self.paused.take_if(|until| *until <= now).is_some()
+        let is_over = self.paused().is_some_and(|until| until <= now);
+        if is_over {
+            self.gate = Gate::Probing;
+        }
+        is_over
     }
 }
 
@@ -130,11 +138,11 @@ mod tests {
         pace.strained(later + Duration::from_millis(1), later);
         assert_eq!(pace.allowed(), 2);
         for _ in 0..2 {
-            pace.well();
+            pace.succeeded();
         }
         assert_eq!(pace.allowed(), 3);
         for _ in 0..100 {
-            pace.well();
+            pace.succeeded();
         }
         assert_eq!(pace.allowed(), 8);
     }
@@ -145,12 +153,12 @@ mod tests {
         let now = Instant::now();
         let hour = Duration::from_hours(1);
         assert_eq!(pace.limit(Some(hour), now), Some(hour + MARGIN));
-        assert_eq!(pace.limit(Some(hour), now), None, "the same limit, told again");
+        assert_eq!(pace.limit(Some(hour), now), None, "the same limit, reported again");
         assert_eq!(pace.allowed(), 0);
         assert!(!pace.wake(now + hour));
         assert!(pace.wake(now + hour + MARGIN));
         assert_eq!(pace.allowed(), 1);
-        pace.well();
+        pace.succeeded();
         assert_eq!(pace.allowed(), 8);
     }
 
@@ -167,7 +175,7 @@ mod tests {
             assert!(pace.wake(now));
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
-        pace.well();
+        pace.succeeded();
         assert_eq!(pace.limit(None, now), Some(FIRST_PAUSE));
     }
 }

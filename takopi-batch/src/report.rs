@@ -110,7 +110,7 @@ impl Report {
         self.failed.values().sum()
     }
 
-    /// A job began, if it is said when. Pauses between its attempts are part of the time.
+    /// Takes in when a job began, if known. Pauses between its attempts are part of the time.
     fn begins(&mut self, at: Option<Timestamp>) {
         self.began = self.began.into_iter().chain(at).min();
     }
@@ -137,7 +137,7 @@ impl Report {
 }
 
 fn each(out: &Path, mut take: impl FnMut(u64, Figures<'_>)) -> Result<(), JournalError> {
-    let fault = |source| JournalError::Io { doing: "read", path: out.to_owned(), source };
+    let fault = |error| JournalError::Io { doing: "read", path: out.to_owned(), error };
     let mut reader = BufReader::new(File::open(out).map_err(fault)?);
     let (mut line, mut number) = (Vec::new(), 0);
     loop {
@@ -150,7 +150,7 @@ fn each(out: &Path, mut take: impl FnMut(u64, Figures<'_>)) -> Result<(), Journa
         match serde_json::from_slice(text) {
             Ok(figures) => take(number, figures),
             Err(_) if text.is_empty() || line.last() != Some(&b'\n') => {}
-            Err(_) => return Err(JournalError::NoResult(out.to_owned(), number)),
+            Err(_) => return Err(JournalError::NotAResult(out.to_owned(), number)),
         }
     }
 }

@@ -36,9 +36,9 @@ impl Seen {
     }
 }
 
-/// What is to become of a run that failed.
+/// What happens after a run failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AfterFailure {
     /// It failed.
     Failed,
     /// It is tried again.
@@ -51,15 +51,17 @@ pub(crate) enum Verdict {
     Halt,
 }
 
-/// Judges a run that failed.
-pub(crate) fn verdict(completed: &Completed, seen: &Seen) -> Verdict {
+/// Decides by the reason and what the run did.
+pub(crate) fn after_failure(completed: &Completed, seen: &Seen) -> AfterFailure {
     match completed.reason.as_ref() {
-        Some(Reason::EngineMissing | Reason::EngineTooOld | Reason::Auth) => Verdict::Halt,
-        Some(Reason::UsageLimit) => Verdict::Limit,
-        Some(Reason::RateLimit | Reason::Overloaded | Reason::SpawnFailed) => Verdict::RetrySlower,
-        Some(Reason::ProcessDied) if !seen.tool_ran => Verdict::Retry,
-        Some(Reason::EngineFailed) if seen.reconnecting => Verdict::Retry,
-        _ => Verdict::Failed,
+        Some(Reason::EngineMissing | Reason::EngineTooOld | Reason::Auth) => AfterFailure::Halt,
+        Some(Reason::UsageLimit) => AfterFailure::Limit,
+        Some(Reason::RateLimit | Reason::Overloaded | Reason::SpawnFailed) => {
+            AfterFailure::RetrySlower
+        }
+        Some(Reason::ProcessDied) if !seen.tool_ran => AfterFailure::Retry,
+        Some(Reason::EngineFailed) if seen.reconnecting => AfterFailure::Retry,
+        _ => AfterFailure::Failed,
     }
 }
 
@@ -76,21 +78,21 @@ mod tests {
 
     use super::*;
 
-    fn judged(reason: Reason, seen: &Seen) -> Verdict {
-        verdict(&Completed::failure("demo", reason, "no"), seen)
+    fn judged(reason: Reason, seen: &Seen) -> AfterFailure {
+        after_failure(&Completed::failure("demo", reason, "no"), seen)
     }
 
     #[test]
     fn only_what_another_try_can_mend_is_tried_again() {
         for reason in Reason::KNOWN {
             let expected = match reason {
-                Reason::EngineMissing | Reason::EngineTooOld | Reason::Auth => Verdict::Halt,
-                Reason::UsageLimit => Verdict::Limit,
+                Reason::EngineMissing | Reason::EngineTooOld | Reason::Auth => AfterFailure::Halt,
+                Reason::UsageLimit => AfterFailure::Limit,
                 Reason::RateLimit | Reason::Overloaded | Reason::SpawnFailed => {
-                    Verdict::RetrySlower
+                    AfterFailure::RetrySlower
                 }
-                Reason::ProcessDied => Verdict::Retry,
-                _ => Verdict::Failed,
+                Reason::ProcessDied => AfterFailure::Retry,
+                _ => AfterFailure::Failed,
             };
             assert_eq!(judged(reason.clone(), &Seen::default()), expected, "{reason}");
         }
@@ -101,7 +103,7 @@ mod tests {
         let mut seen = Seen::default();
         let action = Action::new("1", ActionKind::Command, "rm x");
         seen.event(&ActionEvent::new("demo", action, Phase::Started).into());
-        assert_eq!(judged(Reason::ProcessDied, &seen), Verdict::Failed);
+        assert_eq!(judged(Reason::ProcessDied, &seen), AfterFailure::Failed);
     }
 
     #[test]
@@ -112,11 +114,11 @@ mod tests {
         };
         let mut seen = Seen::default();
         seen.event(&note(Phase::Started).into());
-        assert_eq!(judged(Reason::EngineFailed, &seen), Verdict::Retry);
+        assert_eq!(judged(Reason::EngineFailed, &seen), AfterFailure::Retry);
         seen.event(&note(Phase::Completed).ok(false).into());
-        assert_eq!(judged(Reason::EngineFailed, &seen), Verdict::Retry);
+        assert_eq!(judged(Reason::EngineFailed, &seen), AfterFailure::Retry);
         seen.event(&note(Phase::Completed).ok(true).into());
-        assert_eq!(judged(Reason::EngineFailed, &seen), Verdict::Failed);
+        assert_eq!(judged(Reason::EngineFailed, &seen), AfterFailure::Failed);
     }
 
     #[test]

@@ -54,8 +54,8 @@ fn every_bad_line_is_told_with_its_number() {
         line 4: EOF while parsing a value (column 10)\n\
         line 5: not a JSON object (line 1 is one, so all must be)\n\
         line 6: the prompt is empty\n\
-        line 7: `session` and `resume` do not go together: a session's token is learnt, not given\n\
-        line 8: `id` must be a text or a whole number (column 22)\n\
+        line 7: `session` and `resume` exclude each other: takopi finds the token of a named session itself\n\
+        line 8: `id` must be a string or an integer (column 22)\n\
         line 9: `wait`: expected a length of time such as 90s, 5m or 1h30m\n\
         line 10: not UTF-8\n\
         line 11: the id is empty\n\

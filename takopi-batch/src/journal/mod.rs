@@ -1,6 +1,6 @@
 //! The files of a batch: results, and beside them what a crash must not lose.
 //!
-//! - Results (`OUT`) are appended, one line each, and a result is told to anybody only when it is
+//! - Results (`OUT`) are appended, one line each, and a result is reported only when it is
 //!   synced. Results that end together share one sync.
 //! - The state (`OUT.state`) is appended too: what was sent, and which conversation it opened. It is
 //!   written before the prompt goes out, and synced before the result that follows from it, so no
@@ -38,13 +38,13 @@ pub enum JournalError {
     Busy(PathBuf),
     /// It is no file that results can be appended to.
     #[error("{0} is not an ordinary file; without --out results go to standard output")]
-    NoFile(PathBuf),
+    NotAFile(PathBuf),
     /// It has something else in it.
-    #[error("{0}:{1} is no result of a batch")]
-    NoResult(PathBuf, u64),
+    #[error("{0}:{1} is not a result of a batch")]
+    NotAResult(PathBuf, u64),
     /// The state has something else in it.
-    #[error("{0}:{1} is no state of a batch; move it away to begin anew")]
-    NoState(PathBuf, u64),
+    #[error("{0}:{1} is not the state of a batch; move the file away to start over")]
+    NotAState(PathBuf, u64),
     /// It was deleted while the batch ran.
     #[error("{path} was deleted while the batch ran; the results so far are in {rescued}")]
     Deleted {
@@ -54,14 +54,14 @@ pub enum JournalError {
         rescued: PathBuf,
     },
     /// It cannot be read or written.
-    #[error("cannot {doing} {path}: {source}")]
+    #[error("cannot {doing} {path}: {error}")]
     Io {
         /// What was tried.
         doing: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
-        source: io::Error,
+        /// The system's error.
+        error: io::Error,
     },
 }
 
@@ -85,7 +85,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// No files: results are told, not kept, and nothing can be gone on with.
+    /// No files: results are reported, not kept, and the batch cannot be resumed.
     pub fn none() -> Self {
         Self { files: None, ledger: Ledger::default() }
     }
@@ -95,20 +95,44 @@ impl Journal {
         open::open(out.as_ref())
     }
 
-    /// How many jobs have a result, and how many of these failed.
-    pub fn results(&self) -> (u64, u64) {
-        let outcomes = self.ledger.jobs.values().filter_map(|known| known.outcome);
-        outcomes.fold((0, 0), |(all, failed), ok| (all + 1, failed + u64::from(!ok)))
+    /// Counts the results that are in the file.
+    pub fn results(&self) -> ResultCounts {
+        let mut counts = ResultCounts::default();
+        for ok in self.ledger.jobs.values().filter_map(|known| known.outcome) {
+            counts.total += 1;
+            counts.failed += u64::from(!ok);
+        }
+        counts
     }
 
-    /// Splits into what is known, where the state is written, and where results are.
-    pub(crate) fn split(self) -> (Ledger, Arc<StateFile>, Option<Writer>) {
+    pub(crate) fn split(self) -> JournalParts {
+        let ledger = self.ledger;
         let Some((files, state)) = self.files else {
-            return (self.ledger, Arc::new(StateFile::none()), None);
+            return JournalParts { ledger, state: Arc::new(StateFile::none()), writer: None };
         };
         let state = Arc::new(state);
-        (self.ledger, state.clone(), Some(Writer::new(files, state)))
+        let writer = Some(Writer::new(files, state.clone()));
+        JournalParts { ledger, state, writer }
     }
+}
+
+/// How many results a journal has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct ResultCounts {
+    /// Jobs with a result.
+    pub total: u64,
+    /// Jobs whose result is a failure.
+    pub failed: u64,
+}
+
+/// An open journal, taken apart for the task that runs the batch.
+pub(crate) struct JournalParts {
+    /// What earlier runs of the batch recorded.
+    pub(crate) ledger: Ledger,
+    pub(crate) state: Arc<StateFile>,
+    /// `None` without files.
+    pub(crate) writer: Option<Writer>,
 }
 
 /// The state beside the results.

@@ -22,9 +22,9 @@ struct Head<'a> {
 }
 
 pub(super) fn open(out: &Path) -> Result<Journal, JournalError> {
-    let fault = |doing| move |source| JournalError::Io { doing, path: out.to_owned(), source };
+    let fault = |doing| move |error| JournalError::Io { doing, path: out.to_owned(), error };
     let existed = match std::fs::metadata(out) {
-        Ok(found) if !found.is_file() => return Err(JournalError::NoFile(out.to_owned())),
+        Ok(found) if !found.is_file() => return Err(JournalError::NotAFile(out.to_owned())),
         found => found.is_ok(),
     };
     let mut results = DiskFile(
@@ -33,7 +33,7 @@ pub(super) fn open(out: &Path) -> Result<Journal, JournalError> {
     match results.0.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => return Err(JournalError::Busy(out.to_owned())),
-        Err(TryLockError::Error(source)) => return Err(fault("lock")(source)),
+        Err(TryLockError::Error(error)) => return Err(fault("lock")(error)),
     }
     // However the results are called this time, their state has one place.
     let place = out.canonicalize().map_err(fault("find"))?;
@@ -53,28 +53,28 @@ pub(super) fn open(out: &Path) -> Result<Journal, JournalError> {
             results.set_len(torn.at).and_then(|()| results.sync_data())
         }
         End::Torn(Torn { line, .. }) | End::Bad(line) => {
-            return Err(JournalError::NoResult(out.to_owned(), line));
+            return Err(JournalError::NotAResult(out.to_owned(), line));
         }
     };
     repair.map_err(fault("repair"))?;
 
-    // Who takes the results away begins anew: no conversation is gone on with.
+    // Without its results a batch starts over: no conversation is resumed.
     let mut forgotten = Ledger::default();
     read_state(&path, if existed { &mut ledger } else { &mut forgotten })?;
     let (state, appended) = rewrite(&path, &ledger)
         .and_then(|file| Ok((DiskFile(file.try_clone()?), DiskFile(file))))
-        .map_err(|source| JournalError::Io { doing: "write", path, source })?;
+        .map_err(|error| JournalError::Io { doing: "write", path, error })?;
     disk::sync_directory_of(&place).map_err(fault("sync the directory of"))?;
     let files = Files { path: out.to_owned(), results, state };
     Ok(Journal { files: Some((files, StateFile::new(appended))), ledger })
 }
 
 fn read_state(path: &Path, ledger: &mut Ledger) -> Result<(), JournalError> {
-    let fault = |source| JournalError::Io { doing: "open", path: path.to_owned(), source };
+    let fault = |error| JournalError::Io { doing: "open", path: path.to_owned(), error };
     let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(source) => return Err(fault(source)),
+        Err(error) => return Err(fault(error)),
     };
     let end = read(&file, path, |line| {
         serde_json::from_slice::<Line>(line).ok()?.apply(ledger);
@@ -85,7 +85,7 @@ fn read_state(path: &Path, ledger: &mut Ledger) -> Result<(), JournalError> {
         End::Whole | End::Unended => Ok(()),
         End::Torn(torn) if torn.is_state() => Ok(()),
         End::Torn(Torn { line, .. }) | End::Bad(line) => {
-            Err(JournalError::NoState(path.to_owned(), line))
+            Err(JournalError::NotAState(path.to_owned(), line))
         }
     }
 }
@@ -115,7 +115,7 @@ fn read(
     path: &Path,
     mut take: impl FnMut(&[u8]) -> Option<()>,
 ) -> Result<End, JournalError> {
-    let fault = |source| JournalError::Io { doing: "read", path: path.to_owned(), source };
+    let fault = |error| JournalError::Io { doing: "read", path: path.to_owned(), error };
     let mut reader = BufReader::new(file);
     let (mut text, mut line, mut at) = (Vec::new(), 0, 0);
     loop {
@@ -138,7 +138,7 @@ fn read(
 
 impl Torn {
     /// Whether it can be the beginning of a result, with the fields in the order in which they are
-    /// written: what else stands there is somebody's.
+    /// written. Anything else was not written by a batch.
     fn is_result(&self) -> bool {
         let text = self.filled();
         let (head, rest) = text.split_at(text.len().min(7));

@@ -34,7 +34,7 @@ pub(crate) enum Line {
     /// The conversation of a name was never stored by the engine; the next prompt begins another.
     Forgotten { name: Digest },
     /// A job is not in flight any more: it was stopped in good order, or its result is on disk. The
-    /// latter is told by the results; this tells that one was there, should somebody take it out.
+    /// latter shows in the results; this line keeps it if the result is removed by hand.
     Returned { job: Digest },
 }
 

@@ -40,7 +40,7 @@ fn a_state_is_on_disk_before_it_takes_the_place_of_the_old_one() {
         wanted.push(Done::Rename(out.canonicalize().map(|out| state_path(&out)).unwrap()));
         wanted.push(Done::SyncDirectory);
         assert_eq!(done, wanted);
-        let (_, state, _writer) = journal.split();
+        let state = journal.split().state;
         let (job, prompt) = (Digest::of("a"), Digest::of("b"));
         state.append(&Line::Sent { job, prompt, attempt: 1, over: false, outdates: false });
     }

@@ -31,7 +31,7 @@ pub(crate) struct Closing {
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) results: Vec<Closing>,
-    /// Who waits for what they wrote to the state.
+    /// Notified when the state is synced.
     pub(super) waiting: Vec<oneshot::Sender<()>>,
 }
 
@@ -66,7 +66,7 @@ impl Writer {
         self.group.results.push(closing);
     }
 
-    /// Told when all that was appended to the state before is synced; dropped if that fails.
+    /// Notified when everything appended to the state before is synced; dropped if that fails.
     pub(crate) fn barrier(&mut self) -> oneshot::Receiver<()> {
         let (done, synced) = oneshot::channel();
         self.group.waiting.push(done);
@@ -89,7 +89,7 @@ impl Writer {
                 let (files, written) = ended.map_err(|error| JournalError::Io {
                     doing: "write",
                     path: PathBuf::from("the results"),
-                    source: io::Error::other(error),
+                    error: io::Error::other(error),
                 })?;
                 self.idle = Some(files);
                 return written.map(|group| group.results);
@@ -122,24 +122,24 @@ impl Writer {
 impl Files {
     /// Writes the results of the group so that they stay.
     pub(super) fn commit(&mut self, group: &mut Group) -> Result<(), JournalError> {
-        self.write(group).map_err(|source| self.fault("write", source))?;
+        self.write(group).map_err(|error| self.fault("write", error))?;
         // Not before there is something to save: what waits for the next commit would be lost.
         if group.results.is_empty() { Ok(()) } else { self.are_there() }
     }
 
     /// Results in a file without a name would be gone when it is closed: they are saved elsewhere.
     fn are_there(&self) -> Result<(), JournalError> {
-        let found = self.results.0.metadata().map_err(|source| self.fault("look at", source))?;
+        let found = self.results.0.metadata().map_err(|error| self.fault("look at", error))?;
         if found.nlink() > 0 {
             return Ok(());
         }
         let rescued = disk::rescue(&self.results.0, &self.path)
-            .map_err(|source| self.fault("save what was in the deleted file", source))?;
+            .map_err(|error| self.fault("save what was in the deleted file", error))?;
         Err(JournalError::Deleted { path: self.path.clone(), rescued })
     }
 
-    fn fault(&self, doing: &'static str, source: io::Error) -> JournalError {
-        JournalError::Io { doing, path: self.path.clone(), source }
+    fn fault(&self, doing: &'static str, error: io::Error) -> JournalError {
+        JournalError::Io { doing, path: self.path.clone(), error }
     }
 
     fn write(&mut self, group: &mut Group) -> io::Result<()> {

@@ -20,7 +20,7 @@ pub(super) struct Attempt {
     pub(super) request: RunRequest,
     pub(super) queued: Queued,
     pub(super) state: Arc<StateFile>,
-    /// Who is told of every event.
+    /// Receives every event of the run, if wanted.
     pub(super) events: Option<mpsc::Sender<BatchEvent>>,
 }
 
@@ -62,12 +62,13 @@ impl Attempt {
             }
             if let Some(events) = &self.events {
                 let job = self.queued.job.id.clone();
-                // Who does not listen any more is not told.
+                // The run goes on without a consumer.
                 let _ = events.send(BatchEvent::Run { job, event }).await;
             }
         }
-        let silent = || Completed::failure(engine, Reason::Protocol, "the run said no end");
-        let completed = completed.unwrap_or_else(silent);
+        let missing_end =
+            || Completed::failure(engine, Reason::Protocol, "the run ended without a result");
+        let completed = completed.unwrap_or_else(missing_end);
         Tried { queued: self.queued, completed, seen, asked, began, started }
     }
 }

@@ -19,8 +19,8 @@ use crate::input::{Format, Input, InputError};
 use crate::journal::{Journal, JournalError};
 use crate::report::Report;
 
-/// How many bad lines are told.
-const TOLD: usize = 20;
+/// How many invalid lines are listed.
+const LISTED: usize = 20;
 /// How long what runs may take to finish when a batch is cancelled.
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -81,13 +81,13 @@ impl Source {
         Self { reader: Box::new(reader), format: None, total: None }
     }
 
-    /// Says how they are written; see [`Input::format`].
+    /// Sets the format; see [`Input::format`].
     pub fn format(mut self, format: Option<Format>) -> Self {
         self.format = format;
         self
     }
 
-    /// Says how many there are, as [`Batch::check`] counted them.
+    /// Sets how many there are, as [`Batch::check`] counted them.
     pub fn total(mut self, total: u64) -> Self {
         self.total = Some(total);
         self
@@ -97,14 +97,14 @@ impl Source {
 /// An input that was refused.
 #[derive(Debug, Error)]
 #[error("{}{}", self.list(), self.rest())]
-pub struct BadInput {
+pub struct InvalidInputError {
     /// The first of what is wrong with it.
     pub errors: Vec<InputError>,
     /// How many more there are.
     pub more: u64,
 }
 
-impl BadInput {
+impl InvalidInputError {
     fn list(&self) -> String {
         let lines: Vec<String> = self.errors.iter().map(ToString::to_string).collect();
         lines.join("\n")
@@ -124,10 +124,13 @@ pub enum BatchError {
     Journal(#[from] JournalError),
     /// The state could not be written.
     #[error("cannot write the state of the batch: {0}")]
-    State(#[from] std::io::Error),
-    /// A task of the batch is gone.
-    #[error("a job was lost: {0}")]
-    Lost(#[from] tokio::task::JoinError),
+    State(std::io::Error),
+    /// The thread that reads the input could not be started.
+    #[error("cannot start the thread that reads the input: {0}")]
+    Input(std::io::Error),
+    /// A task of the batch panicked.
+    #[error("a task of the batch failed: {0}")]
+    Task(String),
 }
 
 /// What came of a batch.
@@ -158,7 +161,7 @@ pub struct Batch {
     on_limit: OnLimit,
     total_timeout: Option<Duration>,
     grace: Duration,
-    tell_runs: bool,
+    report_runs: bool,
     stop: CancellationToken,
 }
 
@@ -187,13 +190,13 @@ impl Batch {
             on_limit: OnLimit::default(),
             total_timeout: None,
             grace: GRACE,
-            tell_runs: false,
+            report_runs: false,
             stop: CancellationToken::new(),
         }
     }
 
     setters! {
-        /// What every job is run with, unless it says otherwise. Prompt and session are the job's.
+        /// The defaults of every job. Prompt and session are the job's.
         template: RunRequest;
         /// How many run at once.
         jobs: usize;
@@ -213,8 +216,8 @@ impl Batch {
         total_timeout: Option<Duration>;
         /// How long what runs may take to finish when the batch is cancelled.
         grace: Duration;
-        /// Tells every event of every run ([`BatchEvent::Run`]).
-        tell_runs: bool;
+        /// Reports every event of every run ([`BatchEvent::Run`]).
+        report_runs: bool;
         /// Cancels the batch.
         stop: CancellationToken;
     }
@@ -225,13 +228,13 @@ impl Batch {
         input: impl Read,
         format: Option<Format>,
         journal: &Journal,
-    ) -> Result<u64, BadInput> {
+    ) -> Result<u64, InvalidInputError> {
         let mut vetting = vet::Check::new(self, &journal.ledger);
-        let (mut total, mut bad) = (0, BadInput { errors: Vec::new(), more: 0 });
+        let (mut total, mut bad) = (0, InvalidInputError { errors: Vec::new(), more: 0 });
         for read in Input::new(input).format(format) {
             match read.and_then(|job| vetting.job(&job)) {
                 Ok(()) => total += 1,
-                Err(error) if bad.errors.len() < TOLD => bad.errors.push(error),
+                Err(error) if bad.errors.len() < LISTED => bad.errors.push(error),
                 Err(_) => bad.more += 1,
             }
         }

@@ -6,15 +6,17 @@ use takopi_core::ResumeToken;
 
 use super::{Batch, OnChange, OnCrash};
 use crate::digest::Digest;
-use crate::input::{Fault, InputError};
+use crate::input::{InputError, LineError};
 use crate::job::{Job, session_named};
 use crate::ledger::{Known, Ledger};
 
 /// What is to be done for a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Todo {
-    /// Nothing: it has its result, ok or not.
-    Nothing(bool),
+    /// Nothing: it succeeded before.
+    Done,
+    /// Nothing: it failed before, and that result stays.
+    FailedBefore,
     /// It was in flight in a crash, and fails for it.
     Crashed,
     /// It is run.
@@ -22,11 +24,11 @@ pub(super) enum Todo {
 }
 
 /// Decides about a job of which this is known.
-pub(super) fn todo(batch: &Batch, job: &Job, known: &Known) -> Result<Todo, Fault> {
+pub(super) fn todo(batch: &Batch, job: &Job, known: &Known) -> Result<Todo, LineError> {
     let changed = known.prompt.is_some_and(|prompt| prompt != job.digest());
     if changed {
         match batch.on_change {
-            OnChange::Refuse => return Err(Fault::Changed(job.id.clone())),
+            OnChange::Refuse => return Err(LineError::Changed(job.id.clone())),
             OnChange::Rerun => return Ok(Todo::Run),
             OnChange::Keep => {}
         }
@@ -34,20 +36,21 @@ pub(super) fn todo(batch: &Batch, job: &Job, known: &Known) -> Result<Todo, Faul
     Ok(match known.outcome {
         _ if known.is_in_flight() && batch.on_crash == OnCrash::Fail => Todo::Crashed,
         Some(false) if batch.retry_failed => Todo::Run,
-        Some(ok) if !known.is_open() => Todo::Nothing(ok),
+        Some(true) if !known.is_open() => Todo::Done,
+        Some(false) if !known.is_open() => Todo::FailedBefore,
         _ => Todo::Run,
     })
 }
 
 /// The conversation a job names by its token.
-pub(super) fn token(batch: &Batch, job: &Job) -> Result<Option<ResumeToken>, Fault> {
+pub(super) fn token(batch: &Batch, job: &Job) -> Result<Option<ResumeToken>, LineError> {
     let Some(text) = &job.resume else { return Ok(None) };
     let engine = batch.runner.engine().to_string();
     if let Some(other) = job.resume_engine.as_ref().filter(|said| **said != engine) {
-        return Err(Fault::OtherEngine(text.clone(), other.clone(), engine));
+        return Err(LineError::OtherEngine(text.clone(), other.clone(), engine));
     }
     let token = session_named(&*batch.runner, text);
-    let bad = || Fault::BadResume(text.clone(), engine);
+    let bad = || LineError::BadResume(text.clone(), engine);
     token.map(Some).ok_or_else(bad)
 }
 
@@ -66,7 +69,7 @@ impl<'a> Check<'a> {
     pub(super) fn job(&mut self, job: &Job) -> Result<(), InputError> {
         let id = Digest::of(&job.id);
         let vetted = match self.lines.insert(id, job.line) {
-            Some(line) => Err(Fault::Duplicate(job.id.clone(), line)),
+            Some(line) => Err(LineError::Duplicate(job.id.clone(), line)),
             None => token(self.batch, job).and_then(|_| {
                 let known = self.ledger.jobs.get(&id).copied().unwrap_or_default();
                 todo(self.batch, job, &known).map(drop)

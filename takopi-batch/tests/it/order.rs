@@ -92,9 +92,9 @@ async fn an_id_that_comes_twice_is_refused_in_a_stream_and_in_a_file() {
     let lab = Lab::new();
     let input = jobs(&[("a", "one", ""), ("2b", "two", ""), ("a", "three", "")]);
     let refused = lab.batch().check(input.as_bytes(), None, &Journal::none()).unwrap_err();
-    assert_eq!(refused.to_string(), "line 3: the id `a` was used before, on line 1");
+    assert_eq!(refused.to_string(), "line 3: the id `a` is already used on line 1");
     let ran = lab.run(lab.batch(), &input).await;
-    let error = "line 3: the id `a` was used before, on line 1".to_owned();
+    let error = "line 3: the id `a` is already used on line 1".to_owned();
     assert_eq!(ran.outcome().halt, Some(Halt::Input { error }));
     // A line's number is an id too.
     let input = "{\"prompt\":\"x\",\"id\":2}\n{\"prompt\":\"y\"}\n";
@@ -109,11 +109,11 @@ async fn a_file_is_checked_before_anything_runs() {
     let bad = "{\"prompt\":\"a\",\"resume\":\"nobody\"}\n{\"prompt\":\"\"}\n";
     assert_eq!(
         check(bad).unwrap_err().to_string(),
-        "line 1: `nobody` is no session of demo\nline 2: the prompt is empty"
+        "line 1: `nobody` is not a session of demo\nline 2: the prompt is empty"
     );
     let others = "{\"prompt\":\"a\",\"resume\":{\"engine\":\"codex\",\"value\":\"demo-1\"}}\n";
     let refused = check(others).unwrap_err().to_string();
-    assert_eq!(refused, "line 1: `demo-1` is a session of codex, and this is demo");
+    assert_eq!(refused, "line 1: `demo-1` is a session of codex; this batch runs on demo");
     assert!(check(&others.replace("codex", "demo")).is_ok());
     let many = check(&"{\"prompt\":\"\"}\n".repeat(50)).unwrap_err().to_string();
     assert!(many.ends_with("line 20: the prompt is empty\nand 30 more"), "{many}");
@@ -169,7 +169,7 @@ async fn a_result_is_told_under_the_name_that_jobs_have_in_events() {
 
 #[tokio::test]
 async fn every_event_of_a_run_is_told_with_its_job_if_asked_for() {
-    let batch = Batch::new(Arc::new(Demo::new().runner())).tell_runs(true);
+    let batch = Batch::new(Arc::new(Demo::new().runner())).report_runs(true);
     let ran = run(batch, Source::new(&b"hi\n"[..]), Journal::none()).await;
     let told: Vec<_> =
         ran.events.iter().filter(|it| matches!(it, BatchEvent::Run { .. })).collect();

@@ -87,7 +87,8 @@ async fn a_changed_prompt_under_an_old_id_is_refused_unless_told_otherwise() {
     lab.run(lab.batch(), "one\ntwo\n").await;
     let changed = "one\nTWO\n";
     let refused = lab.batch().check(changed.as_bytes(), None, &lab.journal()).unwrap_err();
-    let expected = "line 2: the prompt of `2` is not the one that was sent under this id before";
+    let expected =
+        "line 2: the prompt of `2` differs from the one that was sent under this id before";
     assert_eq!(refused.to_string(), expected);
     let ran = lab.run(lab.batch(), changed).await;
     assert!(ran.outcome().halt.is_some());
@@ -155,7 +156,7 @@ async fn a_file_that_is_something_else_is_refused_and_left_alone() {
         let lab = Lab::new();
         std::fs::write(lab.out(), text).unwrap();
         let refused = Journal::open(lab.out()).unwrap_err();
-        assert!(matches!(refused, JournalError::NoResult(_, at) if at == line), "{refused}");
+        assert!(matches!(refused, JournalError::NotAResult(_, at) if at == line), "{refused}");
         assert_eq!(std::fs::read_to_string(lab.out()).unwrap(), text);
     }
     // Behind results and beside a state only a result can have been begun.
@@ -168,10 +169,10 @@ async fn a_file_that_is_something_else_is_refused_and_left_alone() {
         let text = format!("{results}{more}");
         std::fs::write(lab.out(), &text).unwrap();
         let refused = Journal::open(lab.out()).unwrap_err();
-        assert!(matches!(refused, JournalError::NoResult(_, 2)), "{more}: {refused}");
+        assert!(matches!(refused, JournalError::NotAResult(_, 2)), "{more}: {refused}");
         assert_eq!(std::fs::read_to_string(lab.out()).unwrap(), text);
     }
-    assert!(matches!(Journal::open("/dev/null"), Err(JournalError::NoFile(_))));
+    assert!(matches!(Journal::open("/dev/null"), Err(JournalError::NotAFile(_))));
     assert!(matches!(Journal::open("/no/such/out"), Err(JournalError::Io { .. })));
 }
 
@@ -182,7 +183,7 @@ async fn a_state_that_is_something_else_is_refused_and_left_alone() {
     for text in ["my notes\n", "{\"state\":"] {
         std::fs::write(&state, text).unwrap();
         let refused = Journal::open(lab.out()).unwrap_err();
-        assert!(matches!(refused, JournalError::NoState(_, 1)), "{refused}");
+        assert!(matches!(refused, JournalError::NotAState(_, 1)), "{refused}");
         assert_eq!(std::fs::read_to_string(&state).unwrap(), text);
     }
 }

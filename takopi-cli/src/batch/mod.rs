@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use takopi_batch::{Batch, Fault, Halt, Journal, JournalError, Outcome, Report, Source};
+use takopi_batch::{Batch, Halt, Journal, JournalError, LineError, Outcome, Report, Source};
 use takopi_core::process::raise_descriptor_limit;
 use takopi_core::{Completed, EngineId, Reason, Runner};
 use tokio::sync::mpsc;
@@ -47,8 +47,9 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let stop = CancellationToken::new();
     let choice = Choice::of(&args.options.run)?;
     let runner = choice.shared_runner(args.jobs);
-    let batch =
-        batch(&args, &choice, runner.clone(), terminal)?.stop(stop.clone()).tell_runs(show.runs());
+    let batch = batch(&args, &choice, runner.clone(), terminal)?
+        .stop(stop.clone())
+        .report_runs(show.runs());
     if let Some(out) = args.out.as_deref().filter(|out| is_input(out, &args)) {
         let what = format!("{} has the prompts: the results need another file", out.display());
         return Err(Usage::new(what).into());
@@ -62,7 +63,7 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
             }
             Err(error) => {
                 let code = refused(&error, terminal);
-                if matches!(error, JournalError::NoResult(..)) {
+                if matches!(error, JournalError::NotAResult(..)) {
                     terminal.hint("choose another file for the results");
                 }
                 return Ok(code);
@@ -76,7 +77,7 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
             }
         }
     };
-    let first_life = journal.results().0 == 0;
+    let first_life = journal.results().total == 0;
     if let Err(error) = raise_descriptor_limit() {
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
@@ -196,7 +197,7 @@ fn source(args: &BatchArgs, batch: &Batch, journal: &Journal) -> anyhow::Result<
         return Ok(Source::new(file).format(format));
     }
     let total = batch.check(file, format, journal).map_err(|bad| {
-        let changed = bad.errors.iter().any(|error| matches!(error.fault, Fault::Changed(_)));
+        let changed = bad.errors.iter().any(|error| matches!(error.fault, LineError::Changed(_)));
         let lines = bad.to_string().replace("\nline ", &format!("\n{}: line ", path.display()));
         let advice =
             if changed { "; --on-change keep or rerun accepts changed prompts" } else { "" };
@@ -221,10 +222,10 @@ fn refused(error: &JournalError, terminal: Terminal) -> u8 {
     terminal.error(&error.to_string());
     match error {
         JournalError::Busy(_) => exit::BUSY,
-        JournalError::NoFile(_) | JournalError::NoResult(..) | JournalError::NoState(..) => {
+        JournalError::NotAFile(_) | JournalError::NotAResult(..) | JournalError::NotAState(..) => {
             exit::USAGE
         }
-        JournalError::Io { source, .. } if is_misnamed(source) => exit::USAGE,
+        JournalError::Io { error, .. } if is_misnamed(error) => exit::USAGE,
         _ => exit::FAILED,
     }
 }

@@ -6,14 +6,14 @@ use jiff::Timestamp;
 use takopi_core::{Completed, Reason};
 use tokio::time::Instant;
 
-use super::Driver;
+use super::{Driver, Stage};
 use crate::digest::Digest;
 use crate::event::{BatchEvent, Halt};
 use crate::job::JobResult;
 use crate::journal::{Closing, Line, Writer};
 use crate::ledger::Session;
 use crate::order::Queued;
-use crate::retry::{Verdict, backoff, verdict};
+use crate::retry::{AfterFailure, after_failure, backoff};
 use crate::run::attempt::Tried;
 use crate::run::{OnFailure, OnLimit};
 
@@ -21,7 +21,7 @@ impl Driver {
     pub(super) async fn tried(&mut self, tried: Tried) {
         let Tried { mut queued, completed, seen, asked, began, started } = tried;
         queued.began.get_or_insert(started);
-        // The newest report counts, also if it says that the account can go on.
+        // The newest report counts, even if it shows that the account can go on.
         let before = self.resets_at;
         if let Some(limits) = &completed.rate_limits {
             self.resets_at = limits.resets_at;
@@ -33,29 +33,31 @@ impl Driver {
             self.learn(&mut queued, &completed);
         }
         if completed.ok {
-            self.pace.well();
+            self.pace.succeeded();
             return self.close(queued, completed, started);
         }
         let error = completed.error.clone().unwrap_or_default();
         let cut_short = self.cancel.is_cancelled() && completed.reason == Some(Reason::Interrupted);
-        let verdict = verdict(&completed, &seen);
-        match verdict {
-            Verdict::RetrySlower => self.slow_down(began).await,
-            Verdict::Failed => self.pace.past_limit(),
+        let next = after_failure(&completed, &seen);
+        match next {
+            AfterFailure::RetrySlower => self.slow_down(began).await,
+            AfterFailure::Failed => self.pace.past_limit(),
             _ => {}
         }
-        match verdict {
+        match next {
             _ if cut_short || (never_stored && !self.may_start()) => self.give_back(queued).await,
             _ if never_stored => {
                 self.retry(queued, Duration::ZERO, &completed).await;
             }
-            Verdict::Halt => {
+            AfterFailure::Halt => {
                 let reason = completed.reason.clone().unwrap_or(Reason::EngineFailed);
                 self.give_back(queued).await;
                 self.finish_and_stop(Halt::Engine { reason, error }).await;
             }
-            Verdict::Limit => self.limit(queued, &completed, before).await,
-            Verdict::Retry | Verdict::RetrySlower if queued.retries < self.batch.retries => {
+            AfterFailure::Limit => self.limit(queued, &completed, before).await,
+            AfterFailure::Retry | AfterFailure::RetrySlower
+                if queued.retries < self.batch.retries =>
+            {
                 if self.may_start() {
                     queued.retries += 1;
                     let after = backoff(Digest::of(&queued.job.id), queued.retries);
@@ -110,14 +112,14 @@ impl Driver {
         let (job, reason) = (queued.job.id.clone(), completed.reason.clone());
         let error = completed.error.clone().unwrap_or_default();
         self.order.put_off(queued, Instant::now() + after);
-        self.tell(BatchEvent::Retry { job, after, reason, error }).await;
+        self.emit(BatchEvent::Retry { job, after, reason, error }).await;
     }
 
     /// Leaves a job for the next life.
     async fn give_back(&mut self, queued: Queued) {
         self.state.append(&Line::Returned { job: Digest::of(&queued.job.id) });
         self.left += 1;
-        self.tell(BatchEvent::Returned { job: queued.job.id }).await;
+        self.emit(BatchEvent::Returned { job: queued.job.id }).await;
     }
 
     async fn slow_down(&mut self, began: Instant) {
@@ -125,12 +127,12 @@ impl Driver {
         self.pace.strained(began, Instant::now());
         let jobs = self.pace.allowed();
         if jobs < before && jobs > 0 {
-            self.tell(BatchEvent::Slowed { jobs }).await;
+            self.emit(BatchEvent::Slowed { jobs }).await;
         }
     }
 
-    /// The account is at its limit: for as long as the run itself reported, else as the last report
-    /// of another run says.
+    /// The account is at its limit: for as long as the run itself reported, else as in the last report
+    /// of another run.
     async fn limit(&mut self, queued: Queued, completed: &Completed, others: Option<i64>) {
         let error = completed.error.clone().unwrap_or_default();
         let now = Timestamp::now();
@@ -148,14 +150,14 @@ impl Driver {
         if let Some(pause) = self.pace.limit(lasts, Instant::now()) {
             let until = now.checked_add(pause).unwrap_or(Timestamp::MAX);
             let known = lasts.is_some();
-            self.tell(BatchEvent::Paused { until, known, error: error.clone() }).await;
+            self.emit(BatchEvent::Paused { until, known, error: error.clone() }).await;
         }
         let (job, id) = (queued.job.id.clone(), Digest::of(&queued.job.id));
         self.state.append(&Line::Returned { job: id });
         self.order.put_back(queued);
         let after = self.pace.paused().map_or(Duration::ZERO, |until| until - Instant::now());
         let reason = Some(Reason::UsageLimit);
-        self.tell(BatchEvent::Retry { job, after, reason, error }).await;
+        self.emit(BatchEvent::Retry { job, after, reason, error }).await;
     }
 
     /// A prompt of the lane failed: what waits in it may have to be skipped.
@@ -195,7 +197,10 @@ impl Driver {
 
     fn put_out(&mut self, queued: Queued, completed: Completed, started: Timestamp, sent: bool) {
         if !completed.ok && self.batch.on_failure == OnFailure::Stop {
-            self.failed.get_or_insert_with(|| queued.job.id.clone());
+            // The first failure ends the batch; a stop that has begun keeps its own reason.
+            if self.may_start() {
+                self.stage = Stage::JobFailed(queued.job.id.clone());
+            }
         }
         let lane = queued.lane;
         let result = JobResult::new(queued, completed, started);
@@ -215,7 +220,7 @@ impl Driver {
         self.outbox.len() + self.writer.as_ref().map_or(0, Writer::unsettled)
     }
 
-    /// Results are on disk: they are told, and their lanes go on.
+    /// Results are on disk: they are reported, and their lanes go on.
     pub(super) async fn settle(&mut self, closed: Vec<Closing>) {
         for Closing { result, lane, sent } in closed {
             if let Some(lane) = lane {
@@ -225,7 +230,7 @@ impl Driver {
                 self.state.append_unsynced(&Line::Returned { job: Digest::of(&result.id) });
             }
             self.report.add(&result);
-            self.tell(BatchEvent::Finished { result, sent }).await;
+            self.emit(BatchEvent::Finished { result, sent }).await;
         }
     }
 }

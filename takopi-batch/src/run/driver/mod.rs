@@ -5,6 +5,8 @@ mod ending;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use futures::FutureExt as _;
+use futures::future::FusedFuture as _;
 use takopi_core::Reason;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -17,9 +19,9 @@ use super::vet::{self, Todo};
 use super::{Batch, BatchError, OnCrash, Outcome, Source};
 use crate::digest::Digest;
 use crate::event::{BatchEvent, Halt};
-use crate::input::{Fault, InputError};
+use crate::input::{InputError, LineError};
 use crate::job::Job;
-use crate::journal::{Closing, Journal, JournalError, Line, StateFile, Writer};
+use crate::journal::{Closing, Journal, JournalError, JournalParts, Line, StateFile, Writer};
 use crate::ledger::Ledger;
 use crate::order::{Order, Queued};
 use crate::pace::Pace;
@@ -27,6 +29,29 @@ use crate::report::Report;
 
 /// How many results may be on their way to the disk before nothing more is started.
 const UNSETTLED: usize = 1024;
+
+/// How far the batch is. It starts jobs when it is open or draining.
+#[derive(Debug)]
+enum Stage {
+    /// Jobs are read and started.
+    Open,
+    /// A line of the input is invalid. Jobs before it are still started.
+    Draining(Halt),
+    /// A job failed, and that ends the batch. It is not reported yet.
+    JobFailed(String),
+    /// Nothing more is started. What runs may finish.
+    Stopping(Halt),
+}
+
+/// What became of a job that was read.
+enum Admitted {
+    /// It waits for its turn, or has failed without being sent.
+    Queued,
+    /// It succeeded in an earlier run of the batch.
+    Done,
+    /// It failed in an earlier run of the batch.
+    FailedBefore,
+}
 
 pub(super) struct Driver {
     batch: Batch,
@@ -44,15 +69,11 @@ pub(super) struct Driver {
     order: Order,
     pace: Pace,
     running: JoinSet<Tried>,
-    /// A job that failed, if that ends the batch.
-    failed: Option<String>,
     /// Conversations in which a prompt failed, if later ones are then skipped.
     broken: HashSet<Digest>,
     /// When the account can go on, in seconds since 1970, by the last report of any run.
     resets_at: Option<i64>,
-    halt: Option<Halt>,
-    /// The batch was cancelled.
-    stopping: bool,
+    stage: Stage,
     /// Cuts short what runs.
     cancel: CancellationToken,
     cancel_at: Option<Instant>,
@@ -69,10 +90,10 @@ impl Driver {
         journal: Journal,
         events: mpsc::Sender<BatchEvent>,
     ) -> Result<Self, BatchError> {
-        let (ledger, state, writer) = journal.split();
+        let JournalParts { ledger, state, writer } = journal.split();
         Ok(Self {
             total: source.total,
-            intake: Some(intake::read(source)?),
+            intake: Some(intake::read(source).map_err(BatchError::Input)?),
             ledger,
             seen: HashMap::new(),
             state,
@@ -81,11 +102,9 @@ impl Driver {
             order: Order::default(),
             pace: Pace::new(batch.jobs),
             running: JoinSet::new(),
-            failed: None,
             broken: HashSet::new(),
             resets_at: None,
-            halt: None,
-            stopping: false,
+            stage: Stage::Open,
             cancel: CancellationToken::new(),
             cancel_at: None,
             deadline: batch.total_timeout.and_then(|limit| Instant::now().checked_add(limit)),
@@ -98,31 +117,35 @@ impl Driver {
     }
 
     pub(super) async fn drive(mut self) -> Result<Outcome, BatchError> {
-        self.tell(BatchEvent::Begun { total: self.total }).await;
-        let stop = self.batch.stop.clone();
+        self.emit(BatchEvent::Begun { total: self.total }).await;
+        let cancelled = self.batch.stop.clone().cancelled_owned().fuse();
+        tokio::pin!(cancelled);
         loop {
             self.start_what_may_run().await;
-            if let Some(job) = self.failed.take() {
-                self.finish_and_stop(Halt::Failed { job }).await;
+            if let Stage::JobFailed(job) = &mut self.stage {
+                let job = std::mem::take(job);
+                self.halt(Halt::Failed { job }).await;
             }
             self.hand_over_results().await;
             if let Some(fault) = self.state.fault() {
-                return Err(fault.into());
+                return Err(BatchError::State(fault));
             }
             if self.is_over() {
                 return self.outcome().await;
             }
-            let reads = self.halt.is_none() && self.order.has_room();
+            let reads = matches!(self.stage, Stage::Open) && self.order.has_room();
             let timer = self.next_timer();
             tokio::select! {
-                () = stop.cancelled(), if !self.stopping => {
-                    self.stopping = true;
+                () = &mut cancelled, if !cancelled.is_terminated() => {
                     self.halt(Halt::Interrupted).await;
                     // A time that no clock will show never comes.
                     self.cancel_at = Instant::now().checked_add(self.batch.grace);
                 }
                 Some(closed) = committed(self.writer.as_mut()) => self.settle(closed?).await,
-                Some(tried) = self.running.join_next() => self.tried(tried?).await,
+                Some(tried) = self.running.join_next() => {
+                    let tried = tried.map_err(|error| BatchError::Task(error.to_string()))?;
+                    self.tried(tried).await;
+                },
                 chunk = next(self.intake.as_mut()), if reads && self.intake.is_some() => {
                     self.read(chunk).await;
                 }
@@ -133,8 +156,8 @@ impl Driver {
         }
     }
 
-    async fn tell(&self, event: BatchEvent) {
-        // Who does not listen any more is not told; the batch goes on.
+    async fn emit(&self, event: BatchEvent) {
+        // The batch goes on without a consumer.
         let _ = self.events.send(event).await;
     }
 
@@ -146,7 +169,7 @@ impl Driver {
 
     async fn outcome(mut self) -> Result<Outcome, BatchError> {
         if let Some(writer) = self.writer.take() {
-            // Whoever sees the end may open the files.
+            // When the batch has ended, its files can be opened again.
             writer.close().await?;
         }
         self.left += self.order.len() as u64;
@@ -154,7 +177,7 @@ impl Driver {
             report: self.report,
             failed_before: self.failed_before,
             left: self.left,
-            halt: self.halt,
+            halt: self.stage.halt(),
         })
     }
 
@@ -163,15 +186,14 @@ impl Driver {
         let (mut queued, mut done, mut failed) = (0, 0, 0);
         for read in chunk.into_iter().flatten() {
             match read.and_then(|job| self.vet(job)) {
-                Ok(None) => queued += 1,
-                Ok(Some(true)) => done += 1,
-                Ok(Some(false)) => failed += 1,
+                Ok(Admitted::Queued) => queued += 1,
+                Ok(Admitted::Done) => done += 1,
+                Ok(Admitted::FailedBefore) => failed += 1,
                 Err(error) => {
-                    // What was read before it is good, and is finished.
+                    // The jobs before the invalid line are finished.
                     self.intake = None;
                     self.failed_before += failed;
-                    let told = BatchEvent::Read { queued, done, failed, over: true };
-                    self.tell(told).await;
+                    self.emit(BatchEvent::Read { queued, done, failed, over: true }).await;
                     self.finish_and_stop(Halt::Input { error: error.to_string() }).await;
                     return;
                 }
@@ -181,16 +203,15 @@ impl Driver {
         if over {
             self.intake = None;
         }
-        self.tell(BatchEvent::Read { queued, done, failed, over }).await;
+        self.emit(BatchEvent::Read { queued, done, failed, over }).await;
     }
 
-    /// Takes a job in; `Some` if it was done before.
-    fn vet(&mut self, job: Job) -> Result<Option<bool>, InputError> {
+    fn vet(&mut self, job: Job) -> Result<Admitted, InputError> {
         let line = job.line;
-        self.take_in(job).map_err(|fault| InputError { line, fault })
+        self.admit(job).map_err(|fault| InputError { line, fault })
     }
 
-    fn take_in(&mut self, job: Job) -> Result<Option<bool>, Fault> {
+    fn admit(&mut self, job: Job) -> Result<Admitted, LineError> {
         let id = Digest::of(&job.id);
         let token = vet::token(&self.batch, &job)?;
         let lane = match (&job.session, &token) {
@@ -199,15 +220,17 @@ impl Driver {
             _ => None,
         };
         if let Some(line) = self.seen.insert(id, job.line) {
-            return Err(Fault::Duplicate(job.id, line));
+            return Err(LineError::Duplicate(job.id, line));
         }
         let known = self.ledger.jobs.get(&id).copied().unwrap_or_default();
         let todo = vet::todo(&self.batch, &job, &known)?;
-        if let Todo::Nothing(ok) = todo {
-            if !ok {
+        match todo {
+            Todo::Done => return Ok(Admitted::Done),
+            Todo::FailedBefore => {
                 self.breaks_behind(lane);
+                return Ok(Admitted::FailedBefore);
             }
-            return Ok(Some(ok));
+            Todo::Crashed | Todo::Run => {}
         }
         let same = known.prompt == Some(job.digest());
         let left_off = self.ledger.tokens.remove(&id).filter(|_| same);
@@ -225,7 +248,7 @@ impl Driver {
         } else {
             self.order.push(queued);
         }
-        Ok(None)
+        Ok(Admitted::Queued)
     }
 
     async fn start_what_may_run(&mut self) {
@@ -238,9 +261,9 @@ impl Driver {
         }
     }
 
-    /// Whether jobs are started. A bad line ends the reading, not the jobs before it.
+    /// Whether jobs are started.
     fn may_start(&self) -> bool {
-        self.failed.is_none() && matches!(self.halt, None | Some(Halt::Input { .. }))
+        matches!(self.stage, Stage::Open | Stage::Draining(_))
     }
 
     async fn start(&mut self, mut queued: Queued) {
@@ -260,13 +283,13 @@ impl Driver {
         let mut request = queued.job.request(&self.batch.template);
         request.resume = self.conversation(&queued);
         request.cancel = self.cancel.child_token();
-        self.tell(BatchEvent::Started { job: queued.job.id.clone(), attempt }).await;
+        self.emit(BatchEvent::Started { job: queued.job.id.clone(), attempt }).await;
         let attempt = Attempt {
             runner: self.batch.runner.clone(),
             request,
             queued,
             state: self.state.clone(),
-            events: self.batch.tell_runs.then(|| self.events.clone()),
+            events: self.batch.report_runs.then(|| self.events.clone()),
         };
         self.running.spawn(attempt.run(synced));
     }
@@ -295,7 +318,7 @@ impl Driver {
             self.cancel.cancel();
         }
         if self.pace.wake(now) {
-            self.tell(BatchEvent::Resumed).await;
+            self.emit(BatchEvent::Resumed).await;
         }
         self.order.wake(now);
     }
@@ -308,8 +331,22 @@ impl Driver {
     }
 
     async fn halt(&mut self, why: Halt) {
-        self.halt = Some(why.clone());
-        self.tell(BatchEvent::Stopping { why, running: self.running.len() }).await;
+        self.stage = match &why {
+            Halt::Input { .. } => Stage::Draining(why.clone()),
+            _ => Stage::Stopping(why.clone()),
+        };
+        self.emit(BatchEvent::Stopping { why, running: self.running.len() }).await;
+    }
+}
+
+impl Stage {
+    /// Why the batch ended before its input did.
+    fn halt(self) -> Option<Halt> {
+        match self {
+            Self::Open => None,
+            Self::Draining(why) | Self::Stopping(why) => Some(why),
+            Self::JobFailed(job) => Some(Halt::Failed { job }),
+        }
     }
 }
 

@@ -77,12 +77,12 @@ fn what_is_wrong_is_said_before_anything_runs() {
     lab.run(&demo(&["good.txt", "--out", "done.jsonl"]));
     let cases: &[(&[&str], &str)] = &[
         (&["bad.jsonl"], "error: bad.jsonl: line 2: unknown field `promt`"),
-        (&["bad.jsonl"], "bad.jsonl: line 3: the id `1` was used before, on line 1"),
+        (&["bad.jsonl"], "bad.jsonl: line 3: the id `1` is already used on line 1"),
         (&["bad.jsonl"], "nothing was run"),
-        (&["token.jsonl"], "line 1: `nobody` is no session of demo"),
+        (&["token.jsonl"], "line 1: `nobody` is not a session of demo"),
         (&["other.txt", "--out", "done.jsonl"], "line 1: the prompt of `1` is not the one"),
         (&["other.txt", "--out", "done.jsonl"], "--on-change keep or rerun"),
-        (&["good.txt", "--out", "notes"], "notes:1 is no result of a batch"),
+        (&["good.txt", "--out", "notes"], "notes:1 is not a result of a batch"),
         (&["good.txt", "--out", "good.txt"], "good.txt has the prompts"),
         (&["good.txt", "--out", "/no/such/out"], "cannot open /no/such/out: No such file"),
         (&["good.txt", "--out", "/dev/null"], "/dev/null is not an ordinary file"),
@@ -94,7 +94,7 @@ fn what_is_wrong_is_said_before_anything_runs() {
         (&["good.txt", "--cd", "/no/such"], "the directory /no/such does not exist"),
         (&["good.txt", "--image", "/no/such"], "the image /no/such does not exist"),
         (&["good.txt", "--fail-fast", "--on-failure", "stop"], "cannot be used with"),
-        (&["report", "notes"], "notes:1 is no result of a batch"),
+        (&["report", "notes"], "notes:1 is not a result of a batch"),
         (&["report", "missing"], "cannot read missing: No such file"),
     ];
     for (args, said) in cases {
