@@ -101,8 +101,12 @@ impl Demo {
         });
         run.emit(Started::new(token).title("Demo")).await?;
         let script = self.script.clone().unwrap_or_else(|| tour(run));
-        let mut turn =
-            Turn { run, follow_ups: run.steer_messages(), answer: String::new(), told: Vec::new() };
+        let mut turn = Turn {
+            run,
+            follow_ups: run.steer_messages(),
+            answer: String::new(),
+            taken: Vec::new(),
+        };
         for step in script {
             if turn.play(step).await? {
                 return Ok(());
@@ -113,7 +117,7 @@ impl Demo {
             }
         }
         let usage = Usage { input_tokens: 11, output_tokens: 7, ..Usage::default() };
-        run.emit(Completed::success(DEMO, turn.said()).usage(Some(usage))).await
+        run.emit(Completed::success(DEMO, turn.answer_so_far()).usage(Some(usage))).await
     }
 }
 
@@ -124,7 +128,7 @@ struct Turn<'a> {
     /// The answer so far.
     answer: String,
     /// The follow-ups that were taken.
-    told: Vec<String>,
+    taken: Vec<String>,
 }
 
 impl Turn<'_> {
@@ -141,7 +145,7 @@ impl Turn<'_> {
             Step::Ask { id, question } => ask(run, &id, question).await,
             Step::Fail(reason, error) => {
                 let failed = Completed::failure(DEMO, reason, error);
-                run.emit(failed.answer(self.said())).await?;
+                run.emit(failed.answer(self.answer_so_far())).await?;
                 return Ok(true);
             }
         };
@@ -152,7 +156,7 @@ impl Turn<'_> {
         Ok(true)
     }
 
-    /// Lets time pass, and hears what is said meanwhile.
+    /// Waits, and takes follow-ups meanwhile.
     async fn pause(&mut self, length: Duration) -> Result<(), StoppedError> {
         let run = self.run;
         let time = async {
@@ -170,20 +174,20 @@ impl Turn<'_> {
             };
             let text = follow_up.text().trim().to_owned();
             follow_up.taken();
-            let id = format!("steer_{}", self.told.len());
+            let id = format!("steer_{}", self.taken.len());
             let note = Action::new(id, ActionKind::Note, format!("also: {text}"));
-            self.told.push(text);
+            self.taken.push(text);
             run.emit(ActionEvent::new(DEMO, note, Phase::Completed).ok(true)).await?;
         }
     }
 
     fn cut_short(&self) -> Completed {
-        Completed::failure(DEMO, Reason::Interrupted, "interrupted").answer(self.said())
+        Completed::failure(DEMO, Reason::Interrupted, "interrupted").answer(self.answer_so_far())
     }
 
     /// The answer so far.
-    fn said(&self) -> String {
-        let also = self.told.iter().map(|text| format!("\nYou also said: {text}"));
+    fn answer_so_far(&self) -> String {
+        let also = self.taken.iter().map(|text| format!("\nYou also said: {text}"));
         std::iter::once(self.answer.clone()).chain(also).collect()
     }
 }

@@ -100,7 +100,7 @@ impl Host {
     pub async fn start(&self, launch: Launch) -> Result<(Process, Output), SpawnError> {
         let host = self.clone().checked();
         let host =
-            host.map_err(|error| SpawnError::Supervisor { source: io::Error::other(error) })?;
+            host.map_err(|error| SpawnError::Supervisor { error: io::Error::other(error) })?;
         host.inner.supervisor.start(launch).await
     }
 

@@ -1,8 +1,8 @@
 //! Engines that are programs printing JSON lines.
 //!
 //! An author writes a [`LineEngine`] (what to start) and a [`Translator`] (a pure state machine from
-//! lines to events: no I/O, no clock). Starting, feeding, framing, waiting for a session that
-//! somebody else holds, ending and reaping are here and in [`process`](crate::process).
+//! lines to events: no I/O, no clock). Starting, feeding, framing, waiting for a session that is
+//! held elsewhere, ending and reaping are here and in [`process`](crate::process).
 
 mod lines;
 mod repair;
@@ -57,8 +57,8 @@ pub trait LineEngine: Send + Sync + 'static {
     /// A translator for one run.
     fn translator(&self, request: &RunRequest, resume: Option<&ResumeToken>) -> Self::Translator;
 
-    /// Something to find out beside the run, such as the program's version; resolves only if the
-    /// run must end for it.
+    /// A check beside the run, such as of the program's version. Resolves only if the run must end
+    /// for it.
     fn early_failure(&self, run: &EngineRun) -> BoxFuture<'static, RunError> {
         let _ = run;
         Box::pin(std::future::pending())
@@ -75,9 +75,9 @@ pub struct NotJsonError;
 pub enum Ending {
     /// The run is over; `Completed` was pushed.
     Over,
-    /// Somebody outside takopi holds the session, and nothing was done: wait and start again.
+    /// A program outside takopi holds the session, and nothing was done: wait and start again.
     Busy {
-        /// Who, as far as it is known.
+        /// The holder, as far as it is known.
         holder: String,
     },
 }
@@ -87,7 +87,7 @@ pub trait Translator: Send + 'static {
     /// Translates one line. Blank lines never come; a line that is JSON but unknown is no error.
     fn line(&mut self, line: &[u8], events: &mut Vec<TakopiEvent>) -> Result<(), NotJsonError>;
 
-    /// The process ended without a terminal event: says what that means.
+    /// The process ended without a terminal event: decides what that means.
     fn end(&mut self, exit: &Exit, events: &mut Vec<TakopiEvent>) -> Ending;
 
     /// The answer so far, for runs that are cut short.
@@ -95,7 +95,7 @@ pub trait Translator: Send + 'static {
         None
     }
 
-    /// Whether a tool that was begun may still be at work. `false` lets the idle limit run although
+    /// Whether a tool that was started may still run. `false` lets the idle limit run although
     /// the tool's action is open: the engine has gone on to something that gave no event.
     fn tool_running(&self) -> bool {
         true
@@ -161,9 +161,13 @@ impl<E: LineEngine> Jsonl<E> {
             };
             let translator = self.engine.translator(&run.request, run.resume.as_ref());
             let early_failure = self.engine.early_failure(run);
-            let mut talk =
-                Talk { run, translator, events: Vec::new(), lines: LineWarnings::default() };
-            match talk.listen(process, output, early_failure).await? {
+            let mut reader = ProcessReader {
+                run,
+                translator,
+                events: Vec::new(),
+                lines: LineWarnings::default(),
+            };
+            match reader.read(process, output, early_failure).await? {
                 Ending::Over => return Ok(()),
                 Ending::Busy { holder } => {
                     if !run.wait_for_session(&holder, pause).await? {
@@ -179,7 +183,7 @@ impl<E: LineEngine> Jsonl<E> {
 }
 
 /// One process, from its first line to its end.
-struct Talk<'a, T> {
+struct ProcessReader<'a, T> {
     run: &'a EngineRun,
     translator: T,
     events: Vec<TakopiEvent>,
@@ -187,15 +191,14 @@ struct Talk<'a, T> {
     lines: LineWarnings,
 }
 
-impl<T: Translator> Talk<'_, T> {
-    async fn listen(
+impl<T: Translator> ProcessReader<'_, T> {
+    async fn read(
         &mut self,
         process: Process,
         mut output: Output,
-        early_failure: BoxFuture<'static, RunError>,
+        mut early_failure: BoxFuture<'static, RunError>,
     ) -> Result<Ending, StoppedError> {
         let stop = self.run.stop().clone();
-        let mut early_failure = early_failure;
         loop {
             let more = tokio::select! {
                 biased;
@@ -236,7 +239,7 @@ impl<T: Translator> Talk<'_, T> {
                     }
                 }
             }
-            // Passed on together: to wake a consumer costs more than to read on.
+            // Passed on together: waking the consumer costs more than reading on.
             if !output.try_fill() {
                 break;
             }
@@ -284,7 +287,7 @@ impl<T: Translator> Talk<'_, T> {
         };
         let Some(exit) = exit else {
             process.stop().await;
-            let error = "the engine closed its output and did not end";
+            let error = "the engine closed its output but did not exit";
             return self.cut_short(Reason::Protocol, error).await;
         };
         let ending = self.translator.end(&exit, &mut self.events);
@@ -309,7 +312,7 @@ impl<T: Translator> Talk<'_, T> {
                         if let Frame::Line(line) = frame {
                             self.line(line);
                         }
-                        // Of no interest to anybody any more; the answer is.
+                        // Only the answer is still needed.
                         self.events.clear();
                     }
                 }

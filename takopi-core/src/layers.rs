@@ -32,7 +32,7 @@ fn identifier(text: &str) -> &str {
     &text[..end.unwrap_or(text.len())]
 }
 
-/// The uses in the source of `module` that do not point downwards. `is_root` says that `super` is the
+/// The uses in the source of `module` that do not point downwards. With `is_root`, `super` is the
 /// crate root.
 fn upward_uses(module: &str, is_root: bool, source: &str) -> Vec<String> {
     let own = layer(module).expect("a new module needs a place in LAYERS");

@@ -1,4 +1,4 @@
-//! Questions through a channel, to whoever reads it.
+//! Passes approval requests through a channel.
 
 use futures::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
@@ -6,16 +6,16 @@ use tokio::sync::{mpsc, oneshot};
 use super::decision_of;
 use crate::runner::{ApprovalHandler, ApprovalRequest, Decision, Reply};
 
-/// Asks through a channel. Made by [`channel`].
+/// Sends approval requests through a channel. Made by [`channel`].
 #[derive(Debug, Clone)]
 pub struct ChannelHandler {
     questions: mpsc::Sender<PendingApproval>,
 }
 
-/// A question that somebody waits with.
+/// An approval request that waits for its decision.
 ///
 /// Dropped without an answer it is declined. When it is withdrawn, because the run ended or its time
-/// was over, nobody waits any more and an answer is lost.
+/// was over, an answer has no effect.
 #[derive(Debug)]
 pub struct PendingApproval {
     /// What is asked.
@@ -23,8 +23,8 @@ pub struct PendingApproval {
     reply: oneshot::Sender<Reply>,
 }
 
-/// A handler, and the end where its questions come out. Up to `capacity` questions wait to be read;
-/// who asks more waits in line. When nobody reads any more everything is declined.
+/// A handler, and the receiver of its requests. Up to `capacity` requests wait to be read; further
+/// ones wait for room. When the receiver is dropped everything is declined.
 ///
 /// # Panics
 ///
@@ -35,18 +35,18 @@ pub fn channel(capacity: usize) -> (ChannelHandler, mpsc::Receiver<PendingApprov
 }
 
 impl PendingApproval {
-    /// Answers it: with a [`Decision`], or a [`Reply`] that says more. `false` if nobody waits any
-    /// more.
+    /// Answers it: with a [`Decision`], or a [`Reply`] with name and reason. `false` if it was
+    /// withdrawn.
     pub fn answer(self, reply: impl Into<Reply>) -> bool {
         self.reply.send(reply.into()).is_ok()
     }
 
-    /// Whether nobody waits for the answer any more.
+    /// Whether it was withdrawn.
     pub fn is_withdrawn(&self) -> bool {
         self.reply.is_closed()
     }
 
-    /// Resolves when nobody waits for the answer any more.
+    /// Resolves when it is withdrawn.
     pub async fn withdrawn(&mut self) {
         self.reply.closed().await;
     }
@@ -59,16 +59,17 @@ impl ApprovalHandler for ChannelHandler {
 
     fn reply(&self, request: ApprovalRequest) -> BoxFuture<'static, Reply> {
         let questions = self.questions.clone();
-        let unheard = || Reply::from(Decision::Decline).because("nobody reads the questions");
+        let unread =
+            || Reply::from(Decision::Decline).because("the reader of approval requests is gone");
         Box::pin(async move {
             let (reply, answer) = oneshot::channel();
             if questions.send(PendingApproval { request, reply }).await.is_err() {
-                return unheard();
+                return unread();
             }
-            // Not kept over the answer: a receiver learns when nobody is left to ask.
+            // Not kept while waiting: the receiver must see when the last handler is dropped.
             drop(questions);
             answer.await.unwrap_or_else(|_| {
-                Reply::from(Decision::Decline).because("the question was left unanswered")
+                Reply::from(Decision::Decline).because("the request was dropped without an answer")
             })
         })
     }
@@ -97,10 +98,13 @@ mod tests {
         let (ask, mut questions) = channel(1);
         let asked = tokio::spawn(ask.reply(request()));
         drop(questions.recv().await);
-        assert_eq!(asked.await.unwrap().to_string(), "declined: the question was left unanswered");
+        assert_eq!(
+            asked.await.unwrap().to_string(),
+            "declined: the request was dropped without an answer"
+        );
         drop(questions);
         let said = ask.reply(request()).await;
-        assert_eq!(said.to_string(), "declined: nobody reads the questions");
+        assert_eq!(said.to_string(), "declined: the reader of approval requests is gone");
     }
 
     #[tokio::test]

@@ -146,7 +146,7 @@ impl<H: ApprovalHandler> ApprovalHandler for WithTimeout<H> {
         let (reply, limit) = (self.handler.reply(request), self.limit);
         Box::pin(async move {
             tokio::time::timeout(limit, reply).await.unwrap_or_else(|_| {
-                Reply::from(Decision::Decline).because(format!("nobody answered within {limit:?}"))
+                Reply::from(Decision::Decline).because(format!("no answer within {limit:?}"))
             })
         })
     }
@@ -192,6 +192,6 @@ mod tests {
         let (ask, _questions) = channel(1);
         let patient = with_timeout(ask, Duration::from_secs(30));
         let said = patient.reply(request()).await;
-        assert_eq!(said.to_string(), "declined: nobody answered within 30s");
+        assert_eq!(said.to_string(), "declined: no answer within 30s");
     }
 }

@@ -1,12 +1,12 @@
 //! Keeps the servers of an engine between runs: processes that have sessions loaded.
 //!
 //! The bookkeeping is the same for every engine with warm processes: which session is loaded where,
-//! who holds its lease, which server has room, when one is closed. What a server is, and whether it
+//! where its lease is, which server has room, when one is closed. What a server is, and whether it
 //! suits a run, is the engine's business ([`Server`], and the `fits` of [`Keeper::offer`]). A warm
 //! process for one session is a server with room for one ([`KeeperLimits::one_session`]); a pool is
 //! servers with room for many ([`KeeperLimits::shared`]).
 //!
-//! Ownership: the keeper owns the servers and the leases of sessions that nobody runs. A run has a
+//! Ownership: the keeper owns the servers and the leases of sessions that no run uses. A run has a
 //! [`Seat`] on its server, and the session's lock. At its end it gives the session back with the
 //! lease ([`Seat::release`]), reports that nothing was loaded ([`Seat::vacate`]), or that the state of
 //! the session is unknown ([`Seat::abandon`], and every seat that is dropped). A run that was handed
@@ -18,7 +18,7 @@
 //! - a server is never closed under a run, however long that takes;
 //! - a lease is given up only when its server is gone, because the server may still write to the
 //!   session;
-//! - a session that is wanted elsewhere is given up within a second, if nobody runs on its server;
+//! - a session that is wanted elsewhere is given up within a second, if no run is on its server;
 //! - no more servers than the limit exist, those that are starting or closing included;
 //! - a server that fails to start is the failure of one run; the next that needs one starts another;
 //! - closing happens on the host and goes on whatever becomes of the caller.
@@ -73,7 +73,7 @@ pub struct KeeperLimits {
     pub servers: usize,
     /// Servers that are started at the same time.
     pub starting: usize,
-    /// How long a server that nobody runs on is kept.
+    /// How long a server without a run is kept.
     pub idle: Duration,
 }
 
@@ -84,7 +84,7 @@ impl KeeperLimits {
     }
 
     /// Many sessions on few servers, which are started one after the other: the first may have room
-    /// for everybody who waits. No limit is less than one.
+    /// for all waiting runs. No limit is less than one.
     pub fn shared(running: usize, loaded: usize, servers: usize, idle: Duration) -> Self {
         let (running, loaded, servers) = (running.max(1), loaded.max(1), servers.max(1));
         Self { running, loaded, servers, starting: 1, idle }

@@ -18,9 +18,9 @@ pub(super) enum Phase {
     Closing,
 }
 
-/// Who holds the lease of a session that is loaded and not run.
+/// The holder of the lease of a session that is loaded and not run.
 pub(super) enum Custody {
-    /// The keeper; `None` if there is nobody to keep the session from.
+    /// The keeper; `None` if no other process can reach the session.
     Keeper(Option<SessionLease>),
     /// A run that must ask for the session by this moment.
     HandedOver { until: Instant },

@@ -1,9 +1,9 @@
 //! Kernel file locks: one run on a session among the processes of a user.
 //!
-//! One small file a held session, named by a hash of its key. Byte 0 is the lock. Whoever waits
+//! One small file a held session, named by a hash of its key. Byte 0 is the lock. A process that waits
 //! locks a byte of its own far behind it, at the offset of the nanosecond it arrived: its ticket. A
 //! ticket may claim byte 0 when no earlier ticket is alive, so the order is that of arrival, and the
-//! kernel drops the tickets and locks of whoever dies. The file is removed with the last release;
+//! kernel drops the tickets and locks of a process that dies. The file is removed with the last release;
 //! a claim counts only if the path still leads to the file that was locked.
 //!
 //! The file's text names the holder; it is believed only while byte 0 is locked.
@@ -27,7 +27,7 @@ const TICKETS: i64 = 1 << 20;
 const FIRST_LOOK: Duration = Duration::from_millis(2);
 /// … and after this long when it has waited for a while.
 const LATER_LOOK: Duration = Duration::from_millis(50);
-/// The holder of a lease looks this often whether somebody waits.
+/// The holder of a lease checks this often for waiters.
 const WANTED_LOOK: Duration = Duration::from_millis(200);
 
 /// Lock files in a directory: the back end for the processes of one user on a machine.
@@ -110,7 +110,7 @@ impl LockBackend for LockFiles {
     }
 }
 
-/// A lock file, opened. Dropping it gives up what it has locked, and removes the file if nobody
+/// A lock file, opened. Dropping it gives up what it has locked, and removes the file if no other process
 /// holds the session or waits for it.
 struct Opened {
     file: OfdFile,
@@ -127,12 +127,12 @@ impl Opened {
         self.file.is_locked_by_other(ByteRange::from(TICKETS))
     }
 
-    /// Whether nobody else holds the session or waits for it. Whoever comes now, waits.
+    /// Whether no other process holds the session or waits for it. Processes that come now wait.
     fn is_last(&self) -> io::Result<bool> {
         Ok(self.file.try_lock(LOCK)? && !self.is_wanted()? && self.file.is_at(&self.path)?)
     }
 
-    /// Byte 0 is locked and counts: says who holds the session from now on.
+    /// Byte 0 is locked and counts: records the holder of the session.
     fn into_guard(mut self, holder: &Holder) -> FileGuard {
         write_holder(&mut self.file.0, holder);
         FileGuard { opened: self }
@@ -141,12 +141,12 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // One's own ticket first: whoever leaves at the same moment must not take it for a waiter's.
+        // One's own ticket first: a process that gives up at the same moment must not count it as a waiter.
         let _ = self.file.unlock(ByteRange::from(TICKETS));
-        // Twice: of two that leave at once, each may see the other still there at its first look.
+        // Twice: of two that give up at once, each may see the other still there at its first look.
         for _ in 0..2 {
-            // Only who holds byte 0 of the file at the path may remove it. A waiter that leaves takes
-            // it if it can: it may be the last who knows of the file.
+            // Only the holder of byte 0 of the file at the path may remove it. A waiter that gives up
+            // takes it if it can: it may be the last that knows of the file.
             let last = self.is_last().unwrap_or(false);
             if last {
                 let _ = std::fs::remove_file(&self.path);
@@ -183,7 +183,7 @@ impl HeldLock for FileGuard {
     }
 }
 
-/// A place in the line of those who wait for a file.
+/// A place in the queue of a file.
 struct Ticket {
     opened: Opened,
     number: i64,
@@ -218,7 +218,7 @@ impl Ticket {
     }
 }
 
-/// The lock without a place in line: only if nobody holds it and nobody waits.
+/// The lock without a place in the queue: only if it is free and has no waiters.
 fn try_claim_at_once(path: &Path, holder: &Holder) -> io::Result<Option<FileGuard>> {
     loop {
         let file = OfdFile(open(path)?);
@@ -242,7 +242,7 @@ fn arrival() -> i64 {
     TICKETS.saturating_add(i64::try_from(now.as_nanos()).unwrap_or(i64::MAX / 2))
 }
 
-/// Says who holds the lock. A fault here costs only the name.
+/// Records the holder of the lock. An error here costs only the name.
 fn write_holder(file: &mut File, holder: &Holder) {
     let written = serde_json::to_vec(holder).map_err(io::Error::from).and_then(|text| {
         file.set_len(0)?;

@@ -1,4 +1,4 @@
-//! The process that holds a lock, for those who wait.
+//! The process that holds a lock, as shown to waiters.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::EngineId;
 use crate::sys::machine_name;
 
-/// The holder of a lock. Shown to those who wait; believed only while the lock is held.
+/// The holder of a lock. Shown to waiters; valid only while the lock is held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Holder {

@@ -1,7 +1,7 @@
 //! The keyed mutex of one process: first come, first served.
 //!
 //! A key is in the map exactly while it is held; its waiters stand in a queue in its entry. Release
-//! hands the key to the first waiter under the shard lock, so nobody can barge in between, and a
+//! hands the key to the first waiter under the shard lock, so none can barge in between, and a
 //! waiter that is dropped finds itself either in the queue (and leaves it) or already handed the
 //! key (and passes it on). No shard guard is ever held over an await.
 
@@ -58,7 +58,7 @@ impl LocalLocks {
         self.table.keys.is_empty()
     }
 
-    /// Takes the key if nobody holds it.
+    /// Takes the key if it is free.
     pub fn try_acquire(&self, key: &SessionKey, holder: &Holder) -> Option<LocalGuard> {
         match self.table.keys.entry(key.clone()) {
             Entry::Occupied(_) => None,

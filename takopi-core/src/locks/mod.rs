@@ -18,7 +18,7 @@
 //!
 //! A session whose engine is kept warm between runs is a [`SessionLease`]: the part of the lock that
 //! other processes see is kept, the part that orders this process's tasks is not. The lease must be
-//! given up when somebody else asks for the session ([`SessionLease::wanted`]).
+//! given up when another run waits for the session ([`SessionLease::wanted`]).
 
 mod file;
 mod holder;
@@ -196,7 +196,7 @@ impl LeaseHolder for NoLeases {}
 
 /// The locks of a host's sessions.
 pub trait SessionLocks: Send + Sync {
-    /// Takes the lock if nobody holds it or waits for it.
+    /// Takes the lock if it is free and has no waiters.
     fn try_lock<'a>(
         &'a self,
         key: &'a SessionKey,

@@ -11,9 +11,9 @@ use super::{
 
 /// A lock that other processes see, held; released on drop.
 ///
-/// Dropping it must not block: a service is told in the background.
+/// Dropping it must not block: a service is notified in the background.
 pub trait HeldLock: Send + Sync {
-    /// Resolves when somebody else waits for the lock. What is known already resolves at the first
+    /// Resolves when another holder waits for the lock. What is known already resolves at the first
     /// poll.
     fn wanted(&self) -> BoxFuture<'_, ()>;
 
@@ -21,7 +21,7 @@ pub trait HeldLock: Send + Sync {
     /// cannot be lost, such as kernel locks.
     ///
     /// The run is then stopped, which takes as long as its engine needs to end, at most
-    /// [`STOP_LIMIT`](crate::runner::STOP_LIMIT). A service must grant the lock to nobody else before
+    /// [`STOP_LIMIT`](crate::runner::STOP_LIMIT). A service must not grant the lock again before
     /// that time is over or the lock is released, whichever comes first.
     fn lost(&self) -> Option<BoxFuture<'static, LostLock>> {
         None
@@ -45,7 +45,7 @@ impl LostLock {
 /// What orders processes: files, or a service. It never sees two tasks of one process ask for the
 /// same key at once.
 pub trait LockBackend: Send + Sync + 'static {
-    /// Takes the lock if nobody holds it or waits for it.
+    /// Takes the lock if it is free and has no waiters.
     fn try_lock<'a>(
         &'a self,
         key: &'a SessionKey,

@@ -18,7 +18,7 @@ pub struct Action {
     pub kind: ActionKind,
     /// What a person reads: the command, the query, the paths.
     pub title: String,
-    /// Particulars for those who want them.
+    /// Details, by name.
     #[serde(default, skip_serializing_if = "Detail::is_empty")]
     pub detail: Detail,
 }
@@ -54,7 +54,7 @@ pub enum Phase {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
-    /// For those who look for faults.
+    /// For debugging.
     Debug,
     /// Ordinary.
     Info,
@@ -91,7 +91,7 @@ impl ActionEvent {
         Self { engine: engine.into(), action, phase, ok: None, message: None, level: None }
     }
 
-    /// Says whether it went well.
+    /// Sets whether it succeeded.
     pub fn ok(mut self, ok: bool) -> Self {
         self.ok = Some(ok);
         self
@@ -103,7 +103,7 @@ impl ActionEvent {
         self
     }
 
-    /// Says how much it matters.
+    /// Sets how important it is.
     pub fn level(mut self, level: Level) -> Self {
         self.level = Some(level);
         self

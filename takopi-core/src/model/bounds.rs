@@ -23,7 +23,7 @@ pub const ID_BYTES: usize = 512;
 /// The most bytes of an event, by [`TakopiEvent::weight`], without its answer.
 pub const EVENT_BYTES: usize = DETAIL_BYTES + 3 * TEXT_BYTES;
 
-/// The detail that says that others were cut or left out.
+/// The detail that marks others as truncated or omitted.
 const TRUNCATED: &str = "truncated";
 /// The kind of actions that carry pieces of the answer.
 const ANSWER: &str = "answer";

@@ -28,7 +28,7 @@ impl Started {
         Self { engine: resume.engine.clone(), resume, title: None, meta: Map::new() }
     }
 
-    /// Says what to call the engine.
+    /// Sets the engine's display name.
     pub fn title(mut self, title: impl Into<String>) -> Self {
         self.title = Some(title.into());
         self
@@ -91,7 +91,7 @@ impl Completed {
         }
     }
 
-    /// Sets the answer, such as what a failed run had to say so far.
+    /// Sets the answer, such as the partial answer of a failed run.
     pub fn answer(mut self, answer: impl Into<String>) -> Self {
         self.answer = answer.into();
         self

@@ -1,4 +1,4 @@
-//! Open vocabularies: closed enough to match on, open enough to keep a word nobody here knows yet.
+//! Open sets of keywords: enums to match on that keep keywords unknown to this version.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,34 +10,34 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 macro_rules! open_keywords {
     (
         $(#[$meta:meta])*
-        $name:ident { $( $(#[$vmeta:meta])* $variant:ident = $word:literal, )* }
+        $name:ident { $( $(#[$vmeta:meta])* $variant:ident = $keyword:literal, )* }
     ) => {
         $(#[$meta])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum $name {
             $( $(#[$vmeta])* $variant, )*
-            /// A word this version does not know; it survives a round trip.
+            /// A keyword this version does not know; it survives a round trip.
             Other(String),
         }
 
         impl $name {
-            /// Every word this version knows, in the order of the specification.
+            /// Every keyword this version knows, in the order of the specification.
             pub const KNOWN: &'static [Self] = &[$( Self::$variant, )*];
 
-            /// The word as it stands on the wire.
+            /// The keyword on the wire.
             pub fn as_str(&self) -> &str {
                 match self {
-                    $( Self::$variant => $word, )*
-                    Self::Other(word) => word,
+                    $( Self::$variant => $keyword, )*
+                    Self::Other(keyword) => keyword,
                 }
             }
         }
 
         impl From<&str> for $name {
-            fn from(word: &str) -> Self {
-                match word {
-                    $( $word => Self::$variant, )*
+            fn from(keyword: &str) -> Self {
+                match keyword {
+                    $( $keyword => Self::$variant, )*
                     other => Self::Other(other.to_owned()),
                 }
             }
@@ -57,8 +57,8 @@ macro_rules! open_keywords {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let word = Cow::<'de, str>::deserialize(deserializer)?;
-                Ok(Self::from(word.as_ref()))
+                let keyword = Cow::<'de, str>::deserialize(deserializer)?;
+                Ok(Self::from(keyword.as_ref()))
             }
         }
 
@@ -68,7 +68,7 @@ macro_rules! open_keywords {
             }
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": "string", "examples": [$( $word ),*] })
+                json_schema!({ "type": "string", "examples": [$( $keyword ),*] })
             }
         }
     };
@@ -87,7 +87,7 @@ open_keywords! {
         WebSearch = "web_search",
         /// Work handed to another agent.
         Subagent = "subagent",
-        /// Something said along the way: commentary, reasoning, a plan, waiting.
+        /// Text beside the answer: commentary, reasoning, a plan, waiting.
         Note = "note",
         /// The engine began a turn.
         Turn = "turn",
@@ -116,11 +116,11 @@ open_keywords! {
     Reason {
         /// Cancelled by the caller or by the engine's user.
         Interrupted = "interrupted",
-        /// Nothing was heard from the engine for the idle limit.
+        /// The engine sent nothing for the idle limit.
         TimeoutIdle = "timeout_idle",
         /// The run took longer than the wall-clock limit.
         TimeoutWall = "timeout_wall",
-        /// Somebody else held the session for longer than `wait`.
+        /// Another holder kept the session for longer than `wait`.
         SessionBusy = "session_busy",
         /// The engine knows no such session.
         SessionNotFound = "session_not_found",
@@ -134,7 +134,7 @@ open_keywords! {
         Overloaded = "overloaded",
         /// The conversation no longer fits the model.
         ContextTooLong = "context_too_long",
-        /// The engine said that the turn failed.
+        /// The engine reported that the turn failed.
         EngineFailed = "engine_failed",
         /// The engine's process ended before the turn did.
         ProcessDied = "process_died",
@@ -144,7 +144,7 @@ open_keywords! {
         EngineTooOld = "engine_too_old",
         /// The engine could not be started.
         SpawnFailed = "spawn_failed",
-        /// The engine said something that its protocol does not allow.
+        /// The engine sent something that its protocol does not allow.
         Protocol = "protocol",
         /// The consumer stopped reading and the shared engine could not wait.
         ConsumerStalled = "consumer_stalled",

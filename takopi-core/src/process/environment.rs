@@ -60,7 +60,7 @@ impl EnvPolicy {
 /// Finds a program the way a shell does: a name on `path` (a `PATH` value), or a path as it stands.
 ///
 /// An executable file is preferred; a file that cannot be executed is returned too, so that the
-/// caller can say what is wrong with it.
+/// caller can report what is wrong with it.
 pub fn find_program(program: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
     if program.components().count() > 1 || program.is_absolute() {
         let absolute = std::path::absolute(program).ok()?;

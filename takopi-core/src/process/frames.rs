@@ -6,7 +6,7 @@
 
 use memchr::memchr;
 
-/// The longest line that is taken whole, unless told otherwise.
+/// The default limit on the length of a line.
 pub const DEFAULT_LINE_LIMIT: usize = 64 * 1024 * 1024;
 
 /// How much of a skipped line is kept.
@@ -79,7 +79,7 @@ impl LineFramer {
         }
     }
 
-    /// Room to read into; tell [`Self::advance`] how much was read.
+    /// Room to read into; call [`Self::advance`] with how much was read.
     pub fn room(&mut self) -> &mut [u8] {
         if self.start == self.filled {
             (self.start, self.filled, self.scanned) = (0, 0, 0);

@@ -194,7 +194,7 @@ pub fn end_strays(state_directory: &Path) -> Vec<Stray> {
                 ended.extend(found);
                 let _ = std::fs::remove_file(path);
             }
-            // The record stays, for the next who looks.
+            // The record stays for the next attempt.
             Err(error) => tracing::warn!(%error, "cannot end what a killed takopi left behind"),
         }
     }

@@ -124,7 +124,7 @@ impl Launch {
     }
 
     /// Whether the kernel sends it SIGINT when this process dies (Linux). On by default; off for
-    /// servers that end with their input and leave children behind on SIGINT.
+    /// servers that exit at the end of their input and orphan their children on SIGINT.
     pub fn interrupt_on_death(mut self, on: bool) -> Self {
         self.interrupt_on_death = on;
         self
@@ -154,9 +154,9 @@ impl Launch {
         let (exited, exit_seen) = watch::channel(false);
         let (child, output, errors) = match spawn(self.command(&program, &marker), exit_seen) {
             Ok(parts) => parts,
-            Err(source) => {
+            Err(error) => {
                 supervisor.closed(number);
-                return Err(SpawnError::from_system(&program, source));
+                return Err(SpawnError::from_system(&program, error));
             }
         };
         let output = Output::new(output, self.line_limit);
@@ -250,7 +250,7 @@ impl Launch {
 ///
 /// What is ignored stays ignored in a new program. A shell starts what runs in its background with
 /// SIGINT ignored, `nohup` ignores SIGHUP, a Rust program SIGPIPE: the engine would not end when it
-/// is told to, nor would its pipelines.
+/// is asked to, nor would its pipelines.
 fn reset_signals() -> io::Result<()> {
     #[cfg(target_os = "linux")]
     const LAST: libc::c_int = 64;
@@ -318,30 +318,30 @@ pub enum SpawnError {
         limit: u64,
     },
     /// The supervisor's thread is gone: this process is about to end.
-    #[error("takopi's supervisor is gone: {source}")]
+    #[error("takopi's supervisor is gone: {error}")]
     Supervisor {
-        /// What became of it.
-        source: io::Error,
+        /// The error that ended it.
+        error: io::Error,
     },
     /// The system refused.
-    #[error("cannot start {}: {source}", program.display())]
+    #[error("cannot start {}: {error}", program.display())]
     System {
         /// The program.
         program: PathBuf,
-        /// What the system said.
-        source: io::Error,
+        /// The system's error.
+        error: io::Error,
     },
 }
 
 impl SpawnError {
-    fn from_system(program: &std::path::Path, source: io::Error) -> Self {
+    fn from_system(program: &std::path::Path, error: io::Error) -> Self {
         let program = program.to_owned();
-        match source.raw_os_error() {
+        match error.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => {
                 Self::OutOfDescriptors { program, limit: descriptor_limit().unwrap_or(0) }
             }
             Some(libc::EACCES | libc::ENOEXEC) => Self::NotExecutable { program },
-            _ => Self::System { program, source },
+            _ => Self::System { program, error },
         }
     }
 

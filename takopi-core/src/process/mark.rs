@@ -11,11 +11,11 @@
 /// The variable that marks a process and everything that descends from it.
 pub(crate) const MARKER: &str = "TAKOPI_RUN";
 
-/// The lowest number that marks. Limits below are somebody's, and are left alone.
+/// The lowest number that marks. Lower limits were set by the user and are not touched.
 #[cfg(target_os = "linux")]
 const LOWEST: u64 = 1 << 61;
 
-/// What tells the processes of one engine from all others.
+/// What distinguishes the processes of one engine from all others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mark {
     /// `NAME=value` in the environment.

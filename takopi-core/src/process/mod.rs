@@ -2,7 +2,7 @@
 //!
 //! A [`Launch`] describes a process; starting it yields a [`Process`], the handle, and an
 //! [`Output`], its standard output in frames. Behind them one owner task on the supervisor
-//! thread alone touches the child: it feeds stdin, drains stderr into a bounded ring, climbs the
+//! thread alone touches the child: it feeds stdin, drains stderr into a bounded ring, runs the
 //! [`StopSequence`], reaps, and sweeps. Handles are cheap and may be dropped at any time.
 //!
 //! Promises:

@@ -23,7 +23,7 @@ use super::tail::Tail;
 
 /// How much of stderr is kept.
 const STDERR_TAIL: usize = 8 * 1024;
-/// How long a killed process is waited for before its owner says so and goes on waiting.
+/// How long the owner waits for a killed process before it logs that; it goes on waiting.
 const KILL_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a process ended.
@@ -155,7 +155,7 @@ pub(super) struct Parts {
     pub(super) number: u64,
     pub(super) marker: String,
     pub(super) child: Child,
-    /// Told when the child is gone.
+    /// Notified when the child is gone.
     pub(super) exited: watch::Sender<bool>,
     pub(super) errors: PipeReader,
     /// What goes to its standard input.
@@ -247,7 +247,7 @@ impl Owner {
         }
     }
 
-    /// Climbs the ladder until the child is gone; returns whether a signal ended it.
+    /// Runs the stop sequence until the child is gone; returns whether a signal ended it.
     async fn climb(&mut self) -> bool {
         let steps = std::mem::take(&mut self.launch.stop_sequence.steps);
         for (step, grace) in steps {
@@ -282,7 +282,7 @@ impl Owner {
         }
     }
 
-    /// The child is reaped: tells the readers and publishes how it ended.
+    /// The child is reaped: notifies the readers and publishes how it ended.
     async fn gone(&mut self, status: io::Result<ExitStatus>) -> bool {
         use std::os::unix::process::ExitStatusExt;
         if let Some(feeder) = self.feeder.take() {

@@ -105,7 +105,7 @@ impl Supervisor {
         );
         match started.await {
             Ok(result) => result,
-            Err(error) => Err(SpawnError::Supervisor { source: error.into() }),
+            Err(error) => Err(SpawnError::Supervisor { error: error.into() }),
         }
     }
 

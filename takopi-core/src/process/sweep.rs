@@ -27,36 +27,36 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// What to do after a look at the process table.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// Nobody is left.
+    /// No process is left.
     Done,
     /// What is left is beyond killing, or cannot be seen.
     GiveUp,
     /// Look again.
     Look,
-    /// Send this to everybody who is left, and look again.
+    /// Send this to every process that is left, and look again.
     Send(Signal),
 }
 
 /// Decides by the time since the sweep began and what the last looks saw.
 #[derive(Debug, Default)]
 struct Sweep {
-    /// The look before saw nobody.
-    saw_nobody: bool,
+    /// The look before found no process.
+    found_none: bool,
 }
 
 impl Sweep {
     /// `left` is how many processes were seen, or nothing if the table could not be read.
     fn step(&mut self, waited: Duration, left: Option<usize>) -> Step {
-        let saw_nobody = std::mem::replace(&mut self.saw_nobody, left == Some(0));
+        let found_none = std::mem::replace(&mut self.found_none, left == Some(0));
         match left {
             // The table is not read in one moment: a process that forks and exits while it is read
-            // can hide its child. Nobody is believed to be left only after a second look.
-            Some(0) if saw_nobody => Step::Done,
+            // can hide its child. Hence two looks in a row must find none.
+            Some(0) if found_none => Step::Done,
             Some(0) => Step::Look,
             _ if waited > LIMIT => Step::GiveUp,
             Some(_) if waited > GRACE => Step::Send(Signal::SIGKILL),
             Some(_) => Step::Send(Signal::SIGTERM),
-            // Not seeing anybody is not the same as nobody being there.
+            // An unreadable table does not show that no process is left.
             None => Step::Look,
         }
     }
@@ -121,7 +121,7 @@ pub(super) fn kill_marked(mark: Mark) {
 }
 
 /// The processes that carry a variable of this value in their environment, and what descends from
-/// them: how the commands of one session are told from its neighbours' on a shared engine.
+/// them. Separates the commands of one session from its neighbours' on a shared engine.
 #[derive(Debug, Clone)]
 pub struct MarkedProcesses {
     census: Census,
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_left_only_after_two_looks_in_a_row_that_saw_nobody() {
+    fn a_sweep_is_done_only_after_two_looks_in_a_row_that_found_none() {
         let mut sweep = Sweep::default();
         let now = Duration::ZERO;
         assert_eq!(sweep.step(now, Some(0)), Step::Look);
@@ -167,6 +167,6 @@ mod tests {
         assert_eq!(step(LIMIT + tick, Some(2)), Step::GiveUp);
         assert_eq!(step(LIMIT, None), Step::Look);
         assert_eq!(step(LIMIT + tick, None), Step::GiveUp);
-        assert_eq!(step(LIMIT + tick, Some(0)), Step::Look, "even then nobody is checked twice");
+        assert_eq!(step(LIMIT + tick, Some(0)), Step::Look, "even then a second look is needed");
     }
 }

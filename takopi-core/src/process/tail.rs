@@ -27,7 +27,7 @@ impl Tail {
     }
 
     /// The text without credentials, with what is not UTF-8 replaced. It begins with a whole line if
-    /// there is one: the end of a credential that was cut in two cannot be told from other text.
+    /// there is one: the end of a credential that was cut in two cannot be distinguished from other text.
     pub(super) fn text(&self) -> String {
         let (front, back) = self.bytes.as_slices();
         let bytes = [front, back].concat();

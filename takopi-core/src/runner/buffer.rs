@@ -1,7 +1,7 @@
 //! The buffer between a run and its consumer, bounded by items and bytes.
 //!
-//! The run waits when the buffer is full; its terminal event never waits, so a run ends and lets
-//! its session go whether or not anybody reads. The consumer takes all that is there in one go.
+//! The run waits when the buffer is full; its terminal event never waits, so a run ends and releases
+//! its session whether or not the consumer reads. The consumer takes all that is there in one go.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -102,7 +102,7 @@ pub(super) fn channel(bounds: Bounds) -> (Sender, Events) {
 
 impl Sender {
     /// Adds an event if there is room, else gives it back. Nothing is added behind the last event:
-    /// one that waited for room meanwhile comes too late for anybody.
+    /// one that waited for room meanwhile is dropped.
     #[expect(clippy::result_large_err, reason = "the event itself comes back, and seldom")]
     pub(super) fn try_push(&self, event: TakopiEvent) -> Result<(), TakopiEvent> {
         let state = self.buffer.state();
@@ -124,7 +124,7 @@ impl Sender {
         mut fit: impl FnMut(&TakopiEvent) -> bool,
     ) -> Option<TakopiEvent> {
         let mut state = self.buffer.state();
-        let odd = loop {
+        let rejected = loop {
             let Some(event) = events.next() else { break None };
             if state.finished || state.is_full(self.buffer.bounds) || !fit(&event) {
                 break Some(event);
@@ -132,7 +132,7 @@ impl Sender {
             state.add(event);
         };
         Buffer::wake(state);
-        odd
+        rejected
     }
 
     /// Resolves when there may be room again.
@@ -156,7 +156,7 @@ impl Sender {
         }
     }
 
-    /// Fires when nobody reads any more.
+    /// Fires when the consumer has dropped the stream.
     pub(super) fn dropped(&self) -> &CancellationToken {
         &self.buffer.dropped
     }

@@ -1,14 +1,15 @@
 //! The limits of a run: idle and wall clock.
 //!
-//! Pure: moments in, deadlines out. Idle is renewed by whatever is heard, and stands still while a
-//! tool is at work (until it completes or a later item appears), while an approval waits,
-//! and while the consumer does not read. Neither limit counts while a lock is waited for.
+//! Pure: moments in, deadlines out. Every sign of activity restarts the idle limit. It is paused while
+//! a tool runs (until it completes or a later item appears), while an approval waits, and while the
+//! consumer does not read. Neither limit counts while the run waits for a lock.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::RunError;
 use crate::model::{Action, ActionEvent, ActionKind, Phase, Reason};
 
 pub(super) struct Clock {
@@ -16,7 +17,8 @@ pub(super) struct Clock {
     wall: Option<Duration>,
     /// When the engine was started, moved on by the time spent waiting for locks.
     started: Instant,
-    heard: Instant,
+    /// When the engine was last active.
+    active: Instant,
     /// Items that began and are not completed.
     open: HashSet<String>,
     /// The latest item, if it is a tool and open.
@@ -31,7 +33,7 @@ impl Clock {
             idle,
             wall,
             started: now,
-            heard: now,
+            active: now,
             open: HashSet::new(),
             tool: None,
             idle_pauses: 0,
@@ -41,20 +43,20 @@ impl Clock {
 
     /// The engine is started now.
     pub(super) fn start(&mut self, now: Instant) {
-        (self.started, self.heard) = (now, now);
+        (self.started, self.active) = (now, now);
     }
 
     pub(super) fn renew_idle(&mut self, now: Instant) {
-        self.heard = now;
+        self.active = now;
     }
 
-    /// Learns from an action whether a tool is at work; says whether the deadline came nearer.
+    /// Notes from an action whether a tool runs. Returns whether the deadline moved nearer.
     pub(super) fn observe(&mut self, event: &ActionEvent) -> bool {
         let Action { id, kind, .. } = &event.action;
         if self.idle.is_none() || !is_item(kind) {
             return false;
         }
-        let was_at_work = self.tool.is_some();
+        let was_running = self.tool.is_some();
         if event.phase == Phase::Completed {
             // An earlier item that completes is no later one that appears.
             if !self.open.remove(id) || self.tool.as_ref() == Some(id) {
@@ -63,10 +65,10 @@ impl Clock {
         } else if self.open.insert(id.clone()) {
             self.tool = kind.is_tool().then(|| id.clone());
         }
-        was_at_work && self.tool.is_none()
+        was_running && self.tool.is_none()
     }
 
-    /// No tool is at work any more; says whether the deadline came nearer.
+    /// No tool runs any more. Returns whether the deadline moved nearer.
     pub(super) fn no_tool_running(&mut self) -> bool {
         self.tool.take().is_some()
     }
@@ -77,7 +79,7 @@ impl Clock {
 
     pub(super) fn resume_idle(&mut self, now: Instant) {
         self.idle_pauses = self.idle_pauses.saturating_sub(1);
-        self.heard = now;
+        self.active = now;
     }
 
     /// A lock is waited for.
@@ -89,7 +91,7 @@ impl Clock {
     pub(super) fn go_on(&mut self, now: Instant) {
         if let Some(since) = self.waiting_since.take() {
             self.started += now.saturating_duration_since(since);
-            self.heard = now;
+            self.active = now;
         }
     }
 
@@ -106,18 +108,18 @@ impl Clock {
         if self.idle_pauses > 0 || self.tool.is_some() {
             return None;
         }
-        self.idle.and_then(|idle| self.heard.checked_add(idle))
+        self.idle.and_then(|idle| self.active.checked_add(idle))
     }
 
-    /// The limit that is reached, if one is: its name and its value.
-    pub(super) fn expired(&self, now: Instant) -> Option<(Reason, String)> {
+    /// The failure of the limit that is reached, if one is.
+    pub(super) fn expired(&self, now: Instant) -> Option<RunError> {
         let deadline = self.deadline().filter(|deadline| *deadline <= now)?;
         match (self.idle, self.wall) {
-            (Some(idle), _) if self.idle_deadline() == Some(deadline) => Some((
+            (Some(idle), _) if self.idle_deadline() == Some(deadline) => Some(RunError::new(
                 Reason::TimeoutIdle,
-                format!("nothing was heard from the engine for {idle:?} (idle limit)"),
+                format!("the engine sent nothing for {idle:?} (idle limit)"),
             )),
-            (_, wall) => Some((
+            (_, wall) => Some(RunError::new(
                 Reason::TimeoutWall,
                 format!(
                     "the run took longer than {:?} (wall-clock limit)",
@@ -128,8 +130,8 @@ impl Clock {
     }
 }
 
-/// Whether an action of this kind is a step of the agent: a question about a tool, a warning beside
-/// it and figures for machines do not say that it is done.
+/// Whether an action of this kind is a step of the agent. An approval, a warning and telemetry are
+/// not: they do not show that an earlier tool is done.
 fn is_item(kind: &ActionKind) -> bool {
     !matches!(kind, ActionKind::Approval | ActionKind::Warning | ActionKind::Telemetry)
 }
@@ -151,9 +153,9 @@ mod tests {
         assert_eq!(clock.deadline(), Some(begin + 10 * SECOND));
         clock.renew_idle(begin + 5 * SECOND);
         assert!(clock.expired(begin + 14 * SECOND).is_none());
-        let (reason, error) = clock.expired(begin + 15 * SECOND).unwrap();
+        let RunError { reason, message, .. } = clock.expired(begin + 15 * SECOND).unwrap();
         assert_eq!(reason, Reason::TimeoutIdle);
-        assert!(error.contains("10s") && error.contains("idle"), "{error}");
+        assert!(message.contains("10s") && message.contains("idle"), "{message}");
     }
 
     #[test]
@@ -178,7 +180,7 @@ mod tests {
         clock.observe(&action("b", ActionKind::Tool, Phase::Started));
         clock.observe(&action("a", ActionKind::Command, Phase::Updated));
         clock.observe(&action("a", ActionKind::Command, Phase::Completed));
-        assert_eq!(clock.deadline(), None, "b is at work, and was before a was done");
+        assert_eq!(clock.deadline(), None, "b still runs, and started before a completed");
         assert!(clock.observe(&action("b", ActionKind::Tool, Phase::Completed)));
         assert!(clock.deadline().is_some());
     }
@@ -198,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wall_clock_runs_on_while_tools_work_but_not_while_a_lock_is_waited_for() {
+    fn the_wall_clock_counts_tools_but_not_waiting_for_a_lock() {
         let begin = Instant::now();
         let mut clock = Clock::new(Some(SECOND), Some(10 * SECOND), begin);
         clock.observe(&action("a", ActionKind::Command, Phase::Started));
@@ -207,13 +209,13 @@ mod tests {
         assert_eq!(clock.deadline(), None);
         clock.go_on(begin + 5 * SECOND);
         assert_eq!(clock.deadline(), Some(begin + 14 * SECOND));
-        let (reason, error) = clock.expired(begin + 14 * SECOND).unwrap();
+        let RunError { reason, message, .. } = clock.expired(begin + 14 * SECOND).unwrap();
         assert_eq!(reason, Reason::TimeoutWall);
-        assert!(error.contains("10s") && error.contains("wall"), "{error}");
+        assert!(message.contains("10s") && message.contains("wall"), "{message}");
     }
 
     #[test]
-    fn idle_pauses_while_somebody_is_asked() {
+    fn idle_pauses_while_an_approval_is_open() {
         let begin = Instant::now();
         let mut clock = Clock::new(Some(SECOND), None, begin);
         clock.pause_idle();

@@ -1,115 +1,127 @@
-//! The order of events, held against an engine that breaks it.
+//! Checks the order of an engine's events.
 //!
-//! Pure: events in, verdicts out. At most one `Started`, of the session that was asked for; exactly
-//! one `Completed`, filled in where the engine left gaps; nothing behind it.
+//! Pure: an event in, an [`Admission`] out. At most one `Started`, of the requested session; exactly
+//! one `Completed`, with missing fields filled in; nothing after it.
 
 use crate::model::{Completed, Reason, ResumeToken, Started, TakopiEvent};
-use crate::runner::ResumeCodec;
+use crate::runner::{ResumeCodec, RunError};
 
-/// What becomes of an event.
+/// What happens to an event.
 #[derive(Debug)]
-pub(super) enum Verdict {
+pub(super) enum Admission {
     /// It goes to the consumer.
     Pass(TakopiEvent),
-    /// It goes to the consumer once the session's lock is held; [`Contract::confirm`] is told then.
+    /// It goes to the consumer once the session's lock is held; [`Contract::confirm`] is called then.
     Start(Started),
     /// The run is over.
     Finish(Completed),
     /// It is dropped.
     Ignore(&'static str),
     /// The engine broke the contract: the run ends.
-    Break(Reason, String),
+    Break(RunError),
+}
+
+/// How far the run is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// The consumer has no `Started` yet.
+    Opening,
+    /// The consumer has `Started`.
+    Started,
+    /// `Completed` was admitted, or takopi closed the run.
+    Over,
 }
 
 pub(super) struct Contract {
     codec: ResumeCodec,
-    asked: Option<ResumeToken>,
+    requested: Option<ResumeToken>,
     /// The session that the engine named first.
     session: Option<ResumeToken>,
-    /// Whether the consumer knows of it.
-    started: bool,
-    over: bool,
+    stage: Stage,
 }
 
 impl Contract {
-    pub(super) fn new(codec: ResumeCodec, asked: Option<ResumeToken>) -> Self {
-        Self { codec, asked, session: None, started: false, over: false }
+    pub(super) fn new(codec: ResumeCodec, requested: Option<ResumeToken>) -> Self {
+        Self { codec, requested, session: None, stage: Stage::Opening }
     }
 
-    pub(super) fn admit(&mut self, event: TakopiEvent) -> Verdict {
-        if self.over {
-            return Verdict::Ignore("an event behind the end of the run");
+    pub(super) fn admit(&mut self, event: TakopiEvent) -> Admission {
+        if self.stage == Stage::Over {
+            return Admission::Ignore("an event after the end of the run");
         }
         match event {
             TakopiEvent::Started(started) => self.started(started),
             TakopiEvent::Completed(completed) => self.completed(completed),
-            other @ TakopiEvent::Action(_) => Verdict::Pass(other),
+            other @ TakopiEvent::Action(_) => Admission::Pass(other),
         }
     }
 
     /// `Started` was passed on.
     pub(super) fn confirm(&mut self) {
-        self.started = true;
+        if self.stage == Stage::Opening {
+            self.stage = Stage::Started;
+        }
     }
 
-    /// Whether actions are let through as they are.
+    /// Whether actions are passed on.
     pub(super) fn is_open(&self) -> bool {
-        !self.over
+        self.stage != Stage::Over
     }
 
-    /// Nothing more is let through.
+    /// Drops all further events.
     pub(super) fn close(&mut self) {
-        self.over = true;
+        self.stage = Stage::Over;
     }
 
-    /// The session that was named, else the one that was asked for.
+    /// The session that the engine named, else the requested one.
     pub(super) fn resume(&self) -> Option<ResumeToken> {
-        self.session.clone().or_else(|| self.asked.clone())
+        self.session.clone().or_else(|| self.requested.clone())
     }
 
-    fn started(&mut self, mut started: Started) -> Verdict {
+    fn started(&mut self, mut started: Started) -> Admission {
         let named = &started.resume.value;
         let Some(token) = self.codec.token(named) else {
-            return Verdict::Break(
-                Reason::Protocol,
-                format!("the engine named no session but {named:?}"),
-            );
+            return broken(format!("the engine reported an invalid session id: {named:?}"));
         };
         if let Some(session) = &self.session
             && *session != token
         {
-            let error = format!("the engine changed from session {} to {named}", session.value);
-            return Verdict::Break(Reason::Protocol, error);
+            return broken(format!("the engine changed from session {} to {named}", session.value));
         }
-        if self.started {
-            return Verdict::Ignore("a second start of the same session");
+        if self.stage == Stage::Started {
+            return Admission::Ignore("a second start of the same session");
         }
-        if let Some(asked) = &self.asked
-            && *asked != token
+        if let Some(requested) = &self.requested
+            && *requested != token
         {
-            let error =
-                format!("session {} was asked for, and the engine opened {named}", asked.value);
-            return Verdict::Break(Reason::Protocol, error);
+            return broken(format!(
+                "session {} was requested, but the engine opened {named}",
+                requested.value
+            ));
         }
         started.resume = token.clone();
         self.session = Some(token);
-        Verdict::Start(started)
+        Admission::Start(started)
     }
 
-    fn completed(&mut self, mut completed: Completed) -> Verdict {
-        self.over = true;
-        if completed.ok && !self.started {
+    fn completed(&mut self, mut completed: Completed) -> Admission {
+        let stage = std::mem::replace(&mut self.stage, Stage::Over);
+        if completed.ok && stage == Stage::Opening {
             completed.ok = false;
             completed.reason = Some(Reason::Protocol);
-            completed.error = Some("the engine ended without naming its session".to_owned());
+            completed.error = Some("the engine ended without reporting its session".to_owned());
         }
         if !completed.ok {
             completed.reason.get_or_insert(Reason::EngineFailed);
             completed
                 .error
-                .get_or_insert_with(|| "the engine did not say why it failed".to_owned());
+                .get_or_insert_with(|| "the engine failed without an error message".to_owned());
         }
         completed.resume = self.resume();
-        Verdict::Finish(completed)
+        Admission::Finish(completed)
     }
+}
+
+fn broken(message: String) -> Admission {
+    Admission::Break(RunError::new(Reason::Protocol, message))
 }

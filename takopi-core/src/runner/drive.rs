@@ -2,8 +2,8 @@
 //!
 //! The run is a task on the host's supervisor. It waits for the session's lock, runs the engine and
 //! watches it from beside: cancellation, a consumer that is gone, the limits, a broken contract.
-//! Whatever ends the run, the engine is told to stop first, and `Completed` is said only when every
-//! process of the run is gone, unless the engine said it by itself.
+//! Whatever ends the run, the engine is stopped first, and `Completed` is emitted only when every
+//! process of the run is gone, unless the engine emitted it by itself.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::host::Host;
 use crate::locks::{LeaseHolder, SessionKey, SessionLease, SessionLocks};
 use crate::model::{Completed, EngineId, Reason, ResumeToken};
 
-/// How long an engine may take to return once its run is stopped: longer than any ladder. What it
+/// How long an engine may take to return once its run is stopped: longer than any stop sequence. What it
 /// still has open then is dropped, which ends its processes.
 pub const STOP_LIMIT: Duration = Duration::from_mins(1);
 
@@ -115,7 +115,7 @@ impl<E: Engine> Runner for EngineRunner<E> {
     }
 }
 
-/// Says the end of a run whose task is gone without a word: it panicked, or its runtime is no more.
+/// Emits `Completed` for a run whose task ended without it: it panicked, or its runtime shut down.
 struct LastResort {
     sender: Sender,
     engine: EngineId,
@@ -127,7 +127,7 @@ impl Drop for LastResort {
         let (reason, error) = if std::thread::panicking() {
             (Reason::Protocol, "the engine panicked")
         } else {
-            (Reason::Interrupted, "the runtime that takopi lives on is gone")
+            (Reason::Interrupted, "the runtime that takopi runs on has shut down")
         };
         let completed = Completed::failure(self.engine.clone(), reason, error);
         self.sender.finish(completed.resume(self.resume.take()));
@@ -135,9 +135,9 @@ impl Drop for LastResort {
 }
 
 /// Follow-ups that the engine did not ask for, which are handed back when this is dropped.
-struct Unheard(Option<SteerReceiver>);
+struct UntakenMessages(Option<SteerReceiver>);
 
-impl Drop for Unheard {
+impl Drop for UntakenMessages {
     fn drop(&mut self) {
         drop(SteerMessages::of(self.0.as_ref()));
     }
@@ -151,8 +151,8 @@ async fn drive<E: Engine>(
     processes: TaskTracker,
 ) {
     // Handed back at once by an engine that cannot be steered, and at the latest with the end.
-    let mut unheard = Some(Unheard(request.steering.clone()));
-    unheard.take_if(|_| !engine.is_steerable());
+    let mut untaken = Some(UntakenMessages(request.steering.clone()));
+    untaken.take_if(|_| !engine.is_steerable());
     let codec = engine.resume_codec();
     let fail = |failure: RunError, resume: Option<ResumeToken>| {
         sender.finish(
@@ -190,7 +190,7 @@ async fn drive<E: Engine>(
     };
     tokio::pin!(interruption);
 
-    // Looked at first: what nobody wants any more is not even begun.
+    // Checked first: a run that is already cancelled is not started.
     let claimed = tokio::select! {
         biased;
         cause = &mut interruption => Err(cause),
@@ -204,7 +204,7 @@ async fn drive<E: Engine>(
     shared.start_clock();
     let run = EngineRun { request: request.clone(), resume, shared: shared.clone() };
     let engine_run = AssertUnwindSafe(async move { engine.run(run).await }).catch_unwind();
-    // Boxed so that it can be dropped, and with it every process handle, before the end is said.
+    // Boxed so that it can be dropped, and with it every process handle, before the end is emitted.
     let mut engine_run = Box::pin(engine_run);
     let returned = tokio::select! {
         biased;
@@ -232,13 +232,13 @@ async fn drive<E: Engine>(
         }
     };
     if shared.done.is_cancelled() {
-        // It said `Completed`, and nothing that happens now changes it.
+        // The engine emitted `Completed`, and nothing that happens now changes it.
         tokio::join!(return_in_time, shared.release());
         // For whatever of it lives on elsewhere.
         shared.stop.cancel();
     } else {
         let panic = return_in_time.await;
-        // Whoever sees the end of a run that was cut short knows that nothing is left of it.
+        // The end of a run that was stopped promises that no process of it is left.
         shared.release().await;
         conclude(&shared, panic);
     }
@@ -251,7 +251,7 @@ async fn claim(shared: &Shared, session: Option<&ResumeToken>) -> Result<(), Cla
     }
 }
 
-/// Says the end of a run whose engine did not.
+/// Emits `Completed` for a run whose engine did not.
 fn conclude(shared: &Shared, panic: Option<Box<dyn std::any::Any + Send>>) {
     let (cause, report) = match (shared.stopped(), panic) {
         (Some((cause, report)), _) => (cause, report),

@@ -128,7 +128,7 @@ pub struct EngineRun {
 }
 
 impl EngineRun {
-    /// Passes an event on; waits while the consumer's buffer is full.
+    /// Emits an event; waits while the consumer's buffer is full.
     ///
     /// `Started` of a new session first takes the session's lock. After `Completed`, and once the
     /// run is stopped, further events are dropped. An event whose future is dropped while it waits
@@ -137,7 +137,7 @@ impl EngineRun {
         self.shared.emit(event.into()).await
     }
 
-    /// Passes many events on, as [`Self::emit`] does one after the other, but cheaper.
+    /// Emits many events, as [`Self::emit`] does one after the other, but cheaper.
     pub async fn emit_all(&self, events: Vec<TakopiEvent>) -> Result<(), StoppedError> {
         self.shared.emit_all(events).await
     }
@@ -169,13 +169,13 @@ impl EngineRun {
         self.shared.renew_idle();
     }
 
-    /// Lets the idle limit run although a tool's action is open: the engine has gone on to something
-    /// that gave no event.
+    /// Resumes the idle limit although a tool's action is open: the engine has moved on without an
+    /// event.
     pub fn no_tool_running(&self) {
         self.shared.no_tool_running();
     }
 
-    /// Where takopi lives.
+    /// The host of the run.
     pub fn host(&self) -> &Host {
         &self.shared.host
     }
@@ -192,7 +192,7 @@ impl EngineRun {
         self.shared.split_lease()
     }
 
-    /// Reads and forgets what a process still prints, so that it does not wait for us to end.
+    /// Reads and drops what a process still prints, so that a full pipe does not keep it from exiting.
     pub fn discard(&self, mut output: Output) {
         self.shared.host.runtime().spawn(async move {
             while output.fill().await {
@@ -201,7 +201,7 @@ impl EngineRun {
         });
     }
 
-    /// Somebody outside takopi holds the session: says so and waits for `pause`.
+    /// A program outside takopi holds the session: reports that and waits for `pause`.
     ///
     /// `Ok(false)` once the request's `wait` is used up. The time limits do not count meanwhile.
     pub async fn wait_for_session(
@@ -236,7 +236,8 @@ impl EngineRun {
         let decide = async {
             let reply = handler.reply(request.resolved().await).await;
             if reply.decision.is_yes() && !decisions.contains(&reply.decision) {
-                return Reply::from(Decision::Decline).because("the agent does not offer this yes");
+                return Reply::from(Decision::Decline)
+                    .because("the agent does not offer this decision");
             }
             reply
         };

@@ -16,7 +16,7 @@ pub struct ResumeCodec {
 
 impl ResumeCodec {
     /// A codec for lines `<command> <id>`. `canonical` folds an id into its one canonical form, or
-    /// says that it is none.
+    /// rejects it.
     pub const fn new(
         engine: EngineId,
         command: &'static str,

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use super::buffer::Sender;
 use super::clock::Clock;
-use super::contract::{Contract, Verdict};
+use super::contract::{Admission, Contract};
 use super::slot::{RunKeep, SessionSlot};
 use super::{ResumeCodec, RunError, RunRequest, StoppedError};
 use crate::host::Host;
@@ -57,11 +57,11 @@ pub(super) struct Shared {
 struct State {
     contract: Contract,
     clock: Clock,
-    /// What is left of the request's `wait`.
+    /// How much of the request's `wait` remains.
     patience: Option<Duration>,
     /// Whether the note about waiting is open in the stream.
     wait_reported: bool,
-    /// Resolves when the session's lock is lost, if it can be; taken by the one who waits for it.
+    /// Resolves when the session's lock is lost, if it can be. Taken by the driver, which waits for it.
     lost: Option<BoxFuture<'static, LostLock>>,
     ending: Ending,
 }
@@ -90,7 +90,7 @@ pub(super) struct Parts<'a> {
     pub(super) processes: TaskTracker,
 }
 
-/// Why a lock was not had.
+/// Why a lock could not be taken.
 pub(super) enum ClaimError {
     Busy(String),
     Fault(LockError),
@@ -189,13 +189,13 @@ impl Shared {
     }
 
     pub(super) async fn emit(&self, event: TakopiEvent) -> Result<(), StoppedError> {
-        let verdict = {
+        let admission = {
             let mut state = self.state();
             if is_activity(&event) {
                 state.clock.renew_idle(Instant::now());
             }
-            let verdict = state.contract.admit(event);
-            if let Verdict::Finish(completed) = verdict {
+            let admission = state.contract.admit(event);
+            if let Admission::Finish(completed) = admission {
                 // Under the mutex, so that a stop comes either before or behind it.
                 match &mut state.ending {
                     Ending::Running => {
@@ -211,11 +211,11 @@ impl Shared {
                 }
                 return Ok(());
             }
-            verdict
+            admission
         };
-        match verdict {
-            Verdict::Pass(event) => self.push(event).await,
-            Verdict::Start(started) => match self.claim(&started.resume).await {
+        match admission {
+            Admission::Pass(event) => self.push(event).await,
+            Admission::Start(started) => match self.claim(&started.resume).await {
                 Ok(()) => {
                     self.push(started.into()).await?;
                     self.state().contract.confirm();
@@ -224,12 +224,12 @@ impl Shared {
                 Err(ClaimError::Stopped) => Err(StoppedError),
                 Err(error) => self.break_off(error.cause()),
             },
-            Verdict::Ignore(what) => {
+            Admission::Ignore(what) => {
                 tracing::debug!(engine = %self.engine, "ignored {what}");
                 Ok(())
             }
-            Verdict::Break(reason, error) => self.break_off(RunError::new(reason, error)),
-            Verdict::Finish(_) => Ok(()),
+            Admission::Break(error) => self.break_off(error),
+            Admission::Finish(_) => Ok(()),
         }
     }
 
@@ -282,7 +282,7 @@ impl Shared {
                 Ok(()) => return Ok(()),
                 Err(back) => event = back,
             }
-            // It is we who wait: the engine is not idle.
+            // The consumer is slow: the engine is not idle.
             pause.get_or_insert_with(|| self.pause_idle());
             tokio::select! {
                 biased;
@@ -372,7 +372,7 @@ impl Shared {
         Ok(self.report_wait_over().await?)
     }
 
-    /// Waits because somebody outside takopi holds the session; `false` when the request's `wait` is
+    /// Waits because a program outside takopi holds the session; `false` when the request's `wait` is
     /// used up.
     pub(super) async fn wait_outside(
         &self,
@@ -466,8 +466,8 @@ impl Shared {
         loop {
             let deadline = {
                 let state = self.state();
-                if let Some((reason, error)) = state.clock.expired(Instant::now()) {
-                    return RunError::new(reason, error);
+                if let Some(error) = state.clock.expired(Instant::now()) {
+                    return error;
                 }
                 state.clock.deadline()
             };

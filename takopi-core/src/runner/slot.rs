@@ -46,7 +46,7 @@ impl SessionSlot {
 /// What each process of a run keeps until it is gone: the session's lock, and a token by which the
 /// run counts its processes.
 pub(super) struct RunKeep {
-    // In this order: whoever waits for the token's end may rely on the lock being free.
+    // In this order: when the token is dropped, the lock must be free.
     _slot: SessionSlot,
     _token: TaskTrackerToken,
 }

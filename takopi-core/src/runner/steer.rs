@@ -1,9 +1,8 @@
-//! Saying something to a run that is under way.
+//! Sending messages to a run that is under way.
 //!
-//! A follow-up is either taken into the running turn or handed back, never lost in between: whoever
-//! says it learns which. One that is said before the turn has begun waits for it; while it waits it
-//! can be taken back, by dropping the future that says it. Few wait at once; who says more waits in
-//! line.
+//! A message is either taken into the running turn or handed back to its sender, never lost. One that
+//! is sent before the turn has begun waits for it; dropping the future of [`SteerSender::send`] takes
+//! it back. A bounded number of messages waits; further senders wait for room.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,32 +10,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 
-/// How many follow-ups wait for the engine.
+/// How many messages wait for the engine.
 const IN_LINE: usize = 8;
 
-/// The end at which follow-ups are said. Clones say them to the same run.
+/// Sends messages to a run. Clones send to the same run.
 #[derive(Debug, Clone)]
 pub struct SteerSender {
     line: mpsc::Sender<SteerMessage>,
 }
 
-/// The end at which the run hears them: goes into
-/// [`RunRequest::steering`](super::RunRequest::steering). It serves one run; a second run with the
-/// same request hears nothing.
+/// The run's end of the channel: goes into [`RunRequest::steering`](super::RunRequest::steering). It
+/// serves one run; a second run with the same request receives nothing.
 #[derive(Clone)]
 pub struct SteerReceiver {
     line: Arc<Mutex<Option<mpsc::Receiver<SteerMessage>>>>,
 }
 
-/// The follow-up was not taken into the turn: the engine cannot, or the turn was over.
+/// The message was not taken into the turn: the engine cannot, or the turn was over.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("the running turn did not take the follow-up")]
+#[error("the running turn did not take the message")]
 pub struct SteerError {
-    /// What was said.
+    /// The message.
     pub text: String,
 }
 
-/// The two ends of a run's steering.
+/// A channel for messages to one run.
 ///
 /// ```
 /// use takopi_core::RunRequest;
@@ -53,8 +51,8 @@ pub fn steer_channel() -> (SteerSender, SteerReceiver) {
 }
 
 impl SteerSender {
-    /// Says something to the run. Resolves when the engine has taken it, or when it is certain that
-    /// it will not. Dropped before the engine asked for it, it is not said.
+    /// Sends a message to the run. Resolves when the engine has taken it, or when it is certain that
+    /// it will not. If the future is dropped before the engine takes the message, it is not sent.
     pub async fn send(&self, text: impl Into<String>) -> Result<(), SteerError> {
         let text = text.into();
         let (taken, answer) = oneshot::channel();
@@ -78,27 +76,27 @@ impl fmt::Debug for SteerReceiver {
     }
 }
 
-/// Something said to the run. Dropped without [`SteerMessage::taken`], it is handed back.
-#[must_use = "a follow-up that is dropped is handed back"]
+/// A message to the run. Dropped without [`SteerMessage::taken`], it is handed back.
+#[must_use = "a message that is dropped is handed back"]
 pub struct SteerMessage {
     text: String,
     taken: oneshot::Sender<()>,
 }
 
 impl SteerMessage {
-    /// What was said.
+    /// The text.
     pub fn text(&self) -> &str {
         &self.text
     }
 
     /// The turn has it.
     pub fn taken(self) {
-        // Whoever said it may have gone.
+        // The sender may be gone.
         let _ = self.taken.send(());
     }
 }
 
-// Not derived: what is said to an agent is never logged.
+// Not derived: messages to an agent are never logged.
 impl fmt::Debug for SteerMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SteerMessage")
@@ -107,7 +105,7 @@ impl fmt::Debug for SteerMessage {
     }
 }
 
-/// What is said to a run, as its engine hears it. Dropped, it hands back whatever waits.
+/// The messages to a run, for its engine. Dropped, it hands back what waits.
 #[derive(Debug)]
 pub struct SteerMessages {
     line: Option<mpsc::Receiver<SteerMessage>>,
@@ -139,15 +137,15 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_follow_up_that_was_taken_back_is_not_heard() {
+    async fn a_message_that_was_taken_back_is_not_delivered() {
         let (steer, steering) = steer_channel();
-        let mut heard = SteerMessages::of(Some(&steering));
+        let mut messages = SteerMessages::of(Some(&steering));
         let mut taken_back = Box::pin(steer.send("drop the table"));
         assert_eq!(taken_back.as_mut().now_or_never(), None);
         let mut meant = Box::pin(steer.send("run the tests"));
         assert_eq!(meant.as_mut().now_or_never(), None);
         drop(taken_back);
-        let follow_up = heard.next().await;
+        let follow_up = messages.next().await;
         assert_eq!(follow_up.text(), "run the tests");
         follow_up.taken();
         assert_eq!(meant.await, Ok(()));

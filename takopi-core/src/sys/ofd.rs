@@ -2,7 +2,7 @@
 //!
 //! They conflict between two opens of a file even inside one process, vanish when the last
 //! descriptor is closed (a crash included), and a file can carry many of them, which is what lets
-//! one file hold both the lock and the line of those who wait for it.
+//! one file hold both the lock and the queue of its waiters.
 
 use std::fs::File;
 use std::io;
@@ -56,7 +56,7 @@ impl ByteRange {
 pub(crate) struct OfdFile(pub(crate) File);
 
 impl OfdFile {
-    /// Takes an exclusive lock on the range; `false` if somebody else has a part of it.
+    /// Takes an exclusive lock on the range; `false` if another holder has a part of it.
     pub(crate) fn try_lock(&self, range: ByteRange) -> io::Result<bool> {
         match self.fcntl(libc::F_OFD_SETLK, &mut range.request(kind::WRITE)) {
             Ok(()) => Ok(true),
@@ -72,7 +72,7 @@ impl OfdFile {
         self.fcntl(libc::F_OFD_SETLK, &mut range.request(kind::NONE))
     }
 
-    /// Whether somebody else has a lock in the range.
+    /// Whether another holder has a lock in the range.
     pub(crate) fn is_locked_by_other(&self, range: ByteRange) -> io::Result<bool> {
         let mut flock = range.request(kind::WRITE);
         self.fcntl(libc::F_OFD_GETLK, &mut flock)?;

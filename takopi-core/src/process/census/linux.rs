@@ -21,7 +21,7 @@ pub(super) fn processes() -> io::Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Now, as starts of processes are told.
+/// The present, in the unit of process start times.
 pub(super) fn ticks_since_boot() -> u64 {
     let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
     let ticks = ticks.and_then(|ticks| u64::try_from(ticks).ok()).unwrap_or(100);

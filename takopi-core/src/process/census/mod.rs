@@ -4,7 +4,7 @@
 //! and a child whose parent died is no longer in the tree. Hence snapshots of the tree before each
 //! signal, and the [mark](super::mark) for what left the tree earlier.
 //!
-//! Processes are told apart by pid and start time, so a pid that was reused is never mistaken. A
+//! Processes are identified by pid and start time, so a reused pid is never mistaken. A
 //! process table that could not be read (this process may be out of descriptors) is an error, never
 //! an empty one.
 
@@ -48,17 +48,17 @@ pub(super) struct Census {
     spared: StartCutoff,
 }
 
-/// A moment, told by the clock that the starts of processes are told by: what was started before it
-/// can be left alone. Without a moment nothing is.
+/// A moment on the clock of process start times: processes that started before it can be spared. The
+/// default spares none.
 ///
-/// Ticks of that clock are a hundredth of a second: what starts in the same one counts as later.
+/// The clock has ticks of a hundredth of a second: what starts in the same tick counts as later.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StartCutoff {
     ticks: u64,
 }
 
 impl StartCutoff {
-    /// Before now.
+    /// Spares what started before now.
     pub fn now() -> Self {
         Self { ticks: platform::ticks_since_boot() }
     }
@@ -75,11 +75,11 @@ impl Census {
 
     /// The processes that carry a mark, whichever engine they came of.
     pub(super) fn of_mark(mark: Mark) -> Self {
-        // Nobody's pid, and nobody's group.
+        // No process has this pid or group.
         Self::new(-1, mark)
     }
 
-    /// Leaves alone what was started before.
+    /// Spares what was started before.
     pub(super) fn spare(&mut self, spared: StartCutoff) {
         self.known.retain(|_, started| !spared.covers(*started));
         self.spared = spared;
@@ -91,7 +91,7 @@ impl Census {
     }
 
     /// Remembers the engine's descendants. Only while the engine is not reaped: afterwards its pid
-    /// may be somebody else's.
+    /// may belong to another process.
     pub(super) fn observe(&mut self) -> io::Result<()> {
         self.remember_descendants(&platform::processes()?, HashSet::from([self.root]));
         Ok(())

@@ -9,7 +9,7 @@ pub(super) fn processes() -> io::Result<Vec<Entry>> {
     Ok(Vec::new())
 }
 
-/// Nobody is found, so nobody needs to be spared.
+/// No process is found, so none needs to be spared.
 pub(super) fn ticks_since_boot() -> u64 {
     0
 }

@@ -60,7 +60,7 @@ impl ApprovalRequest {
             .message(reply.to_string())
     }
 
-    /// The event that nobody waits for a decision any more.
+    /// The event that the request was withdrawn.
     pub fn withdrawn(&self, id: &str) -> ActionEvent {
         let event = ActionEvent::new(self.engine.clone(), self.action(id), Phase::Completed);
         event.ok(false).message("withdrawn")

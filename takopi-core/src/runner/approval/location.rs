@@ -17,7 +17,7 @@ pub struct Location {
 }
 
 impl Location {
-    /// The location of a path, as far as its text tells.
+    /// The location of a path, as far as its text shows.
     pub fn new(path: impl AsRef<Path>, cwd: &Path) -> Self {
         let cwd = normal(cwd);
         let path = normal(&cwd.join(path));
@@ -67,7 +67,7 @@ fn below(path: &Path, directory: &Path) -> Option<PathBuf> {
     (!leaves).then(|| rest.to_owned())
 }
 
-/// A path without `.` and, as far as the text tells, `..`.
+/// A path without `.` and, as far as the text shows, `..`.
 fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {

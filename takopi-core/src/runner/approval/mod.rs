@@ -1,4 +1,4 @@
-//! Approvals: what an agent asks for, and who decides.
+//! Approvals: what an agent asks for, and how it is decided.
 
 mod action;
 mod location;
@@ -158,7 +158,7 @@ impl Decision {
     }
 }
 
-/// A decision, and what goes with it: who decided, why, and what was filled in.
+/// A decision, and what goes with it: by whom, why, and what was filled in.
 ///
 /// ```
 /// use takopi_core::Decision;
@@ -176,9 +176,9 @@ impl Decision {
 pub struct Reply {
     /// Yes or no.
     pub decision: Decision,
-    /// Who decided: a person's name, `a rule`, …
+    /// What decided: a person's name, `a rule`, …
     pub by: Option<String>,
-    /// Why, if there is something to say.
+    /// The reason, if one was given.
     pub why: Option<String>,
     /// The answers to what was asked, by the question's id or the field's name: a text, or a list
     /// of texts. Only with a yes, and only where something is to be filled in.
@@ -186,13 +186,13 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Says who decided.
+    /// Sets the name of the person or rule that decided.
     pub fn by(mut self, who: impl Into<String>) -> Self {
         self.by = Some(who.into());
         self
     }
 
-    /// Says why.
+    /// Sets the reason.
     pub fn because(mut self, why: impl Into<String>) -> Self {
         self.why = Some(why.into());
         self
@@ -211,7 +211,7 @@ impl From<Decision> for Reply {
     }
 }
 
-/// As it is shown: `accepted by alice`, `declined: nobody answered within 30s`.
+/// As it is shown: `accepted by alice`, `declined: no answer within 30s`.
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.decision {
@@ -239,8 +239,8 @@ pub trait ApprovalHandler: Send + Sync {
     /// Decides. The future is dropped when the question is withdrawn or the run ends.
     fn decide(&self, request: ApprovalRequest) -> BoxFuture<'static, Decision>;
 
-    /// Decides, with all there is to say about it. This is what engines call; a handler that has
-    /// more to say than [`ApprovalHandler::decide`] can, writes this one too.
+    /// Decides, with name and reason. This is what engines call; implement it too if the handler
+    /// returns more than a [`Decision`].
     fn reply(&self, request: ApprovalRequest) -> BoxFuture<'static, Reply> {
         let decision = self.decide(request);
         Box::pin(async move { decision.await.into() })

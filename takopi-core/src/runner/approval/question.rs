@@ -307,7 +307,7 @@ pub enum FileScope {
     Path(PathBuf),
     /// What matches a pattern.
     Glob(String),
-    /// A place with a name, in words: `the whole file system`.
+    /// A named place, as text: `the whole file system`.
     Special(String),
 }
 
@@ -341,11 +341,11 @@ impl fmt::Display for Network {
 pub struct ToolCall {
     /// The MCP server that offers it; `None` for a tool of the agent itself.
     pub server: Option<String>,
-    /// Its name, if the agent says it apart from the message.
+    /// Its name, if the agent sends it apart from the message.
     pub tool: Option<String>,
     /// How the agent puts the question.
     pub message: Option<String>,
-    /// What the tool is said to do.
+    /// The description of the tool.
     pub description: Option<String>,
     /// What it is called with, as JSON.
     pub input: Option<Excerpt>,
@@ -357,7 +357,7 @@ pub struct ToolCall {
 pub struct Form {
     /// The server that asks.
     pub server: String,
-    /// What it says.
+    /// Its message.
     pub message: String,
     /// The fields; none if it only wants to be confirmed.
     pub fields: Vec<FormField>,
@@ -373,7 +373,7 @@ pub struct FormField {
     pub name: String,
     /// The title and the description, if there are any.
     pub label: Option<String>,
-    /// The type of its value, in JSON Schema's words: `string`, `integer`, `array`, …
+    /// The type of its value, as in JSON Schema: `string`, `integer`, `array`, …
     pub value: String,
     /// The values to choose from; any if there are none.
     pub options: Vec<String>,

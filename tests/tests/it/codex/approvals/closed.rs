@@ -210,7 +210,10 @@ async fn a_request_that_cannot_be_read_is_declined_with_any_handler() {
     let seen = run(&runner, lab.request("go").approvals(Arc::new(accept_all()))).await;
     assert_eq!(seen.ok().answer, "on");
     let done = seen.done(&ActionKind::Approval);
-    assert_eq!(done[0].message.as_deref(), Some("declined: the agent does not offer this yes"));
+    assert_eq!(
+        done[0].message.as_deref(),
+        Some("declined: the agent does not offer this decision")
+    );
     assert_eq!(lab.control.answer("q").await["result"], json!({ "action": "decline" }));
     runner.shutdown().await;
     lab.assert_nothing_left().await;

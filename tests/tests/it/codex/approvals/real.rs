@@ -169,7 +169,7 @@ async fn a_handler_that_does_not_answer_declines_when_its_time_is_over() {
         let asked = request(&home, prompt).approvals(Arc::new(late));
         let seen = run(&runner, asked).await;
         assert_eq!(seen.ok().answer, "went on");
-        assert_eq!(status(question(&seen)), "declined: nobody answered within 50ms");
+        assert_eq!(status(question(&seen)), "declined: no answer within 50ms");
     }
     assert!(!home.workspace().join("written.txt").exists());
     assert!(!home.workspace().join("new.txt").exists());
