@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_told_apart_by_where_they_end() {
+    fn texts_are_distinguished_by_where_they_end() {
         let digest = |a, b| Digest::of_all(&[a, b]);
         assert_ne!(digest(Some("ab"), Some("c")), digest(Some("a"), Some("bc")));
         assert_ne!(digest(Some(""), None), digest(None, Some("")));

@@ -42,7 +42,7 @@ fn json_lines_have_every_option_of_a_run() {
 }
 
 #[test]
-fn every_bad_line_is_told_with_its_number() {
+fn every_invalid_line_is_reported_with_its_number() {
     let text = b"{\"prompt\":\"a\"}\n{\"promt\":\"b\"}\n\n{\"prompt\":\nnot json\n\
         {\"prompt\":\" \"}\n{\"prompt\":\"c\",\"session\":\"s\",\"resume\":\"r\"}\n\
         {\"prompt\":\"d\",\"id\":[]}\n{\"prompt\":\"e\",\"wait\":\"soon\"}\n\
@@ -76,7 +76,7 @@ fn a_line_beyond_the_limit_is_skipped_and_the_next_is_read() {
 }
 
 #[test]
-fn the_format_can_be_said() {
+fn the_format_can_be_set() {
     let mut input = Input::new(&b"{\"a\":1}\n"[..]).format(Some(Format::Text));
     assert_eq!(input.next().unwrap().unwrap().prompt, "{\"a\":1}");
     let mut input = Input::new(&b"hello\n"[..]).format(Some(Format::JsonLines));
@@ -111,7 +111,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn a_line_of_another_format_is_told_which_line_decided_it() {
+fn an_error_about_the_format_names_the_line_that_decided_it() {
     let told = error(b"\n\n{\"prompt\":\"a\"}\nplain\n");
     assert_eq!(told, "line 4: not a JSON object (line 3 is one, so all must be)");
     let first = Input::new(&b"plain\n"[..]).format(Some(Format::JsonLines)).next();

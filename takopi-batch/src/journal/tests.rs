@@ -59,7 +59,7 @@ fn the_state_is_synced_before_results_are_written_and_those_before_they_are_give
 }
 
 #[test]
-fn who_waits_for_the_state_is_told_when_it_is_synced() {
+fn waiters_for_the_state_are_notified_when_it_is_synced() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("out");
     let (mut files, _state) = Journal::open(&out).unwrap().files.unwrap();

@@ -19,7 +19,7 @@ async fn a_full_disk_ends_the_batch_with_an_error() {
 }
 
 #[tokio::test]
-async fn nobody_has_to_listen() {
+async fn a_batch_runs_without_a_consumer_of_its_events() {
     let lab = Lab::new();
     let (events, told) = tokio::sync::mpsc::channel(1);
     drop(told);

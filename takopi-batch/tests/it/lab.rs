@@ -1,4 +1,4 @@
-//! A runner that plays what it is told, and a place for the files.
+//! A scripted runner, and a directory for the files.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -276,7 +276,7 @@ impl Lab {
     }
 }
 
-/// Runs a batch and gathers what it tells.
+/// Runs a batch and collects its events.
 pub(crate) async fn run(batch: Batch, source: Source, journal: Journal) -> Ran {
     let (events, mut told) = mpsc::channel(16);
     let read = AtomicBool::new(false);

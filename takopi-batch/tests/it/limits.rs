@@ -36,7 +36,7 @@ async fn a_usage_limit_pauses_the_queue_until_it_ends_and_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_reported_time_it_is_tried_now_and_then_whatever_the_text_says() {
+async fn without_a_reported_time_it_is_tried_now_and_then_whatever_the_text_is() {
     let lab = Lab::new();
     let limit = Play::Fail(Reason::UsageLimit, "Try again in 2 hours 5 minutes.");
     lab.runner.when("one", [limit.clone(), limit.clone(), limit, Play::Say("fine")]);

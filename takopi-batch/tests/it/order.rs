@@ -1,4 +1,4 @@
-//! Who runs when.
+//! The order in which jobs run.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -156,7 +156,7 @@ async fn what_is_read_ahead_of_an_endless_input_is_bounded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_result_is_told_under_the_name_that_jobs_have_in_events() {
+async fn a_result_event_uses_the_same_job_key_as_other_events() {
     let lab = Lab::new();
     let ran = lab.run(lab.batch(), "one\n").await;
     let mut told = ran.told("job_completed").remove(0);
@@ -168,7 +168,7 @@ async fn a_result_is_told_under_the_name_that_jobs_have_in_events() {
 }
 
 #[tokio::test]
-async fn every_event_of_a_run_is_told_with_its_job_if_asked_for() {
+async fn every_event_of_a_run_is_reported_with_its_job_if_requested() {
     let batch = Batch::new(Arc::new(Demo::new().runner())).report_runs(true);
     let ran = run(batch, Source::new(&b"hi\n"[..]), Journal::none()).await;
     let told: Vec<_> =

@@ -82,7 +82,7 @@ async fn a_conversation_that_was_proven_or_given_is_never_replaced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_prompt_under_an_old_id_is_refused_unless_told_otherwise() {
+async fn a_changed_prompt_under_an_old_id_is_refused_by_default() {
     let lab = Lab::new();
     lab.run(lab.batch(), "one\ntwo\n").await;
     let changed = "one\nTWO\n";
@@ -122,7 +122,7 @@ async fn a_torn_last_line_is_repaired_and_its_job_run_again() {
     std::fs::write(lab.out(), zeroes).unwrap();
     drop(lab.journal());
     assert_eq!(lab.results().len(), 1);
-    // Also of the first line there is, for the state tells whose it is.
+    // Also of the first line there is, for the state shows that a batch wrote it.
     std::fs::write(lab.out(), &whole[..9]).unwrap();
     drop(lab.journal());
     assert_eq!(lab.results().len(), 0);
@@ -274,7 +274,7 @@ async fn two_batches_on_one_file_at_once_are_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_takes_the_results_away_begins_anew() {
+async fn a_batch_without_its_results_starts_over() {
     let lab = Lab::new();
     let input = jobs(&[("a", "one", "s")]);
     lab.run(lab.batch(), &input).await;
@@ -303,7 +303,7 @@ async fn the_state_stays_short_over_many_lives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_batch_whose_results_are_deleted_fails_and_says_where_they_are() {
+async fn a_batch_whose_results_are_deleted_fails_and_reports_where_they_are() {
     let lab = Lab::new();
     lab.runner.when("two", [Play::Hang]);
     let stop = tokio_util::sync::CancellationToken::new();

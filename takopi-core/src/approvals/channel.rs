@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_reaches_who_asked_with_the_name_of_who_gave_it() {
+    async fn an_answer_reaches_the_agent_with_the_name_of_the_person() {
         let (ask, mut questions) = channel(1);
         let asked = tokio::spawn(ask.reply(request()));
         let question = questions.recv().await.unwrap();
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_question_that_is_dropped_or_that_nobody_reads_is_declined() {
+    async fn a_request_that_is_dropped_or_never_read_is_declined() {
         let (ask, mut questions) = channel(1);
         let asked = tokio::spawn(ask.reply(request()));
         drop(questions.recv().await);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_is_asked_learns_of_a_withdrawal() {
+    async fn the_reader_of_a_request_learns_of_its_withdrawal() {
         let (ask, mut questions) = channel(1);
         let asked = tokio::spawn(ask.reply(request()));
         let mut question = questions.recv().await.unwrap();

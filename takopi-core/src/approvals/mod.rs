@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_handler_that_is_late_declines_and_says_so() {
+    async fn a_handler_that_is_late_declines_and_gives_the_reason() {
         let (ask, _questions) = channel(1);
         let patient = with_timeout(ask, Duration::from_secs(30));
         let said = patient.reply(request()).await;

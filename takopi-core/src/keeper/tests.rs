@@ -233,7 +233,7 @@ async fn a_seat_that_is_dropped_drains_its_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dead_server_is_given_to_nobody_and_its_session_goes_on_elsewhere() {
+async fn a_dead_server_gets_no_run_and_its_session_goes_on_elsewhere() {
     let yard = Yard::new();
     let (keeper, _) = with_session(&yard, KeeperLimits::shared(4, 10, 1, LONG)).await;
     seat(&keeper, None).await.server().dead.store(true, SeqCst);
@@ -385,7 +385,7 @@ async fn work_behind_a_run_learns_of_a_shutdown_and_does_not_hold_it_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn closing_goes_on_when_nobody_waits_for_it() {
+async fn closing_goes_on_without_a_waiter() {
     let yard = Yard::new();
     yard.may_close.forget_permits(1000);
     let (keeper, outside) = with_session(&yard, KeeperLimits::one_session(LONG)).await;

@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_keep_their_beginning_and_say_that_they_were_cut() {
+    fn long_texts_keep_their_beginning_and_are_marked_as_truncated() {
         let event = truncated(action(&"é".repeat(TEXT_BYTES), json!({ "a": "b".repeat(100_000) })));
         let TakopiEvent::Action(event) = event else { panic!("no action") };
         assert!(event.action.title.starts_with("éé") && event.action.title.ends_with("é…"));

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_tells_which_processes_were_open() {
+    fn a_record_lists_the_processes_that_were_open() {
         assert_eq!(open_numbers("+1\n+2\n-1\n+3\n+"), BTreeSet::from([2, 3]));
     }
 

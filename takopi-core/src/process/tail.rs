@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn credentials_do_not_leave_it_whole_or_in_part() {
+    fn credentials_are_never_returned_whole_or_in_part() {
         let mut tail = Tail::new(64);
         tail.push(b"Error: Bearer sk-abc123def456\n");
         assert_eq!(tail.text(), "Error: Bearer [redacted]\n");

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::engines::{lab, note, started, success};
 use crate::common::{
-    Ground, LAB, all, end, end_of, is_started, settle_tasks, titles, token, until_action,
+    LAB, TestHost, all, end, end_of, is_started, settle_tasks, titles, token, until_action,
     until_started,
 };
 use futures::StreamExt;
@@ -25,10 +25,10 @@ fn on(value: &str) -> RunRequest {
 
 #[tokio::test(start_paused = true)]
 async fn dropping_the_stream_before_completed_cancels_the_run() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let stopped = Arc::new(AtomicBool::new(false));
     let seen = stopped.clone();
-    let runner = lab(&ground.host, move |run| {
+    let runner = lab(&test_host.host, move |run| {
         let seen = seen.clone();
         async move {
             run.emit(started("a")).await.unwrap();
@@ -39,17 +39,17 @@ async fn dropping_the_stream_before_completed_cancels_the_run() {
     let mut events = runner.run(prompt());
     until_started(&mut events).await;
     drop(events);
-    ground.host.settle().await;
+    test_host.host.settle().await;
     assert!(stopped.load(Ordering::SeqCst));
-    assert!(ground.is_unlocked());
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test(start_paused = true)]
 async fn dropping_the_stream_after_completed_does_nothing() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let stopped = Arc::new(AtomicBool::new(false));
     let seen = stopped.clone();
-    let runner = lab(&ground.host, move |run| {
+    let runner = lab(&test_host.host, move |run| {
         let seen = seen.clone();
         async move {
             run.emit(started("a")).await.unwrap();
@@ -63,16 +63,16 @@ async fn dropping_the_stream_after_completed_does_nothing() {
     until_started(&mut events).await;
     assert!(matches!(events.next().await, Some(TakopiEvent::Completed(_))));
     drop(events);
-    ground.host.settle().await;
+    test_host.host.settle().await;
     assert!(!stopped.load(Ordering::SeqCst));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_nobody_wants_any_more_is_not_even_begun() {
-    let ground = Ground::here();
+async fn a_run_that_is_already_cancelled_is_not_started() {
+    let test_host = TestHost::on_test_runtime();
     let begun = Arc::new(AtomicUsize::new(0));
     let counter = begun.clone();
-    let runner = lab(&ground.host, move |_run| {
+    let runner = lab(&test_host.host, move |_run| {
         counter.fetch_add(1, Ordering::SeqCst);
         std::future::pending()
     });
@@ -83,16 +83,16 @@ async fn a_run_nobody_wants_any_more_is_not_even_begun() {
         request.cancel.cancel();
         assert_eq!(end(runner.run(request)).await.reason, Some(Reason::Interrupted));
     }
-    ground.host.settle().await;
+    test_host.host.settle().await;
     assert_eq!(begun.load(Ordering::SeqCst), 0);
-    assert!(ground.is_unlocked());
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_run_ends_as_interrupted_with_the_answer_so_far() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let script = [Step::Say("half of it".to_owned()), Step::Pause(Duration::from_hours(1))];
-    let runner = EngineRunner::new(Demo::scripted(script)).on(ground.host.clone());
+    let runner = EngineRunner::new(Demo::scripted(script)).on(test_host.host.clone());
     let request = prompt();
     let cancel = request.cancel.clone();
     let mut events = runner.run(request);
@@ -102,13 +102,13 @@ async fn a_cancelled_run_ends_as_interrupted_with_the_answer_so_far() {
     let end = end(events).await;
     assert_eq!((end.ok, end.reason), (false, Some(Reason::Interrupted)));
     assert_eq!((end.answer.as_str(), end.resume), ("half of it", Some(session)));
-    assert!(ground.is_unlocked());
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cancel_that_comes_with_the_end_leaves_exactly_one_of_them() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         // The engine cancels its own run, and ends it in the same breath.
         if run.request.prompt == "cancel first" {
@@ -128,8 +128,8 @@ async fn a_cancel_that_comes_with_the_end_leaves_exactly_one_of_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cancel_and_end_on_different_threads_leave_exactly_one_completed() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         // From another task, so that the driver is awake at the same time.
         let other = run.clone();
@@ -150,8 +150,8 @@ async fn cancel_and_end_on_different_threads_leave_exactly_one_completed() {
 
 #[tokio::test(start_paused = true)]
 async fn cancelling_a_run_that_waits_in_line_takes_it_out_of_the_line() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         run.stop().cancelled().await;
     });
@@ -165,16 +165,16 @@ async fn cancelling_a_run_that_waits_in_line_takes_it_out_of_the_line() {
     let end = end(second).await;
     assert_eq!((end.reason, end.resume), (Some(Reason::Interrupted), Some(token("a"))));
     drop(first);
-    ground.host.settle().await;
-    assert!(ground.is_unlocked());
+    test_host.host.settle().await;
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_consumer_that_stops_reading_is_waited_for_at_the_bound_of_items() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let emitted = Arc::new(AtomicUsize::new(0));
     let counter = emitted.clone();
-    let runner = lab(&ground.host, move |run| {
+    let runner = lab(&test_host.host, move |run| {
         let counter = counter.clone();
         async move {
             run.emit(started("a")).await.unwrap();
@@ -200,10 +200,10 @@ async fn a_consumer_that_stops_reading_is_waited_for_at_the_bound_of_items() {
 
 #[tokio::test(start_paused = true)]
 async fn a_consumer_that_stops_reading_is_waited_for_at_the_bound_of_bytes() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let emitted = Arc::new(AtomicUsize::new(0));
     let counter = emitted.clone();
-    let runner = lab(&ground.host, move |run| {
+    let runner = lab(&test_host.host, move |run| {
         let counter = counter.clone();
         async move {
             for _ in 0..100 {
@@ -223,8 +223,8 @@ async fn a_consumer_that_stops_reading_is_waited_for_at_the_bound_of_bytes() {
 
 #[tokio::test(start_paused = true)]
 async fn a_consumer_that_stops_reading_never_stalls_another_session() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         let session = run.resume.clone().unwrap();
         run.emit(started(&session.value)).await.unwrap();
         for _ in 0..100 {
@@ -243,8 +243,8 @@ async fn a_consumer_that_stops_reading_never_stalls_another_session() {
 
 #[tokio::test(start_paused = true)]
 async fn the_idle_limit_pauses_while_the_consumer_does_not_read_and_the_wall_clock_does_not() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         for _ in 0..10 {
             if run.emit(note("n")).await.is_err() {
@@ -268,8 +268,8 @@ async fn the_idle_limit_pauses_while_the_consumer_does_not_read_and_the_wall_clo
 
 #[tokio::test(start_paused = true)]
 async fn the_terminal_event_never_waits_for_the_consumer() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         if run.request.prompt == "fill it" {
             run.emit(note("n")).await.unwrap();
@@ -279,7 +279,7 @@ async fn the_terminal_event_never_waits_for_the_consumer() {
     .buffer(2, 1 << 20);
     let full = runner.run(RunRequest::new("fill it").resume(token("a")));
     settle_tasks().await;
-    // Nobody has read a thing, and the session is free.
+    // The consumer has read nothing, and the session is free.
     assert!(end(runner.run(on("a"))).await.ok);
     let events = all(full).await;
     assert_eq!(events.len(), 3);
@@ -289,8 +289,8 @@ async fn the_terminal_event_never_waits_for_the_consumer() {
 
 #[tokio::test(start_paused = true)]
 async fn cancelling_a_run_whose_consumer_does_not_read_ends_it() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         while run.emit(note("n")).await.is_ok() {}
     })
@@ -300,37 +300,37 @@ async fn cancelling_a_run_whose_consumer_does_not_read_ends_it() {
     let unread = runner.run(request);
     settle_tasks().await;
     cancel.cancel();
-    ground.host.settle().await;
-    assert!(ground.is_unlocked());
+    test_host.host.settle().await;
+    assert!(test_host.is_unlocked());
     assert_eq!(end(unread).await.reason, Some(Reason::Interrupted));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_run_goes_on_whether_or_not_the_stream_is_polled() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         tokio::time::sleep(Duration::from_secs(5)).await;
         run.emit(success("all")).await.unwrap();
     });
     let events = runner.run(prompt());
     let begun = Instant::now();
-    ground.host.settle().await;
+    test_host.host.settle().await;
     assert_eq!(begun.elapsed(), Duration::from_secs(5));
     assert!(end(events).await.ok);
 }
 
 #[tokio::test(start_paused = true)]
 async fn several_may_wait_for_a_host_to_settle_at_once() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
         run.emit(success("all")).await.unwrap();
     });
     let mut events = runner.run(prompt());
     until_started(&mut events).await;
-    let (host, other) = (ground.host.clone(), ground.host.clone());
+    let (host, other) = (test_host.host.clone(), test_host.host.clone());
     let late = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         other.settle().await;
@@ -341,7 +341,7 @@ async fn several_may_wait_for_a_host_to_settle_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_runner_shuts_down_without_waiting_for_the_runs_of_another() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let turn = |length: u64| {
         move |run: EngineRun| async move {
             run.emit(started(&length.to_string())).await.unwrap();
@@ -349,7 +349,7 @@ async fn a_runner_shuts_down_without_waiting_for_the_runs_of_another() {
             run.emit(success("all")).await.unwrap();
         }
     };
-    let (slow, quick) = (lab(&ground.host, turn(100)), lab(&ground.host, turn(1)));
+    let (slow, quick) = (lab(&test_host.host, turn(100)), lab(&test_host.host, turn(1)));
     let (slow_run, _quick_run) = (slow.run(prompt()), quick.run(prompt()));
     let begun = Instant::now();
     quick.shutdown().await;
@@ -361,8 +361,8 @@ async fn a_runner_shuts_down_without_waiting_for_the_runs_of_another() {
 
 #[tokio::test(start_paused = true)]
 async fn two_consumers_see_their_own_run_only() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         let name = run.request.prompt.clone();
         run.emit(started(&name)).await.unwrap();
         run.emit(note(&name)).await.unwrap();

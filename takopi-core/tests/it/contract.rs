@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::engines::{action, codec, lab, note, started, success};
 use crate::common::{
-    Ground, LAB, actions, all, end, end_of, is_started, settle_tasks, titles, token,
+    LAB, TestHost, actions, all, end, end_of, is_started, settle_tasks, titles, token,
 };
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -25,8 +25,8 @@ fn on(value: &str) -> RunRequest {
 
 #[tokio::test(start_paused = true)]
 async fn events_come_in_the_order_the_engine_produced_them_and_nothing_is_added() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         for number in 0..3000 {
             run.emit(note(&number.to_string())).await.unwrap();
@@ -45,8 +45,8 @@ async fn events_come_in_the_order_the_engine_produced_them_and_nothing_is_added(
 
 #[tokio::test(start_paused = true)]
 async fn actions_may_precede_started() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(note("early")).await.unwrap();
         run.emit(started("a")).await.unwrap();
         run.emit(success("")).await.unwrap();
@@ -58,8 +58,8 @@ async fn actions_may_precede_started() {
 
 #[tokio::test(start_paused = true)]
 async fn a_second_started_of_the_same_session_is_dropped() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         for id in ["a", "A", "a"] {
             run.emit(started(id)).await.unwrap();
         }
@@ -72,8 +72,8 @@ async fn a_second_started_of_the_same_session_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_started_of_another_session_ends_the_run_as_a_breach_of_protocol() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         run.emit(started("b")).await.unwrap_err();
         assert!(run.stop().is_cancelled());
@@ -90,8 +90,8 @@ async fn a_started_of_another_session_ends_the_run_as_a_breach_of_protocol() {
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_ignores_its_breach_and_stays_still_ends() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         let _ = run.emit(started("a")).await;
         let _ = run.emit(started("b")).await;
         let _ = run.emit(success("as if nothing were")).await;
@@ -105,8 +105,8 @@ async fn an_engine_that_ignores_its_breach_and_stays_still_ends() {
 
 #[tokio::test(start_paused = true)]
 async fn events_after_completed_are_dropped() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         run.emit(success("first")).await.unwrap();
         let _ = run.emit(note("late")).await;
@@ -120,8 +120,8 @@ async fn events_after_completed_are_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_waited_for_room_does_not_come_behind_completed() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         let run = Arc::new(run);
         // Two tasks of one engine: one stands at the full buffer, the other ends the run.
@@ -140,7 +140,7 @@ async fn an_event_that_waited_for_room_does_not_come_behind_completed() {
     settle_tasks().await;
     let first = events.next().await.unwrap();
     assert!(is_started(&first));
-    // There is room now, and the end was said.
+    // There is room now, and the end was emitted.
     settle_tasks().await;
     let rest = all(events).await;
     assert_eq!(end_of(&rest).answer, "done");
@@ -148,8 +148,8 @@ async fn an_event_that_waited_for_room_does_not_come_behind_completed() {
 
 #[tokio::test(start_paused = true)]
 async fn an_end_without_completed_is_completed_by_takopi() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
     });
     let end = end(runner.run(prompt())).await;
@@ -159,8 +159,8 @@ async fn an_end_without_completed_is_completed_by_takopi() {
 
 #[tokio::test(start_paused = true)]
 async fn success_without_a_session_is_no_success() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         let usage = takopi_core::Usage::default();
         run.emit(success("what?").usage(Some(usage))).await.unwrap();
     });
@@ -173,9 +173,9 @@ async fn success_without_a_session_is_no_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_that_says_nothing_gets_a_reason_and_an_error() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+async fn a_failure_without_details_gets_a_reason_and_an_error() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         let mut end = success("");
         end.ok = false;
         run.emit(end).await.unwrap();
@@ -187,8 +187,8 @@ async fn a_failure_that_says_nothing_gets_a_reason_and_an_error() {
 
 #[tokio::test(start_paused = true)]
 async fn another_session_than_asked_is_never_taken_for_it() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         let _ = run.emit(started("fresh")).await;
         let _ = run.emit(success("in the wrong room")).await;
     });
@@ -203,8 +203,8 @@ async fn another_session_than_asked_is_never_taken_for_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_started_that_names_no_session_ends_the_run() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("--last")).await.unwrap_err();
     });
     let end = end(runner.run(prompt())).await;
@@ -214,10 +214,10 @@ async fn a_started_that_names_no_session_ends_the_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_of_another_engine_or_no_token_at_all_runs_nothing() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let runs = Arc::new(AtomicUsize::new(0));
     let counter = runs.clone();
-    let runner = lab(&ground.host, move |_run| {
+    let runner = lab(&test_host.host, move |_run| {
         counter.fetch_add(1, Ordering::SeqCst);
         std::future::ready(())
     });
@@ -237,8 +237,8 @@ async fn a_token_of_another_engine_or_no_token_at_all_runs_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_token_is_folded_into_canonical_form_before_anything_else() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         assert_eq!(run.resume, Some(token("abc")));
         run.emit(started("ABC")).await.unwrap();
         run.emit(success("")).await.unwrap();
@@ -251,10 +251,10 @@ async fn a_token_is_folded_into_canonical_form_before_anything_else() {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_in_translation_ends_the_run_and_no_other() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let barrier = Arc::new(Barrier::new(2));
     let gate = barrier.clone();
-    let runner = lab(&ground.host, move |run| {
+    let runner = lab(&test_host.host, move |run| {
         let gate = gate.clone();
         async move {
             let name = run.request.prompt.clone();
@@ -273,20 +273,20 @@ async fn a_panic_in_translation_ends_the_run_and_no_other() {
     assert!(bad.error.unwrap().contains("boom bad"));
     assert_eq!(bad.resume, Some(token("bad")));
     assert!(good.ok);
-    assert!(ground.is_unlocked());
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_behind_completed_changes_nothing() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         run.emit(success("yes")).await.unwrap();
         panic!("too late");
     });
     assert!(end(runner.run(prompt())).await.ok);
-    ground.host.settle().await;
-    assert!(ground.is_unlocked());
+    test_host.host.settle().await;
+    assert!(test_host.is_unlocked());
 }
 
 /// An engine whose every part but the turn may panic.
@@ -324,14 +324,14 @@ impl Engine for Touchy {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_anywhere_in_an_engine_still_ends_with_completed() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     for on_what in ["check", "take_lease", "run"] {
-        let runner = EngineRunner::new(Touchy { on: on_what }).on(ground.host.clone());
+        let runner = EngineRunner::new(Touchy { on: on_what }).on(test_host.host.clone());
         let end = end(runner.run(on("a"))).await;
         assert_eq!(end.reason, Some(Reason::Protocol), "{on_what}");
         assert_eq!(end.resume, Some(token("a")), "{on_what}");
-        ground.host.settle().await;
-        assert!(ground.is_unlocked(), "{on_what}");
+        test_host.host.settle().await;
+        assert!(test_host.is_unlocked(), "{on_what}");
     }
 }
 
@@ -339,8 +339,8 @@ async fn a_panic_anywhere_in_an_engine_still_ends_with_completed() {
 fn a_host_whose_runtime_is_gone_still_ends_its_streams() {
     crate::common::in_real_time();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let ground = runtime.block_on(async { Ground::here() });
-    let runner = lab(&ground.host, |_run| std::future::pending());
+    let test_host = runtime.block_on(async { TestHost::on_test_runtime() });
+    let runner = lab(&test_host.host, |_run| std::future::pending());
     let before = runner.run(on("a"));
     runtime.block_on(tokio::task::yield_now());
     drop(runtime);
@@ -354,9 +354,9 @@ fn a_host_whose_runtime_is_gone_still_ends_its_streams() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_that_never_returns_behind_completed_holds_nobody_up() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+async fn an_engine_that_never_returns_after_completed_blocks_no_other_run() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         run.emit(success("yes")).await.unwrap();
         std::future::pending::<()>().await;
@@ -366,13 +366,13 @@ async fn an_engine_that_never_returns_behind_completed_holds_nobody_up() {
         assert!(end(runner.run(on("a"))).await.ok);
     }
     assert!(begun.elapsed().is_zero(), "the session is free with Completed");
-    ground.host.settle().await;
+    test_host.host.settle().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_ignores_stop_is_dropped_and_the_run_still_ends() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         std::future::pending::<()>().await;
     });
@@ -384,13 +384,13 @@ async fn an_engine_that_ignores_stop_is_dropped_and_the_run_still_ends() {
     let end = end(events).await;
     assert_eq!(end.reason, Some(Reason::Interrupted));
     assert_eq!(end.resume, Some(token("a")));
-    assert!(ground.is_unlocked());
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_resume_that_failed_before_started_carries_the_token_asked_for() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         let mut end = Completed::failure(LAB, Reason::SessionNotFound, "no such session");
         end.resume = Some(token("made-up"));
         run.emit(end).await.unwrap();
@@ -400,9 +400,9 @@ async fn a_resume_that_failed_before_started_carries_the_token_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_request_runs_nothing_and_says_why() {
-    let ground = Ground::here();
-    let runner = EngineRunner::new(Demo::new()).on(ground.host.clone());
+async fn a_refused_request_runs_nothing_and_reports_the_reason() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = EngineRunner::new(Demo::new()).on(test_host.host.clone());
     let request = RunRequest::new("go").cwd("/no/such/directory");
     let events = all(runner.run(request)).await;
     assert_eq!(events.len(), 1);
@@ -411,8 +411,8 @@ async fn a_refused_request_runs_nothing_and_says_why() {
 
 #[tokio::test(start_paused = true)]
 async fn ids_of_takopis_own_actions_are_unique_in_a_run() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         for _ in 0..3 {
             run.note("n").await.unwrap();
             run.warn("w").await.unwrap();
@@ -430,8 +430,8 @@ async fn ids_of_takopis_own_actions_are_unique_in_a_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_runner_is_an_object_and_knows_its_resume_lines() {
-    let ground = Ground::here();
-    let runner: Arc<dyn Runner> = Arc::new(lab(&ground.host, |_run| std::future::ready(())));
+    let test_host = TestHost::on_test_runtime();
+    let runner: Arc<dyn Runner> = Arc::new(lab(&test_host.host, |_run| std::future::ready(())));
     assert_eq!(runner.engine(), LAB);
     let line = runner.format_resume(&token("abc"));
     assert_eq!(line, "`lab resume abc`");
@@ -443,8 +443,8 @@ async fn a_runner_is_an_object_and_knows_its_resume_lines() {
 
 #[tokio::test(start_paused = true)]
 async fn the_demo_shows_every_kind_and_honours_resume() {
-    let ground = Ground::here();
-    let runner = EngineRunner::new(Demo::new()).on(ground.host.clone());
+    let test_host = TestHost::on_test_runtime();
+    let runner = EngineRunner::new(Demo::new()).on(test_host.host.clone());
     let events = all(runner.run(RunRequest::new("hello"))).await;
     for kind in ActionKind::KNOWN {
         assert!(actions(&events).iter().any(|event| event.action.kind == *kind), "{kind}");
@@ -456,5 +456,5 @@ async fn the_demo_shows_every_kind_and_honours_resume() {
     let second = end(runner.run(again)).await;
     assert_eq!(second.resume, first.resume);
     assert!(second.answer.contains("Welcome back"));
-    assert!(ground.lock_files().is_empty() && ground.is_unlocked(), "no file for a demo");
+    assert!(test_host.lock_files().is_empty() && test_host.is_unlocked(), "no file for a demo");
 }

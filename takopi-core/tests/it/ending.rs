@@ -1,11 +1,11 @@
-//! How engine processes end: the ladder, the sweep, and what is left behind (nothing).
+//! How engine processes end: the stop sequence, the sweep, and what is left behind (nothing).
 
 use std::time::Duration;
 
-use crate::common::apart::{Actor, limit_descriptors, say};
+use crate::common::apart::{ChildProcess, limit_descriptors, report};
 use crate::common::engines::{lab, lab_with_files, shell, short_stop_sequence, started, success};
 use crate::common::processes::{descriptors, is_alive, number_in, signal, until_gone};
-use crate::common::{Ground, end, eventually, token, until_started};
+use crate::common::{TestHost, end, eventually, token, until_started};
 use nix::sys::signal::Signal;
 use takopi_core::model::Reason;
 use takopi_core::process::{
@@ -21,14 +21,14 @@ fn on(value: &str) -> RunRequest {
     RunRequest::new("go").resume(token(value))
 }
 
-/// Says that it started once all before it is done, and then does nothing.
+/// Reports that it started once all before it is done, and then does nothing.
 fn then_wait(script: &str) -> String {
     format!("{script}\necho '{{\"started\":\"a\"}}'\nwhile :; do sleep 0.05; done")
 }
 
 #[tokio::test]
-async fn the_ladder_is_int_then_term_then_kill() {
-    let ground = Ground::apart();
+async fn the_stop_sequence_is_int_then_term_then_kill() {
+    let test_host = TestHost::on_own_thread();
     let script = then_wait(
         r#"
         trap 'echo INT >> $DIR/log' INT
@@ -39,7 +39,7 @@ async fn the_ladder_is_int_then_term_then_kill() {
     let runner = shell(script)
         .bash()
         .launch_with(|launch| launch.stop_sequence(short_stop_sequence()))
-        .on(&ground);
+        .on(&test_host);
     let request = prompt();
     let cancel = request.cancel.clone();
     let mut events = runner.run(request);
@@ -47,34 +47,34 @@ async fn the_ladder_is_int_then_term_then_kill() {
     cancel.cancel();
     let end = end(events).await;
     assert_eq!((end.reason, end.answer.as_str()), (Some(Reason::Interrupted), "so far"));
-    assert!(ground.processes().is_empty(), "whoever sees Completed knows that nothing is left");
-    assert_eq!(std::fs::read_to_string(ground.file("log")).unwrap(), "INT\nTERM\n");
-    assert!(ground.is_unlocked());
+    assert!(test_host.processes().is_empty(), "nothing is left when Completed is emitted");
+    assert_eq!(std::fs::read_to_string(test_host.file("log")).unwrap(), "INT\nTERM\n");
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test]
-async fn an_engine_that_ends_on_int_gets_no_other_signal_and_is_heard_to_the_last() {
-    let ground = Ground::apart();
+async fn an_engine_that_ends_on_int_gets_no_other_signal_and_is_read_to_the_end() {
+    let test_host = TestHost::on_own_thread();
     let script = then_wait(
         r#"
         trap 'echo INT >> $DIR/log; echo "{\"say\":\"last words\"}"; exit 0' INT
         trap 'echo TERM >> $DIR/log' TERM
         "#,
     );
-    let runner = shell(script).bash().on(&ground);
+    let runner = shell(script).bash().on(&test_host);
     let request = prompt();
     let cancel = request.cancel.clone();
     let mut events = runner.run(request);
     until_started(&mut events).await;
     cancel.cancel();
     assert_eq!(end(events).await.answer, "last words");
-    assert_eq!(std::fs::read_to_string(ground.file("log")).unwrap(), "INT\n");
+    assert_eq!(std::fs::read_to_string(test_host.file("log")).unwrap(), "INT\n");
 }
 
 #[tokio::test]
 async fn a_server_is_ended_by_the_end_of_its_input_first() {
-    let ground = Ground::apart();
-    let (name, value) = ground.mark();
+    let test_host = TestHost::on_own_thread();
+    let (name, value) = test_host.mark();
     let script = r"
         trap 'echo signal >> $DIR/log' INT TERM
         cat > /dev/null
@@ -90,29 +90,29 @@ async fn a_server_is_ended_by_the_end_of_its_input_first() {
             (StopStep::CloseStdin, grace),
             (StopStep::Terminate, grace),
         ]));
-    let (process, _output) = ground.host.start(launch).await.unwrap();
+    let (process, _output) = test_host.host.start(launch).await.unwrap();
     let pid = i32::try_from(process.pid()).unwrap();
     process.stop().await;
     assert!(!is_alive(pid));
-    assert_eq!(std::fs::read_to_string(ground.file("log")).unwrap(), "input\n");
+    assert_eq!(std::fs::read_to_string(test_host.file("log")).unwrap(), "input\n");
 }
 
 #[tokio::test]
 async fn dropping_a_handle_ends_the_process() {
-    let ground = Ground::apart();
-    let (name, value) = ground.mark();
+    let test_host = TestHost::on_own_thread();
+    let (name, value) = test_host.mark();
     let launch = Launch::new("sleep").args(["1000"]).env(name, value);
-    let (process, output) = ground.host.start(launch).await.unwrap();
+    let (process, output) = test_host.host.start(launch).await.unwrap();
     let pid = i32::try_from(process.pid()).unwrap();
     assert!(is_alive(pid));
     drop((process, output));
-    ground.host.settle().await;
+    test_host.host.settle().await;
     assert!(!is_alive(pid));
 }
 
 #[tokio::test]
 async fn dropping_the_stream_ends_the_process_before_the_next_run_on_its_session_starts() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     // Two at once would find each other's directory. It takes its time to end.
     let script = then_wait(
         r"
@@ -120,132 +120,133 @@ async fn dropping_the_stream_ends_the_process_before_the_next_run_on_its_session
         trap 'sleep 0.3; rmdir $DIR/room; exit 0' INT
         ",
     );
-    let runner = shell(script).bash().on(&ground);
+    let runner = shell(script).bash().on(&test_host);
     for _ in 0..3 {
         let mut events = runner.run(on("a"));
         until_started(&mut events).await;
         drop(events);
     }
     runner.shutdown().await;
-    assert!(!ground.file("room").exists() && ground.processes().is_empty());
-    assert!(ground.is_unlocked());
+    assert!(!test_host.file("room").exists() && test_host.processes().is_empty());
+    assert!(test_host.is_unlocked());
 }
 
-/// Runs the script, cancels the run, and says which process the script named in `$DIR/pid`.
-async fn cancelled(ground: &Ground, script: &str) -> i32 {
+/// Runs the script, cancels the run, and returns the process that the script wrote in `$DIR/pid`.
+async fn cancelled(test_host: &TestHost, script: &str) -> i32 {
     let launch = |launch: Launch| launch.stop_sequence(short_stop_sequence());
-    let runner = shell(then_wait(script)).launch_with(launch).on(ground);
+    let runner = shell(then_wait(script)).launch_with(launch).on(test_host);
     let request = prompt();
     let cancel = request.cancel.clone();
     let mut events = runner.run(request);
     until_started(&mut events).await;
-    let pid = number_in(&ground.file("pid")).await;
+    let pid = number_in(&test_host.file("pid")).await;
     assert!(is_alive(pid));
     cancel.cancel();
     assert_eq!(end(events).await.reason, Some(Reason::Interrupted));
-    std::fs::remove_file(ground.file("pid")).unwrap();
+    std::fs::remove_file(test_host.file("pid")).unwrap();
     pid
 }
 
 #[tokio::test]
 async fn a_grandchild_in_its_own_session_is_gone_after_cancel() {
-    let ground = Ground::apart();
-    let pid = cancelled(&ground, "setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid").await;
+    let test_host = TestHost::on_own_thread();
+    let pid =
+        cancelled(&test_host, "setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid").await;
     assert!(!is_alive(pid), "gone when Completed is seen");
 }
 
 #[tokio::test]
 async fn a_grandchild_that_ignores_signals_is_gone_after_cancel() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = r#"
         setsid sh -c 'trap "" INT TERM; echo $$ > $DIR/pid; while :; do sleep 0.05; done' &
         until [ -s $DIR/pid ]; do sleep 0.01; done
     "#;
-    assert!(!is_alive(cancelled(&ground, script).await));
+    assert!(!is_alive(cancelled(&test_host, script).await));
 }
 
 #[tokio::test]
 async fn a_process_that_left_the_tree_but_bears_the_marker_is_gone_after_cancel() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = "(setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid)";
-    assert!(!is_alive(cancelled(&ground, script).await));
+    assert!(!is_alive(cancelled(&test_host, script).await));
 }
 
 #[tokio::test]
 async fn a_process_in_the_tree_that_cleared_its_environment_is_gone_after_cancel() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = "setsid env -i sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid";
-    assert!(!is_alive(cancelled(&ground, script).await));
+    assert!(!is_alive(cancelled(&test_host, script).await));
 }
 
 #[tokio::test]
 async fn a_daemon_that_left_the_tree_its_session_and_its_environment_is_gone_after_cancel() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = "(setsid env -i sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid)";
-    assert!(!is_alive(cancelled(&ground, script).await));
+    assert!(!is_alive(cancelled(&test_host, script).await));
 }
 
 #[tokio::test]
 async fn a_process_of_the_group_that_left_the_tree_and_the_marker_is_gone_after_cancel() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     // In the background of a shell it ignores SIGINT, which is all the group will get.
     let script = "(env -i sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid)";
-    assert!(!is_alive(cancelled(&ground, script).await));
+    assert!(!is_alive(cancelled(&test_host, script).await));
 }
 
 #[tokio::test]
 async fn a_grandchild_that_detached_itself_stays_after_an_ordinary_completion() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = r#"
         setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid
         echo '{"started":"a"}'
         echo '{"done":"the server runs"}'
     "#;
-    let runner = shell(script).on(&ground);
+    let runner = shell(script).on(&test_host);
     assert!(end(runner.run(prompt())).await.ok);
     runner.shutdown().await;
-    assert!(ground.is_unlocked());
-    assert!(is_alive(number_in(&ground.file("pid")).await));
+    assert!(test_host.is_unlocked());
+    assert!(is_alive(number_in(&test_host.file("pid")).await));
 }
 
 #[tokio::test]
 async fn what_a_killed_engine_leaves_is_ended() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script =
         then_wait("setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid\necho $$ > $DIR/engine");
-    let runner = shell(script).on(&ground);
+    let runner = shell(script).on(&test_host);
     let mut events = runner.run(prompt());
     until_started(&mut events).await;
-    let left = number_in(&ground.file("pid")).await;
-    signal(number_in(&ground.file("engine")).await, Signal::SIGKILL);
+    let left = number_in(&test_host.file("pid")).await;
+    signal(number_in(&test_host.file("engine")).await, Signal::SIGKILL);
     let end = end(events).await;
     assert_eq!(end.reason, Some(Reason::ProcessDied));
     assert!(end.error.unwrap().contains("rc=-9"));
     until_gone(left).await;
     runner.shutdown().await;
-    assert!(ground.processes().is_empty() && ground.is_unlocked());
+    assert!(test_host.processes().is_empty() && test_host.is_unlocked());
 }
 
 #[tokio::test]
 async fn a_run_that_reached_a_limit_ends_when_nothing_of_it_is_left() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = then_wait("setsid sleep 1000 > /dev/null 2>&1 &\necho '{\"say\":\"so far\"}'");
-    let runner = shell(script).on(&ground);
+    let runner = shell(script).on(&test_host);
     for (request, reason) in [
         (RunRequest::new("go").idle_timeout(Duration::from_millis(500)), Reason::TimeoutIdle),
         (RunRequest::new("go").wall_timeout(Duration::from_millis(500)), Reason::TimeoutWall),
     ] {
         let end = end(runner.run(request)).await;
         assert_eq!((end.reason, end.answer.as_str()), (Some(reason), "so far"));
-        assert!(ground.processes().is_empty() && ground.is_unlocked());
+        assert!(test_host.processes().is_empty() && test_host.is_unlocked());
     }
 }
 
 #[tokio::test]
 async fn ending_one_process_of_a_run_does_not_touch_the_other() {
-    let ground = Ground::apart();
-    let mark = (ground.mark().0, ground.directory.path().to_owned());
-    let runner = lab(&ground.host, move |run| {
+    let test_host = TestHost::on_own_thread();
+    let mark = (test_host.mark().0, test_host.directory.path().to_owned());
+    let runner = lab(&test_host.host, move |run| {
         let launch = Launch::new("sleep").args(["1000"]).env(mark.0, &mark.1);
         async move {
             let (engine, _output) = run.start(launch.clone()).unwrap();
@@ -260,8 +261,8 @@ async fn ending_one_process_of_a_run_does_not_touch_the_other() {
     let mut events = runner.run(prompt());
     assert_eq!(until_started(&mut events).await, token("alive"));
     drop(events);
-    ground.host.settle().await;
-    assert!(ground.processes().is_empty());
+    test_host.host.settle().await;
+    assert!(test_host.processes().is_empty());
 }
 
 /// Plays a part in a process of its own, with its own descriptors.
@@ -271,24 +272,25 @@ pub(crate) async fn play(part: &str) {
         "forty" => run_forty_at_once().await,
         other => panic!("no such part: {other}"),
     }
-    say("nothing is left");
+    report("nothing is left");
 }
 
 /// Plays a part with 256 descriptors.
 fn with_256_descriptors(part: &str) {
     let state = tempfile::TempDir::new().unwrap();
-    let actor = Actor::with(part, state.path(), |command| limit_descriptors(command, 256, 256));
+    let actor =
+        ChildProcess::with(part, state.path(), |command| limit_descriptors(command, 256, 256));
     actor.expect("nothing is left");
 }
 
 async fn drop_two_hundred_streams() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = r#"
         setsid sleep 1000 > /dev/null 2>&1 &
         echo "{\"started\":\"$(cat)\"}"
         while :; do sleep 1; done
     "#;
-    let runner = shell(script).on(&ground);
+    let runner = shell(script).on(&test_host);
     let batch = async |number: usize| {
         let mut streams: Vec<_> = (0..20)
             .map(|member| {
@@ -308,8 +310,8 @@ async fn drop_two_hundred_streams() {
     for number in 1..=10 {
         batch(number).await;
     }
-    assert!(ground.processes().is_empty());
-    assert!(ground.is_unlocked());
+    assert!(test_host.processes().is_empty());
+    assert!(test_host.is_unlocked());
     eventually("no descriptor is left", || descriptors() <= before).await;
 }
 
@@ -320,14 +322,14 @@ fn two_hundred_dropped_streams_leave_no_process_no_descriptor_no_lock_with_256_d
 
 #[tokio::test]
 async fn a_run_given_up_at_any_moment_leaves_nothing() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = r#"
         setsid sleep 1000 > /dev/null 2>&1 &
         echo '{"started":"a"}'
         echo '{"note":"n"}'
         exec sleep 1000
     "#;
-    let runner = shell(script).on(&ground);
+    let runner = shell(script).on(&test_host);
     for moment in 0..60 {
         let request = on("a");
         let cancel = request.cancel.clone();
@@ -341,15 +343,15 @@ async fn a_run_given_up_at_any_moment_leaves_nothing() {
             cancel.cancel();
             assert_eq!(end(events).await.reason, Some(Reason::Interrupted));
         }
-        assert!(ground.processes().is_empty() && ground.is_unlocked(), "at {moment}");
+        assert!(test_host.processes().is_empty() && test_host.is_unlocked(), "at {moment}");
     }
 }
 
 #[tokio::test]
 async fn a_clone_of_the_run_that_lives_on_keeps_no_session() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let (keep, kept) = std::sync::mpsc::channel();
-    let runner = lab_with_files(&ground.host, move |run| {
+    let runner = lab_with_files(&test_host.host, move |run| {
         keep.send(run.clone()).unwrap();
         async move {
             let (process, _output) = run.start(Launch::new("true")).unwrap();
@@ -360,15 +362,15 @@ async fn a_clone_of_the_run_that_lives_on_keeps_no_session() {
     });
     assert!(end(runner.run(prompt())).await.ok);
     runner.shutdown().await;
-    assert!(ground.is_unlocked());
+    assert!(test_host.is_unlocked());
     let kept = kept.recv().unwrap();
     assert!(kept.stop().is_cancelled(), "and it is told");
 }
 
 #[tokio::test]
 async fn what_lived_before_is_spared_by_a_stop_and_by_a_sweep_of_marked_ones() {
-    let ground = Ground::apart();
-    let (name, value) = ground.mark();
+    let test_host = TestHost::on_own_thread();
+    let (name, value) = test_host.mark();
     let script = r"
         setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/early
         read line
@@ -382,8 +384,8 @@ async fn what_lived_before_is_spared_by_a_stop_and_by_a_sweep_of_marked_ones() {
             .env("DIR", value)
             .stdin(StdinPlan::Open)
             .stop_sequence(short_stop_sequence());
-        let (mut process, output) = ground.host.start(launch).await.unwrap();
-        let early = number_in(&ground.file("early")).await;
+        let (mut process, output) = test_host.host.start(launch).await.unwrap();
+        let early = number_in(&test_host.file("early")).await;
         // The tick in which it was started is over.
         let tick = StartCutoff::now();
         while StartCutoff::now() == tick {
@@ -392,9 +394,9 @@ async fn what_lived_before_is_spared_by_a_stop_and_by_a_sweep_of_marked_ones() {
         let before = StartCutoff::now();
         let input = process.stdin().unwrap();
         assert!(input.write(b"go\n".to_vec()).await);
-        let late = number_in(&ground.file("late")).await;
+        let late = number_in(&test_host.file("late")).await;
         for file in ["early", "late"] {
-            std::fs::remove_file(ground.file(file)).unwrap();
+            std::fs::remove_file(test_host.file(file)).unwrap();
         }
         (process, output, [early, late], before)
     };
@@ -411,8 +413,8 @@ async fn what_lived_before_is_spared_by_a_stop_and_by_a_sweep_of_marked_ones() {
 }
 
 async fn run_forty_at_once() {
-    let ground = Ground::apart();
-    let runner = shell(then_wait("")).on(&ground);
+    let test_host = TestHost::on_own_thread();
+    let runner = shell(then_wait("")).on(&test_host);
     let mut streams: Vec<_> = (0..40)
         .map(|number| runner.run(RunRequest::new("go").resume(token(&format!("s{number}")))))
         .collect();
@@ -420,7 +422,7 @@ async fn run_forty_at_once() {
     for stream in streams.drain(..) {
         assert_eq!(end(stream).await.reason, Some(Reason::Protocol));
     }
-    assert!(ground.processes().is_empty() && ground.is_unlocked());
+    assert!(test_host.processes().is_empty() && test_host.is_unlocked());
 }
 
 #[test]
@@ -431,16 +433,16 @@ fn forty_runs_at_once_fit_into_256_descriptors_and_end_together() {
 #[test]
 fn a_caller_that_drops_its_runtime_does_not_take_the_clean_up_with_it() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = then_wait("echo $$ > $DIR/pid; setsid sleep 1000 > /dev/null 2>&1 &");
-    let runner = shell(script).on(&ground);
+    let runner = shell(script).on(&test_host);
     let (dropped, kept) = runtime.block_on(async {
         let mut dropped = runner.run(prompt());
         until_started(&mut dropped).await;
         let kept = runner.run(on("a"));
         (dropped, kept)
     });
-    let pid = runtime.block_on(number_in(&ground.file("pid")));
+    let pid = runtime.block_on(number_in(&test_host.file("pid")));
     assert!(is_alive(pid));
     runtime.spawn(async move { drop(dropped) });
     drop(runtime);
@@ -451,15 +453,15 @@ fn a_caller_that_drops_its_runtime_does_not_take_the_clean_up_with_it() {
         until_started(&mut kept).await;
         assert!(!is_alive(pid));
         drop(kept);
-        ground.host.settle().await;
-        assert!(ground.processes().is_empty() && ground.is_unlocked());
+        test_host.host.settle().await;
+        assert!(test_host.processes().is_empty() && test_host.is_unlocked());
     });
 }
 
 #[tokio::test]
 async fn a_cancelled_run_ends_only_when_its_processes_are_gone_though_its_engine_does_not_wait() {
-    let ground = Ground::apart();
-    let (name, value) = ground.mark();
+    let test_host = TestHost::on_own_thread();
+    let (name, value) = test_host.mark();
     let (value, grace) = (value.to_owned(), Duration::from_mins(1));
     let script = r"
         trap 'echo $$ > $DIR/interrupted; until [ -e $DIR/gate ]; do sleep 0.01; done; exit' INT
@@ -468,7 +470,7 @@ async fn a_cancelled_run_ends_only_when_its_processes_are_gone_though_its_engine
     ";
     let launch = Launch::new("/bin/bash").args(["-c", script]).env(name, &value).env("DIR", &value);
     let launch = launch.stop_sequence(StopSequence::new([(StopStep::Interrupt, grace)]));
-    let runner = lab(&ground.host, move |run| {
+    let runner = lab(&test_host.host, move |run| {
         let launch = launch.clone();
         async move {
             let (_process, _output) = run.start(launch).unwrap();
@@ -480,9 +482,9 @@ async fn a_cancelled_run_ends_only_when_its_processes_are_gone_though_its_engine
     let cancel = request.cancel.clone();
     let mut events = runner.run(request);
     until_started(&mut events).await;
-    let pid = number_in(&ground.file("pid")).await;
+    let pid = number_in(&test_host.file("pid")).await;
     cancel.cancel();
-    let interrupted = ground.file("interrupted");
+    let interrupted = test_host.file("interrupted");
     let mut end = std::pin::pin!(end(events));
     let early = tokio::select! {
         biased;
@@ -493,37 +495,37 @@ async fn a_cancelled_run_ends_only_when_its_processes_are_gone_though_its_engine
     let again = tokio::time::timeout(Duration::from_millis(200), &mut end);
     let early = if early.is_some() { early } else { again.await.ok() };
     assert!(early.is_none(), "its process lives, and waits for the gate: {early:?}");
-    std::fs::write(ground.file("gate"), "").unwrap();
+    std::fs::write(test_host.file("gate"), "").unwrap();
     assert_eq!(end.await.reason, Some(Reason::Interrupted));
     assert!(!is_alive(pid));
 }
 
 #[tokio::test]
 async fn shutdown_waits_for_ladders_and_reaping() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = then_wait("trap 'sleep 0.3; exit 0' INT; setsid sleep 1000 > /dev/null 2>&1 &");
-    let runner = shell(script).bash().on(&ground);
+    let runner = shell(script).bash().on(&test_host);
     let mut events = runner.run(prompt());
     until_started(&mut events).await;
     drop(events);
     runner.shutdown().await;
-    assert!(ground.processes().is_empty() && ground.is_unlocked());
-    assert!(crate::common::names_in(&ground.file("runs")).is_empty(), "nor a run record");
+    assert!(test_host.processes().is_empty() && test_host.is_unlocked());
+    assert!(crate::common::names_in(&test_host.file("runs")).is_empty(), "nor a run record");
 }
 
 #[tokio::test]
 async fn a_host_goes_on_after_shutdown() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = r#"echo '{"started":"a"}'; echo '{"done":"yes"}'"#;
-    let runner = shell(script).on(&ground);
+    let runner = shell(script).on(&test_host);
     for _ in 0..3 {
         assert!(end(runner.run(on("a"))).await.ok);
         runner.shutdown().await;
     }
-    let mut events = shell(then_wait("")).on(&ground).run(on("a"));
+    let mut events = shell(then_wait("")).on(&test_host).run(on("a"));
     until_started(&mut events).await;
     assert_eq!(
-        crate::common::names_in(&ground.file("runs")).len(),
+        crate::common::names_in(&test_host.file("runs")).len(),
         1,
         "and keeps its record again"
     );

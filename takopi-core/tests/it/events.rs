@@ -97,7 +97,7 @@ fn every_event_survives_a_round_trip() {
 }
 
 #[test]
-fn the_words_on_the_wire_are_those_of_the_specification() {
+fn the_keywords_on_the_wire_are_those_of_the_specification() {
     let kinds: Vec<_> = ActionKind::KNOWN.iter().map(ActionKind::as_str).collect();
     assert_eq!(
         kinds,
@@ -222,7 +222,7 @@ fn unknown_fields_are_ignored_on_read() {
 }
 
 #[test]
-fn usage_keeps_its_scope_and_keys_nobody_here_knows() {
+fn usage_keeps_its_scope_and_unknown_keys() {
     let line = r#"{"input_tokens":1,"cached_input_tokens":2,"output_tokens":3,"reasoning_output_tokens":4,"scope":"thread","audio_tokens":5}"#;
     let usage: Usage = serde_json::from_str(line).unwrap();
     assert_eq!(usage.scope, UsageScope::Thread);

@@ -4,15 +4,15 @@
 #[allow(dead_code, unreachable_pub, reason = "the example's main")]
 mod third_party_engine;
 
-use crate::common::{Ground, all, end_of, is_started, token};
+use crate::common::{TestHost, all, end_of, is_started, token};
 use takopi_core::jsonl::Jsonl;
 use takopi_core::model::Reason;
 use takopi_core::{RunRequest, Runner};
 
 #[tokio::test]
 async fn a_third_party_engine_runs_resumes_and_refuses() {
-    let ground = Ground::apart();
-    let runner = Jsonl::runner(third_party_engine::Tally).on(ground.host.clone());
+    let test_host = TestHost::on_own_thread();
+    let runner = Jsonl::runner(third_party_engine::Tally).on(test_host.host.clone());
     let events = all(runner.run(RunRequest::new("one two\nthree"))).await;
     assert_eq!(events.len(), 4);
     assert!(is_started(&events[0]));
@@ -29,5 +29,5 @@ async fn a_third_party_engine_runs_resumes_and_refuses() {
     let events = all(runner.run(RunRequest::new("five").resume(token("tally-1")))).await;
     assert_eq!(end_of(&events).reason, Some(Reason::InvalidRequest), "a token of another engine");
     runner.shutdown().await;
-    assert!(ground.is_unlocked());
+    assert!(test_host.is_unlocked());
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::engines::{action, lab, note, started, success};
-use crate::common::{Ground, LAB, actions, all, end, end_of, token};
+use crate::common::{LAB, TestHost, actions, all, end, end_of, token};
 use futures::future::BoxFuture;
 use takopi_core::demo::{DEMO, Demo, Step};
 use takopi_core::model::{Action, ActionEvent, ActionKind, Completed, Phase, Reason};
@@ -16,8 +16,8 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_engine_ends_at_the_idle_limit_which_is_named_with_its_value() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         run.stop().cancelled().await;
         let _ =
@@ -34,8 +34,8 @@ async fn a_silent_engine_ends_at_the_idle_limit_which_is_named_with_its_value() 
 
 #[tokio::test(start_paused = true)]
 async fn a_long_run_ends_at_the_wall_clock_which_is_named_with_its_value() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         while run.emit(note("busy")).await.is_ok() {
             sleep(SECOND).await;
@@ -53,8 +53,8 @@ async fn a_long_run_ends_at_the_wall_clock_which_is_named_with_its_value() {
 
 #[tokio::test(start_paused = true)]
 async fn warnings_and_figures_for_machines_do_not_renew_the_idle_limit() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         let figures = || {
             let action = Action::new("figures", ActionKind::Telemetry, "figures");
@@ -74,8 +74,8 @@ async fn warnings_and_figures_for_machines_do_not_renew_the_idle_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn every_event_of_the_run_renews_the_idle_limit() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         for _ in 0..5 {
             sleep(4 * SECOND).await;
@@ -92,8 +92,8 @@ async fn every_event_of_the_run_renews_the_idle_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn without_limits_a_run_may_take_as_long_as_it_likes() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         sleep(Duration::from_mins(1)).await;
         run.emit(success("")).await.unwrap();
@@ -104,8 +104,8 @@ async fn without_limits_a_run_may_take_as_long_as_it_likes() {
 }
 
 /// Emits the actions, is then silent for half a minute, and ends well unless it is stopped.
-fn then_silent(ground: &Ground, actions: Vec<ActionEvent>) -> impl Runner + use<> {
-    lab(&ground.host, move |run| {
+fn then_silent(test_host: &TestHost, actions: Vec<ActionEvent>) -> impl Runner + use<> {
+    lab(&test_host.host, move |run| {
         let actions = actions.clone();
         async move {
             run.emit(started("a")).await.unwrap();
@@ -126,7 +126,7 @@ fn quick() -> RunRequest {
 
 #[tokio::test(start_paused = true)]
 async fn an_open_tool_pauses_the_idle_limit() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     for kind in [
         ActionKind::Command,
         ActionKind::Tool,
@@ -134,32 +134,32 @@ async fn an_open_tool_pauses_the_idle_limit() {
         ActionKind::WebSearch,
         ActionKind::Subagent,
     ] {
-        let open = then_silent(&ground, vec![action("a", kind.clone(), Phase::Started)]);
+        let open = then_silent(&test_host, vec![action("a", kind.clone(), Phase::Started)]);
         assert!(end(open.run(quick())).await.ok, "{kind}");
         let done = [Phase::Started, Phase::Updated, Phase::Completed]
             .map(|phase| action("a", kind.clone(), phase));
-        let done = then_silent(&ground, done.to_vec());
+        let done = then_silent(&test_host, done.to_vec());
         assert_eq!(end(done.run(quick())).await.reason, Some(Reason::TimeoutIdle), "{kind}");
     }
-    let note = then_silent(&ground, vec![action("n", ActionKind::Note, Phase::Started)]);
+    let note = then_silent(&test_host, vec![action("n", ActionKind::Note, Phase::Started)]);
     assert_eq!(end(note.run(quick())).await.reason, Some(Reason::TimeoutIdle), "no tool");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_later_item_ends_the_pause_of_a_tool_that_went_to_the_background() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let background = action("server", ActionKind::Command, Phase::Started);
-    let runner = then_silent(&ground, vec![background.clone(), note("I go on meanwhile")]);
+    let runner = then_silent(&test_host, vec![background.clone(), note("I go on meanwhile")]);
     assert_eq!(end(runner.run(quick())).await.reason, Some(Reason::TimeoutIdle));
     let runner =
-        then_silent(&ground, vec![background, action("b", ActionKind::Tool, Phase::Started)]);
+        then_silent(&test_host, vec![background, action("b", ActionKind::Tool, Phase::Started)]);
     assert!(end(runner.run(quick())).await.ok, "the later item is a tool itself");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_engine_can_say_that_it_went_on_without_an_event() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+async fn an_engine_can_report_that_no_tool_runs() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         run.emit(action("server", ActionKind::Command, Phase::Started)).await.unwrap();
         sleep(30 * SECOND).await;
@@ -173,10 +173,10 @@ async fn an_engine_can_say_that_it_went_on_without_an_event() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_that_began_later_is_not_ended_by_an_earlier_one() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let events = [("a", Phase::Started), ("b", Phase::Started), ("a", Phase::Completed)];
     let events = events.map(|(id, phase)| action(id, ActionKind::Command, phase));
-    let runner = then_silent(&ground, events.to_vec());
+    let runner = then_silent(&test_host, events.to_vec());
     assert!(end(runner.run(quick())).await.ok, "b is still at work");
 }
 
@@ -200,8 +200,8 @@ fn asks() -> Step {
 
 #[tokio::test(start_paused = true)]
 async fn an_approval_that_waits_pauses_the_idle_limit() {
-    let ground = Ground::here();
-    let runner = EngineRunner::new(Demo::scripted([asks()])).on(ground.host.clone());
+    let test_host = TestHost::on_test_runtime();
+    let runner = EngineRunner::new(Demo::scripted([asks()])).on(test_host.host.clone());
     let request =
         RunRequest::new("go").idle_timeout(5 * SECOND).approvals(Arc::new(Slow(3600 * SECOND)));
     let begun = Instant::now();
@@ -214,9 +214,9 @@ async fn an_approval_that_waits_pauses_the_idle_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn the_idle_limit_counts_again_once_an_approval_is_answered() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let script = [asks(), Step::Pause(3600 * SECOND)];
-    let runner = EngineRunner::new(Demo::scripted(script)).on(ground.host.clone());
+    let runner = EngineRunner::new(Demo::scripted(script)).on(test_host.host.clone());
     let request =
         RunRequest::new("go").idle_timeout(5 * SECOND).approvals(Arc::new(Slow(100 * SECOND)));
     let begun = Instant::now();
@@ -225,22 +225,22 @@ async fn the_idle_limit_counts_again_once_an_approval_is_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_approved_command_is_still_at_work_for_the_idle_limit() {
-    let ground = Ground::here();
+async fn an_approved_command_still_counts_as_running_for_the_idle_limit() {
+    let test_host = TestHost::on_test_runtime();
     let command = |phase| {
         Step::Act(ActionEvent::new(DEMO, Action::new("c", ActionKind::Command, "make"), phase))
     };
     let script =
         [command(Phase::Started), asks(), Step::Pause(3600 * SECOND), command(Phase::Completed)];
-    let runner = EngineRunner::new(Demo::scripted(script)).on(ground.host.clone());
+    let runner = EngineRunner::new(Demo::scripted(script)).on(test_host.host.clone());
     let request = RunRequest::new("go").idle_timeout(5 * SECOND).approvals(Arc::new(Slow(SECOND)));
     assert!(end(runner.run(request)).await.ok);
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_approval_nobody_answers_ends_with_the_wall_clock() {
-    let ground = Ground::here();
-    let runner = EngineRunner::new(Demo::scripted([asks()])).on(ground.host.clone());
+async fn an_unanswered_approval_ends_with_the_wall_clock() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = EngineRunner::new(Demo::scripted([asks()])).on(test_host.host.clone());
     let request = RunRequest::new("go")
         .wall_timeout(60 * SECOND)
         .approvals(Arc::new(Slow(Duration::from_secs(1 << 30))));
@@ -249,8 +249,8 @@ async fn an_approval_nobody_answers_ends_with_the_wall_clock() {
 
 #[tokio::test(start_paused = true)]
 async fn without_a_handler_an_approval_is_declined_visibly() {
-    let ground = Ground::here();
-    let runner = EngineRunner::new(Demo::scripted([asks()])).on(ground.host.clone());
+    let test_host = TestHost::on_test_runtime();
+    let runner = EngineRunner::new(Demo::scripted([asks()])).on(test_host.host.clone());
     let events = all(runner.run(RunRequest::new("go"))).await;
     let answer = actions(&events)[1];
     assert_eq!(answer.ok, Some(false));
@@ -259,14 +259,14 @@ async fn without_a_handler_an_approval_is_declined_visibly() {
 
 #[tokio::test(start_paused = true)]
 async fn an_emit_that_is_given_up_while_it_waits_does_not_stop_the_clock() {
-    let ground = Ground::here();
-    let holder = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let holder = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         run.stop().cancelled().await;
     });
     let mut held = holder.run(RunRequest::new("go"));
     crate::common::until_started(&mut held).await;
-    let runner = lab(&ground.host, |run| async move {
+    let runner = lab(&test_host.host, |run| async move {
         // An engine that waits for several things at once drops what it does not wait for.
         let emitted = tokio::time::timeout(SECOND, run.emit(started("a"))).await;
         assert!(emitted.is_err(), "the session is held");

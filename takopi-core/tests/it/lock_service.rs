@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use crate::common::engines::{lab_with_files, started, success};
 use crate::common::{actions, all, end_of, in_real_time, token, until_started};
 
-/// The service: who holds a key, and who waits for it.
+/// The service: the holder of each key, and its waiters.
 #[derive(Clone, Default)]
 struct Service {
     keys: Arc<Mutex<HashMap<String, Line>>>,
@@ -102,7 +102,7 @@ impl Service {
         }
     }
 
-    /// Tells the holder that its lease ran out. The key goes to the next when the holder is gone.
+    /// Notifies the holder that its lease ran out. The key goes to the next when the holder is gone.
     fn revoke(&self, key: &str) {
         let keys = self.keys.lock().unwrap();
         let (_, _, holder) = keys[key].holder.as_ref().unwrap();
@@ -121,7 +121,7 @@ struct Remote {
     machine: &'static str,
 }
 
-/// What the service told the holder of a lock.
+/// What the service sent to the holder of a lock.
 #[derive(Clone, Default)]
 struct Told {
     wanted: bool,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::engines::{lab_with_files, started, success};
-use crate::common::{Ground, LAB, end, key, names_in};
+use crate::common::{LAB, TestHost, end, key, names_in};
 use futures::FutureExt;
 use proptest::prelude::*;
 use takopi_core::locks::{
@@ -160,7 +160,7 @@ async fn two_instances_in_one_process_exclude_each_other_through_the_file() {
 }
 
 #[tokio::test]
-async fn whoever_waits_for_a_file_goes_before_whoever_comes_later() {
+async fn a_waiter_for_a_file_goes_before_later_ones() {
     let directory = TempDir::new().unwrap();
     let (one, two) = (files(directory.path()), files(directory.path()));
     let guard = try_lock(&one, "a").unwrap();
@@ -276,9 +276,9 @@ impl LeaseHolder for Warm {
 }
 
 /// Keeps the lease of a run through the runner, which alone can split it off.
-async fn leave_warm(ground: &Ground, warm: &Arc<Warm>) {
+async fn leave_warm(test_host: &TestHost, warm: &Arc<Warm>) {
     let keeper = warm.clone();
-    let runner = lab_with_files(&ground.host, move |run| {
+    let runner = lab_with_files(&test_host.host, move |run| {
         let keeper = keeper.clone();
         async move {
             run.emit(started("a")).await.unwrap();
@@ -287,55 +287,55 @@ async fn leave_warm(ground: &Ground, warm: &Arc<Warm>) {
         }
     });
     assert!(end(runner.run(RunRequest::new("go"))).await.ok);
-    ground.host.settle().await;
+    test_host.host.settle().await;
 }
 
 #[tokio::test]
 async fn a_lease_keeps_others_out_and_is_taken_over_at_once_by_its_own() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let warm = Arc::new(Warm::default());
-    leave_warm(&ground, &warm).await;
-    let inside = &**ground.host.session_locks();
-    let outside = files(&ground.directory.path().join("locks"));
+    leave_warm(&test_host, &warm).await;
+    let inside = &**test_host.host.session_locks();
+    let outside = files(&test_host.directory.path().join("locks"));
     assert!(try_lock(&outside, "a").is_none(), "another process must wait");
     assert!(try_lock(inside, "a").is_none(), "another runner must wait, too");
     let guard =
         inside.try_lock(&key("a"), &here(), &*warm).await.unwrap().expect("the next of its own");
     assert!(warm.0.lock().unwrap().is_none());
     drop(guard);
-    assert!(ground.is_unlocked());
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test]
-async fn a_lease_knows_when_somebody_waits_and_is_given_up_rather_than_handed_on() {
-    let ground = Ground::here();
+async fn a_lease_knows_of_waiters_and_is_given_up_rather_than_handed_on() {
+    let test_host = TestHost::on_test_runtime();
     let warm = Arc::new(Warm::default());
-    leave_warm(&ground, &warm).await;
+    leave_warm(&test_host, &warm).await;
     let is_wanted = || warm.0.lock().unwrap().as_ref().unwrap().is_wanted();
-    let outside = files(&ground.directory.path().join("locks"));
+    let outside = files(&test_host.directory.path().join("locks"));
     assert!(!is_wanted());
     let mut waiter = Box::pin(lock(&outside, "a"));
     assert!(waiter.as_mut().now_or_never().is_none());
     assert!(is_wanted());
     // The next run of its own finds it wanted: the lease goes, and the waiter is first.
-    let inside = &**ground.host.session_locks();
+    let inside = &**test_host.host.session_locks();
     assert!(inside.try_lock(&key("a"), &here(), &*warm).await.unwrap().is_none());
     let guard = waiter.await;
     drop(guard);
-    assert!(ground.is_unlocked());
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test]
 async fn a_run_in_line_takes_the_lease_over_when_its_turn_comes() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let warm = Arc::new(Warm::default());
-    leave_warm(&ground, &warm).await;
-    let inside = ground.host.session_locks().clone();
+    leave_warm(&test_host, &warm).await;
+    let inside = test_host.host.session_locks().clone();
     let leases: Arc<dyn LeaseHolder> = warm.clone();
     let guard = inside.lock(key("a"), here(), leases).now_or_never().unwrap().unwrap();
     assert!(warm.0.lock().unwrap().is_none());
     drop(guard);
-    assert!(ground.is_unlocked());
+    assert!(test_host.is_unlocked());
 }
 
 /// What one task of the storm does with its key.

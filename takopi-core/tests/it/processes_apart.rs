@@ -6,10 +6,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::apart::{Actor, listen, say};
+use crate::common::apart::{ChildProcess, receive_line, report};
 use crate::common::engines::{codec, shell};
 use crate::common::processes::{bearers, is_alive, number_in, open_files, until_gone};
-use crate::common::{Ground, LAB, end, key, names_in};
+use crate::common::{LAB, TestHost, end, key, names_in};
 use futures::{FutureExt, StreamExt};
 use takopi_core::locks::{FileLocks, Holder, LocalLocks, NoLeases, SessionLocks};
 use takopi_core::model::TakopiEvent;
@@ -24,18 +24,18 @@ pub(crate) async fn play(part: &str) {
         "locker" => locker(&state).await,
         "runner" => runner(true).await,
         "leaver" => runner(false).await,
-        "ender" => say(&format!("ended {}", end_strays(&state).len())),
+        "ender" => report(&format!("ended {}", end_strays(&state).len())),
         other => panic!("no such part: {other}"),
     }
 }
 
-/// Takes and releases locks as it is told: `lock N`, `release N`, `crowd N`.
+/// Takes and releases locks on request: `lock N`, `release N`, `crowd N`.
 async fn locker(state: &Path) {
     let locks = FileLocks::new(LocalLocks::new(), state.join("locks"));
     let take = |locks: &FileLocks| locks.lock(key("a"), Holder::here(LAB), Arc::new(NoLeases));
     let (told, mut lines) = tokio::sync::mpsc::channel(16);
     std::thread::spawn(move || {
-        while let Some(line) = listen() {
+        while let Some(line) = receive_line() {
             told.blocking_send(line).unwrap();
         }
     });
@@ -45,7 +45,7 @@ async fn locker(state: &Path) {
         let line = tokio::select! {
             line = lines.recv() => line,
             Some((name, guard)) = waiting.next() => {
-                say(&format!("has {name}"));
+                report(&format!("has {name}"));
                 held.insert(name, guard);
                 continue;
             }
@@ -56,11 +56,11 @@ async fn locker(state: &Path) {
             "lock" => {
                 let (mut lock, name) = (take(&locks), name.to_owned());
                 if let Some(guard) = (&mut lock).now_or_never() {
-                    say(&format!("has {name}"));
+                    report(&format!("has {name}"));
                     held.insert(name, guard.unwrap());
                 } else {
                     // In line from its first look on.
-                    say(&format!("waits {name}"));
+                    report(&format!("waits {name}"));
                     waiting.push(async move { (name, lock.await.unwrap()) });
                 }
             }
@@ -73,10 +73,10 @@ async fn locker(state: &Path) {
                     })
                     .collect();
                 tokio::task::yield_now().await;
-                say("crowded");
+                report("crowded");
                 tokio::spawn(async move {
                     futures::future::join_all(crowd).await;
-                    say("crowd served");
+                    report("crowd served");
                 });
             }
             other => panic!("cannot {other}"),
@@ -84,7 +84,7 @@ async fn locker(state: &Path) {
     }
 }
 
-/// Runs `$SCRIPT` on the session `$SESSION` and tells its events; `cancel` cancels it. Stays until
+/// Runs `$SCRIPT` on the session `$SESSION` and reports its events; `cancel` cancels it. Stays until
 /// its input ends if it is to stay, else leaves everything as it is when the session has started.
 async fn runner(stay: bool) {
     // As every program does: a host of its own with the state directory of the environment.
@@ -98,25 +98,25 @@ async fn runner(stay: bool) {
     let mut events = runner.run(request);
     if stay {
         std::thread::spawn(move || {
-            while let Some(line) = listen() {
+            while let Some(line) = receive_line() {
                 assert_eq!(line, "cancel");
                 cancel.cancel();
             }
         });
     }
     while let Some(event) = events.next().await {
-        say(&serde_json::to_string(&event).unwrap());
+        report(&serde_json::to_string(&event).unwrap());
         if !stay && matches!(event, TakopiEvent::Started(_)) {
             return;
         }
     }
     runner.shutdown().await;
-    say("shut down");
+    report("shut down");
 }
 
 /// An actor that runs the script on the session.
-fn runs(state: &Path, session: Option<&str>, script: &str) -> Actor {
-    Actor::with("runner", state, |command| {
+fn runs(state: &Path, session: Option<&str>, script: &str) -> ChildProcess {
+    ChildProcess::with("runner", state, |command| {
         command.env("SCRIPT", script);
         if let Some(session) = session {
             command.env("SESSION", session);
@@ -137,7 +137,7 @@ impl Broom {
     }
 
     fn processes(&self) -> Vec<i32> {
-        bearers(&format!("LAB_GROUND={}", self.path().display()))
+        bearers(&format!("LAB_TEST_HOST={}", self.path().display()))
     }
 }
 
@@ -154,7 +154,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn two_processes_on_one_token_run_one_after_the_other_and_the_second_says_for_whom_it_waits() {
+fn two_processes_on_one_token_run_one_after_the_other_and_the_second_names_the_holder() {
     let state = Broom::new();
     let script = r#"
         mkdir $DIR/room || exit 9
@@ -166,7 +166,7 @@ fn two_processes_on_one_token_run_one_after_the_other_and_the_second_says_for_wh
     let mut first = runs(state.path(), Some("a"), script);
     first.until(r#""type":"started""#);
     let mut second = runs(state.path(), Some("A"), script);
-    let word = second.hear();
+    let word = second.next_line();
     assert!(word.contains(&format!("process {} for", first.pid())), "{word}");
     std::fs::write(state.path().join("gate"), "").unwrap();
     for actor in [&mut first, &mut second] {
@@ -181,11 +181,11 @@ fn two_processes_on_one_token_run_one_after_the_other_and_the_second_says_for_wh
 #[test]
 fn killing_the_holder_frees_the_session() {
     let state = Broom::new();
-    let mut holder = Actor::new("locker", state.path());
-    holder.tell("lock 1");
+    let mut holder = ChildProcess::new("locker", state.path());
+    holder.send_line("lock 1");
     holder.expect("has 1");
-    let mut waiter = Actor::new("locker", state.path());
-    waiter.tell("lock 2");
+    let mut waiter = ChildProcess::new("locker", state.path());
+    waiter.send_line("lock 2");
     waiter.expect("waits 2");
     holder.kill();
     waiter.expect("has 2");
@@ -194,33 +194,33 @@ fn killing_the_holder_frees_the_session() {
 #[test]
 fn killing_a_waiter_leaves_no_hole_in_the_line() {
     let state = Broom::new();
-    let mut actors: Vec<_> = (0..3).map(|_| Actor::new("locker", state.path())).collect();
-    actors[0].tell("lock 0");
+    let mut actors: Vec<_> = (0..3).map(|_| ChildProcess::new("locker", state.path())).collect();
+    actors[0].send_line("lock 0");
     actors[0].expect("has 0");
     for (number, actor) in actors.iter_mut().enumerate().skip(1) {
-        actor.tell(&format!("lock {number}"));
+        actor.send_line(&format!("lock {number}"));
         actor.expect(&format!("waits {number}"));
     }
     actors[1].kill();
-    actors[0].tell("release 0");
+    actors[0].send_line("release 0");
     actors[2].expect("has 2");
 }
 
 #[test]
 fn across_processes_the_order_is_that_of_arrival() {
     let state = Broom::new();
-    let mut actors: Vec<_> = (0..4).map(|_| Actor::new("locker", state.path())).collect();
-    actors[0].tell("lock 0");
+    let mut actors: Vec<_> = (0..4).map(|_| ChildProcess::new("locker", state.path())).collect();
+    actors[0].send_line("lock 0");
     actors[0].expect("has 0");
     for (number, actor) in actors.iter_mut().enumerate().skip(1) {
-        actor.tell(&format!("lock {number}"));
+        actor.send_line(&format!("lock {number}"));
         actor.expect(&format!("waits {number}"));
     }
-    // The one who had it comes again, and stands behind all of them.
-    actors[0].tell("lock 4");
+    // The process that had it comes again, and queues behind all of them.
+    actors[0].send_line("lock 4");
     actors[0].expect("waits 4");
     for number in 0..4 {
-        actors[number].tell(&format!("release {number}"));
+        actors[number].send_line(&format!("release {number}"));
         let next = number + 1;
         actors[next % 4].expect(&format!("has {next}"));
     }
@@ -229,17 +229,17 @@ fn across_processes_the_order_is_that_of_arrival() {
 #[test]
 fn a_process_with_many_waiters_of_its_own_gives_way_to_another() {
     let state = Broom::new();
-    let mut crowded = Actor::new("locker", state.path());
-    crowded.tell("lock 1");
+    let mut crowded = ChildProcess::new("locker", state.path());
+    crowded.send_line("lock 1");
     crowded.expect("has 1");
-    crowded.tell("crowd 50");
+    crowded.send_line("crowd 50");
     crowded.expect("crowded");
-    let mut other = Actor::new("locker", state.path());
-    other.tell("lock 2");
+    let mut other = ChildProcess::new("locker", state.path());
+    other.send_line("lock 2");
     other.expect("waits 2");
-    crowded.tell("release 1");
+    crowded.send_line("release 1");
     other.expect("has 2");
-    other.tell("release 2");
+    other.send_line("release 2");
     crowded.expect("crowd served");
 }
 
@@ -281,7 +281,7 @@ fn when_takopi_is_killed_its_engine_gets_sigint_and_is_gone() {
 fn a_program_that_drops_everything_and_returns_leaves_no_more_than_one_that_was_killed() {
     let state = Broom::new();
     let script = r#"echo $$ > $DIR/pid; echo '{"started":"a"}'; exec sleep 1000"#;
-    let mut actor = Actor::with("leaver", state.path(), |command| {
+    let mut actor = ChildProcess::with("leaver", state.path(), |command| {
         command.env("SCRIPT", script);
     });
     actor.until("started");
@@ -289,7 +289,7 @@ fn a_program_that_drops_everything_and_returns_leaves_no_more_than_one_that_was_
     block_on(until_gone(block_on(number_in(&state.path().join("pid")))));
 }
 
-/// An engine that does not hear the death signal, and something that left its tree.
+/// An engine that ignores the death signal, and something that left its tree.
 const STUBBORN: &str = r#"
     trap '' INT
     (setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/left)
@@ -374,7 +374,7 @@ fn a_takopi_that_lives_in_what_a_killed_one_left_does_not_end_its_own_home() {
         .env("TAKOPI_RUN", "dead.1")
         .env("ACTOR", "ender")
         .env("TAKOPI_STATE_DIR", state.path())
-        .env("LAB_GROUND", state.path())
+        .env("LAB_TEST_HOST", state.path())
         .output()
         .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
@@ -391,7 +391,7 @@ fn a_live_takopi_has_no_strays() {
     assert!(end_strays(state.path()).is_empty());
     let engine = block_on(number_in(&state.path().join("pid")));
     assert!(is_alive(engine));
-    actor.tell("cancel");
+    actor.send_line("cancel");
     actor.until("interrupted");
     assert!(!is_alive(engine));
 }
@@ -450,14 +450,14 @@ fn two_takopis_that_start_at_the_same_moment_keep_their_records() {
 
 #[tokio::test]
 async fn a_holder_in_another_process_is_named() {
-    let ground = Ground::apart();
-    let mut holder = Actor::new("locker", ground.directory.path());
-    holder.tell("lock 1");
+    let test_host = TestHost::on_own_thread();
+    let mut holder = ChildProcess::new("locker", test_host.directory.path());
+    holder.send_line("lock 1");
     holder.expect("has 1");
-    // Its words for those who wait, and for a run that will not.
-    let seen = ground.host.session_locks().holder(&key("a")).await.unwrap();
+    // What waiters see, and a run that does not wait.
+    let seen = test_host.host.session_locks().holder(&key("a")).await.unwrap();
     assert_eq!(i32::try_from(seen.pid), Ok(holder.pid()));
-    let runner = shell(r#"echo '{"started":"a"}'; echo '{"done":""}'"#).on(&ground);
+    let runner = shell(r#"echo '{"started":"a"}'; echo '{"done":""}'"#).on(&test_host);
     let request = RunRequest::new("go").resume(crate::common::token("a")).wait(Duration::ZERO);
     let end = end(runner.run(request)).await;
     assert!(end.error.unwrap().contains(&format!("process {}", holder.pid())));

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::apart::{Actor, limit_descriptors, say};
+use crate::common::apart::{ChildProcess, limit_descriptors, report};
 use crate::common::engines::shell;
 use crate::common::processes::{is_alive, number_in};
-use crate::common::{Ground, all, end, end_of, eventually, token, until_started};
+use crate::common::{TestHost, all, end, end_of, eventually, token, until_started};
 use futures::{FutureExt, StreamExt};
 use nix::sys::signal::{SigHandler, SigSet, Signal, kill};
 use nix::unistd::Pid;
@@ -38,24 +38,24 @@ pub(crate) async fn play(part: &str) {
     }
 }
 
-/// Tells the environment an engine finds.
+/// Reports the environment of an engine.
 async fn tell_environment() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = r#"echo '{"started":"a"}'; env > $DIR/env; echo '{"done":""}'"#;
     let launch = |launch: Launch| launch.env_policy(EnvPolicy::default().deny("MY_BOT_*"));
-    let runner = shell(script).launch_with(launch).on(&ground);
+    let runner = shell(script).launch_with(launch).on(&test_host);
     let request = RunRequest::new("go").env("SLACK_ON_PURPOSE", "asked for");
     assert!(end(runner.run(request)).await.ok);
-    for line in std::fs::read_to_string(ground.file("env")).unwrap().lines() {
-        say(line);
+    for line in std::fs::read_to_string(test_host.file("env")).unwrap().lines() {
+        report(line);
     }
-    say("end");
+    report("end");
 }
 
 #[test]
 fn the_environment_is_inherited_but_for_the_secrets_of_chat_bots() {
     let state = tempfile::TempDir::new().unwrap();
-    let actor = Actor::with("environment", state.path(), |command| {
+    let actor = ChildProcess::with("environment", state.path(), |command| {
         command
             .env("HOME", "/home/somebody")
             .env("MY_TOOL", "kept")
@@ -66,7 +66,7 @@ fn the_environment_is_inherited_but_for_the_secrets_of_chat_bots() {
     });
     let mut lines = Vec::new();
     loop {
-        match actor.hear() {
+        match actor.next_line() {
             line if line == "end" => break,
             line => lines.push(line),
         }
@@ -80,10 +80,10 @@ fn the_environment_is_inherited_but_for_the_secrets_of_chat_bots() {
 }
 
 #[tokio::test]
-async fn a_missing_program_is_said_to_be_missing() {
-    let ground = Ground::apart();
+async fn a_missing_program_is_reported_as_missing() {
+    let test_host = TestHost::on_own_thread();
     for name in ["no-such-program-anywhere", "/no/such/program", "./no-such-program"] {
-        let runner = shell("").program(name).on(&ground);
+        let runner = shell("").program(name).on(&test_host);
         let request = RunRequest::new("go").resume(token("a"));
         let events = all(runner.run(request)).await;
         let end = end_of(&events);
@@ -92,17 +92,17 @@ async fn a_missing_program_is_said_to_be_missing() {
         assert_eq!(end.resume, Some(token("a")));
         assert_eq!(events.len(), 1);
     }
-    ground.host.settle().await;
-    assert!(ground.is_unlocked());
+    test_host.host.settle().await;
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test]
-async fn a_program_that_may_not_be_executed_is_said_to_be_so() {
-    let ground = Ground::apart();
-    let path = ground.file("program");
+async fn a_program_that_may_not_be_executed_is_reported_as_such() {
+    let test_host = TestHost::on_own_thread();
+    let path = test_host.file("program");
     std::fs::write(&path, "#!/bin/sh\n").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let end = end(shell("").program(&path).on(&ground).run(prompt())).await;
+    let end = end(shell("").program(&path).on(&test_host).run(prompt())).await;
     assert_eq!(end.reason, Some(Reason::EngineMissing));
     let error = end.error.unwrap();
     assert!(error.contains("not executable") && error.contains(path.to_str().unwrap()), "{error}");
@@ -110,21 +110,21 @@ async fn a_program_that_may_not_be_executed_is_said_to_be_so() {
 
 #[tokio::test]
 async fn a_missing_directory_is_named() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let request = RunRequest::new("go").cwd("/no/such/directory");
-    let end = end(shell("").on(&ground).run(request)).await;
+    let end = end(shell("").on(&test_host).run(request)).await;
     assert_eq!(end.reason, Some(Reason::InvalidRequest));
     assert!(end.error.unwrap().contains("/no/such/directory"));
 }
 
 #[tokio::test]
 async fn an_engine_runs_in_the_directory_of_its_request() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = r#"echo '{"started":"a"}'; echo "{\"done\":\"$(pwd)\"}""#;
-    let directory = ground.directory.path().canonicalize().unwrap();
+    let directory = test_host.directory.path().canonicalize().unwrap();
     let request = RunRequest::new("go").cwd(&directory);
     assert_eq!(
-        end(shell(script).on(&ground).run(request)).await.answer,
+        end(shell(script).on(&test_host).run(request)).await.answer,
         directory.to_str().unwrap()
     );
 }
@@ -151,30 +151,30 @@ fn a_program_is_found_as_a_shell_finds_it_and_named_in_full() {
     assert!(found.is_absolute());
 }
 
-/// Runs an engine with a trap, cancels the run, and tells what the engine heard.
+/// Runs an engine with a trap, cancels the run, and reports the signals that the engine received.
 async fn cancel_a_trapper() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = r#"
         trap 'echo INT > $DIR/heard; exit 0' INT
         trap 'echo TERM > $DIR/heard; exit 0' TERM
         echo '{"started":"a"}'
         while :; do sleep 0.02; done
     "#;
-    let runner = shell(script).bash().on(&ground);
+    let runner = shell(script).bash().on(&test_host);
     let request = prompt();
     let cancel = request.cancel.clone();
     let mut events = runner.run(request);
     until_started(&mut events).await;
     cancel.cancel();
     end(events).await;
-    say(std::fs::read_to_string(ground.file("heard")).unwrap().trim());
+    report(std::fs::read_to_string(test_host.file("heard")).unwrap().trim());
 }
 
 #[test]
-fn an_engine_hears_sigint_even_if_takopi_was_started_deaf_to_it() {
+fn an_engine_receives_sigint_even_if_takopi_ignores_it() {
     let state = tempfile::TempDir::new().unwrap();
     // As a shell starts what runs in its background.
-    let actor = Actor::with("deaf", state.path(), |command| {
+    let actor = ChildProcess::with("deaf", state.path(), |command| {
         // SAFETY: the closure only makes a system call.
         unsafe {
             command.pre_exec(|| {
@@ -186,26 +186,26 @@ fn an_engine_hears_sigint_even_if_takopi_was_started_deaf_to_it() {
     actor.expect("INT");
 }
 
-/// Runs an engine that tells which signals it ignores, and which it blocks.
+/// Runs an engine that reports which signals it ignores, and which it blocks.
 async fn tell_signals() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = r#"
         echo '{"started":"a"}'
         signals=$(grep -E 'SigBlk|SigIgn' /proc/self/status | tr '\t\n' '  ')
         echo "{\"done\":\"$signals\"}"
     "#;
-    let answer = end(shell(script).bash().on(&ground).run(prompt())).await.answer;
+    let answer = end(shell(script).bash().on(&test_host).run(prompt())).await.answer;
     let sets = answer.split_whitespace().filter_map(|word| u64::from_str_radix(word, 16).ok());
-    // The C library keeps 32 and 33 for itself and lets nobody change them.
+    // The C library keeps 32 and 33 for itself and does not let them be changed.
     let sets: Vec<_> = sets.map(|set| format!("{:x}", set & !(0b11 << 31))).collect();
-    say(&sets.join(" "));
+    report(&sets.join(" "));
 }
 
 #[test]
 fn an_engine_starts_with_default_signals_and_none_blocked_whatever_takopi_inherited() {
     let state = tempfile::TempDir::new().unwrap();
     // As under `nohup`, in the background, and worse.
-    let actor = Actor::with("signals", state.path(), |command| {
+    let actor = ChildProcess::with("signals", state.path(), |command| {
         // SAFETY: the closure makes system calls only.
         unsafe {
             command.pre_exec(|| {
@@ -227,12 +227,12 @@ fn an_engine_starts_with_default_signals_and_none_blocked_whatever_takopi_inheri
     actor.expect("0 0");
 }
 
-/// Runs an engine, forks, and tells how a run ends in the child.
+/// Runs an engine, forks, and reports how a run ends in the child.
 async fn fork_and_run() {
-    let ground = Ground::apart();
-    let runner = shell(r#"echo '{"started":"a"}'; echo '{"done":""}'"#).on(&ground);
+    let test_host = TestHost::on_own_thread();
+    let runner = shell(r#"echo '{"started":"a"}'; echo '{"done":""}'"#).on(&test_host);
     assert!(end(runner.run(prompt())).await.ok);
-    let other = shell(r#"echo '{"started":"b"}'; sleep 1000"#).on(&ground);
+    let other = shell(r#"echo '{"started":"b"}'; sleep 1000"#).on(&test_host);
     let mut unfinished = other.run(prompt());
     until_started(&mut unfinished).await;
     // SAFETY: the child uses nothing that another thread of this process can have locked but the
@@ -241,15 +241,15 @@ async fn fork_and_run() {
         nix::unistd::ForkResult::Child => {
             let now = |future: &mut (dyn Future<Output = ()> + Unpin)| future.now_or_never();
             let ended = runner.run(prompt()).collect::<Vec<_>>().now_or_never();
-            let settled = now(&mut Box::pin(ground.host.settle()));
+            let settled = now(&mut Box::pin(test_host.host.settle()));
             let shut_down = now(&mut Box::pin(other.shutdown()));
-            let launched = ground.host.start(Launch::new("true")).now_or_never();
+            let launched = test_host.host.start(Launch::new("true")).now_or_never();
             let ended = match ended.as_deref() {
                 Some([TakopiEvent::Completed(end)]) => end.error.clone().unwrap_or_default(),
                 other => format!("{other:?}"),
             };
             let over = settled.is_some() && shut_down.is_some();
-            say(&format!("{ended} {over} {}", matches!(launched, Some(Err(_)))));
+            report(&format!("{ended} {over} {}", matches!(launched, Some(Err(_)))));
             // SAFETY: ends this process at once; what it has is the parent's.
             unsafe { libc::_exit(0) };
         }
@@ -261,15 +261,15 @@ async fn fork_and_run() {
         }
     }
     drop(unfinished);
-    ground.host.settle().await;
-    say("the parent goes on");
+    test_host.host.settle().await;
+    report("the parent goes on");
 }
 
 #[test]
-fn in_a_forked_process_a_run_ends_at_once_and_says_why() {
+fn in_a_forked_process_a_run_ends_at_once_with_an_error() {
     let state = tempfile::TempDir::new().unwrap();
-    let actor = Actor::new("forker", state.path());
-    let line = actor.hear();
+    let actor = ChildProcess::new("forker", state.path());
+    let line = actor.next_line();
     assert!(line.contains("forked") && line.ends_with("true true"), "{line}");
     actor.expect("the parent goes on");
 }
@@ -280,11 +280,11 @@ fn hoard() -> Vec<File> {
 }
 
 async fn run_without_descriptors() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = r#"echo '{"started":"a"}'; echo '{"done":"enough"}'"#;
-    let runner = shell(script).on(&ground);
+    let runner = shell(script).on(&test_host);
     let tell = |end: Completed| {
-        say(&format!("{:?} {}", end.reason, end.error.unwrap_or_default()));
+        report(&format!("{:?} {}", end.reason, end.error.unwrap_or_default()));
     };
     assert!(end(runner.run(prompt())).await.ok);
     let mut files = hoard();
@@ -295,36 +295,37 @@ async fn run_without_descriptors() {
     drop(files);
     assert!(end(runner.run(prompt())).await.ok, "and it goes on when there are some again");
     runner.shutdown().await;
-    assert!(ground.is_unlocked() && ground.processes().is_empty());
-    say("fine");
+    assert!(test_host.is_unlocked() && test_host.processes().is_empty());
+    report("fine");
 }
 
 #[test]
 fn running_out_of_descriptors_is_spawn_failed_with_the_limit_named() {
     let state = tempfile::TempDir::new().unwrap();
-    let actor = Actor::with("poor", state.path(), |command| limit_descriptors(command, 64, 64));
+    let actor =
+        ChildProcess::with("poor", state.path(), |command| limit_descriptors(command, 64, 64));
     for _ in 0..2 {
-        let line = actor.hear();
+        let line = actor.next_line();
         assert!(line.contains("SpawnFailed") && line.contains("limit is 64"), "{line}");
     }
     actor.expect("fine");
 }
 
 async fn sweep_without_descriptors() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = r#"
         (setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/left)
         echo $$ > $DIR/pid
         echo '{"started":"a"}'
         exec sleep 1000
     "#;
-    let runner = shell(script).on(&ground);
+    let runner = shell(script).on(&test_host);
     let request = prompt();
     let cancel = request.cancel.clone();
     let mut events = runner.run(request);
     until_started(&mut events).await;
-    let left = number_in(&ground.file("left")).await;
-    let engine = Pid::from_raw(number_in(&ground.file("pid")).await);
+    let left = number_in(&test_host.file("left")).await;
+    let engine = Pid::from_raw(number_in(&test_host.file("pid")).await);
     let mut files = hoard();
     cancel.cancel();
     let freed = async {
@@ -343,30 +344,31 @@ async fn sweep_without_descriptors() {
     let (end, ()) = tokio::join!(end(events), freed);
     assert_eq!(end.reason, Some(Reason::Interrupted));
     assert!(!is_alive(left));
-    say("swept");
+    report("swept");
 }
 
 #[test]
 fn a_sweep_that_cannot_see_for_want_of_descriptors_looks_again() {
     let state = tempfile::TempDir::new().unwrap();
-    let actor =
-        Actor::with("poor sweeper", state.path(), |command| limit_descriptors(command, 64, 64));
+    let actor = ChildProcess::with("poor sweeper", state.path(), |command| {
+        limit_descriptors(command, 64, 64);
+    });
     actor.expect("swept");
 }
 
 async fn raise() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     assert_eq!(descriptor_limit(), Some(100));
     assert_eq!(raise_descriptor_limit().unwrap(), 200);
     assert_eq!(descriptor_limit(), Some(200));
     let script = r#"echo '{"started":"a"}'; echo "{\"done\":\"$(ulimit -Sn) $(ulimit -Hn)\"}""#;
-    say(&end(shell(script).on(&ground).run(prompt())).await.answer);
+    report(&end(shell(script).on(&test_host).run(prompt())).await.answer);
 }
 
 #[test]
 fn a_raised_limit_on_descriptors_is_put_back_for_engines() {
     let state = tempfile::TempDir::new().unwrap();
-    let actor = Actor::with("raiser", state.path(), |command: &mut Command| {
+    let actor = ChildProcess::with("raiser", state.path(), |command: &mut Command| {
         limit_descriptors(command, 100, 200);
     });
     actor.expect("100 200");

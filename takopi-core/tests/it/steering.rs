@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::common::Ground;
+use crate::common::TestHost;
 use crate::common::engines::lab;
 use futures::StreamExt;
 use takopi_core::demo::{Demo, Step};
@@ -38,7 +38,7 @@ async fn a_follow_up_is_taken_into_the_running_turn() {
 }
 
 #[tokio::test]
-async fn what_is_said_before_the_turn_begins_waits_for_it() {
+async fn a_message_sent_before_the_turn_begins_waits_for_it() {
     let runner = endless().runner();
     let mut first = runner.run(RunRequest::new("first"));
     let Some(TakopiEvent::Started(started)) = first.next().await else { panic!("no start") };
@@ -54,15 +54,15 @@ async fn what_is_said_before_the_turn_begins_waits_for_it() {
 
 #[tokio::test]
 async fn an_engine_that_cannot_be_steered_hands_back_at_once() {
-    let ground = Ground::here();
-    let deaf = lab(&ground.host, |run| async move { run.stop().cancelled().await });
+    let test_host = TestHost::on_test_runtime();
+    let deaf = lab(&test_host.host, |run| async move { run.stop().cancelled().await });
     let (steer, steering) = steer_channel();
     let _events = deaf.run(RunRequest::new("begin").steering(steering));
     assert_eq!(steer.send("hello").await, not_steered("hello"));
 }
 
 #[tokio::test]
-async fn a_run_that_is_refused_hands_back_and_a_second_run_hears_nothing() {
+async fn a_refused_run_hands_messages_back_and_a_second_run_receives_none() {
     let runner = endless().runner();
     let (steer, steering) = steer_channel();
     let request = RunRequest::new("begin").cwd("/nowhere/at/all").steering(steering);

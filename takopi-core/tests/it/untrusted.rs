@@ -6,13 +6,13 @@ use takopi_core::model::{Action, ActionEvent, ActionKind, Completed, Level, Phas
 use takopi_core::{RunRequest, Runner, TakopiEvent};
 
 use crate::common::engines::{lab, shell, started};
-use crate::common::{Ground, LAB, all, end_of};
+use crate::common::{LAB, TestHost, all, end_of};
 
 const SECRET: &str = "sk-SECRET-123";
 
 async fn passed_on(sent: Vec<TakopiEvent>) -> Vec<TakopiEvent> {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, move |run| {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, move |run| {
         let sent = sent.clone();
         async move {
             run.emit(started("a")).await.unwrap();
@@ -86,11 +86,11 @@ async fn no_event_is_larger_than_its_bound() {
 
 #[tokio::test]
 async fn lines_that_are_not_json_are_shown_without_credentials() {
-    let ground = Ground::apart();
+    let test_host = TestHost::on_own_thread();
     let script = format!(
         "echo 'panic: Bearer {SECRET}'; echo '{{\"started\":\"a\"}}'; echo '{{\"done\":\"x\"}}'"
     );
-    let events = all(shell(script).on(&ground).run(RunRequest::new("go"))).await;
+    let events = all(shell(script).on(&test_host).run(RunRequest::new("go"))).await;
     let text = serde_json::to_string(&events).unwrap();
     assert!(text.contains("not JSON: panic: Bearer [redacted]"), "{text}");
 }

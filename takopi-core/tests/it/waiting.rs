@@ -1,4 +1,4 @@
-//! Runs that want the same session: who goes first, what is said, how long it may take.
+//! Runs that wait for the same session: order, reports, time limits.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::common::engines::{lab, lab_with_files, note, started, success};
 use crate::common::{
-    Ground, actions, all, end, end_of, is_started, key, settle_tasks, token, until_started,
+    TestHost, actions, all, end, end_of, is_started, key, settle_tasks, token, until_started,
 };
 use futures::{FutureExt, StreamExt};
 use takopi_core::locks::SessionLocks;
@@ -39,7 +39,7 @@ fn ten_seconds(host: &Host) -> impl Runner + use<> {
 
 #[tokio::test(start_paused = true)]
 async fn runs_on_the_same_token_go_one_after_the_other_first_come_first_served() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let inside = Arc::new(AtomicUsize::new(0));
     let order = Arc::new(Mutex::new(Vec::new()));
     let (room, log) = (inside.clone(), order.clone());
@@ -55,7 +55,8 @@ async fn runs_on_the_same_token_go_one_after_the_other_first_come_first_served()
         }
     };
     // Two runners: the session is one, however many there are. Capitals are the same session.
-    let runners = [lab_with_files(&ground.host, turn.clone()), lab_with_files(&ground.host, turn)];
+    let runners =
+        [lab_with_files(&test_host.host, turn.clone()), lab_with_files(&test_host.host, turn)];
     let runs: Vec<_> = (0..20)
         .map(|number| {
             let token = token(if number % 3 == 0 { "A" } else { "a" });
@@ -68,19 +69,19 @@ async fn runs_on_the_same_token_go_one_after_the_other_first_come_first_served()
     }
     let expected: Vec<_> = (0..20).map(|number| number.to_string()).collect();
     assert_eq!(*order.lock().unwrap(), expected);
-    ground.host.settle().await;
-    assert!(ground.is_unlocked());
+    test_host.host.settle().await;
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test(start_paused = true)]
 async fn runs_on_different_tokens_and_new_sessions_go_in_parallel() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     let barrier = Arc::new(Barrier::new(20));
     let gate = barrier.clone();
-    let runner = lab_with_files(&ground.host, move |run| {
+    let runner = lab_with_files(&test_host.host, move |run| {
         let gate = gate.clone();
         async move {
-            // Nobody passes before all are here.
+            // No task passes before all are here.
             gate.wait().await;
             let name = run.request.prompt.clone();
             run.emit(started(&name)).await.unwrap();
@@ -101,7 +102,7 @@ async fn runs_on_different_tokens_and_new_sessions_go_in_parallel() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_sessions_lock_is_taken_before_started_is_emitted() {
-    let ground = Ground::here();
+    let test_host = TestHost::on_test_runtime();
     for files in [false, true] {
         let turn = |run: EngineRun| async move {
             run.emit(note("early")).await.unwrap();
@@ -109,15 +110,15 @@ async fn a_new_sessions_lock_is_taken_before_started_is_emitted() {
             run.stop().cancelled().await;
         };
         let runner: Box<dyn Runner> = if files {
-            Box::new(lab_with_files(&ground.host, turn))
+            Box::new(lab_with_files(&test_host.host, turn))
         } else {
-            Box::new(lab(&ground.host, turn))
+            Box::new(lab(&test_host.host, turn))
         };
         let holder = || {
             if files {
-                ground.host.session_locks().holder(&key("a")).now_or_never().unwrap()
+                test_host.host.session_locks().holder(&key("a")).now_or_never().unwrap()
             } else {
-                ground.host.local_locks().holder(&key("a")).now_or_never().unwrap()
+                test_host.host.local_locks().holder(&key("a")).now_or_never().unwrap()
             }
         };
         let mut events = runner.run(RunRequest::new("go"));
@@ -125,16 +126,16 @@ async fn a_new_sessions_lock_is_taken_before_started_is_emitted() {
         assert!(is_started(&events.next().await.unwrap()));
         assert_eq!(holder().unwrap().pid, std::process::id());
         drop(events);
-        ground.host.settle().await;
+        test_host.host.settle().await;
         assert_eq!(holder(), None);
     }
-    assert!(ground.is_unlocked());
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_second_new_session_with_the_same_id_is_held_back_until_the_first_ends() {
-    let ground = Ground::here();
-    let runner = ten_seconds(&ground.host);
+    let test_host = TestHost::on_test_runtime();
+    let runner = ten_seconds(&test_host.host);
     let mut first = runner.run(RunRequest::new("twin"));
     until_started(&mut first).await;
     let second = runner.run(RunRequest::new("twin"));
@@ -152,10 +153,10 @@ async fn a_second_new_session_with_the_same_id_is_held_back_until_the_first_ends
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_started_that_was_given_up_while_it_waited_can_be_said_again_and_still_waits() {
-    let ground = Ground::here();
-    let holder = ten_seconds(&ground.host);
-    let impatient = lab(&ground.host, |run| async move {
+async fn a_started_that_was_given_up_while_it_waited_can_be_emitted_again_and_still_waits() {
+    let test_host = TestHost::on_test_runtime();
+    let holder = ten_seconds(&test_host.host);
+    let impatient = lab(&test_host.host, |run| async move {
         while tokio::time::timeout(SECOND, run.emit(started("a"))).await.is_err() {}
         run.emit(success("in the end")).await.unwrap();
     });
@@ -168,7 +169,7 @@ async fn a_started_that_was_given_up_while_it_waited_can_be_said_again_and_still
     assert!(begun.elapsed() >= 10 * SECOND, "not before the first was done");
 
     // Given up at the full buffer instead: the lock is held by then, and once is enough.
-    let unread = lab(&ground.host, |run| async move {
+    let unread = lab(&test_host.host, |run| async move {
         run.emit(note("fills the buffer")).await.unwrap();
         while tokio::time::timeout(SECOND, run.emit(started("b"))).await.is_err() {}
         run.emit(success("in the end")).await.unwrap();
@@ -178,17 +179,17 @@ async fn a_started_that_was_given_up_while_it_waited_can_be_said_again_and_still
     tokio::time::sleep(5 * SECOND).await;
     let events = all(events).await;
     assert!(end_of(&events).ok && events.iter().any(is_started));
-    ground.host.settle().await;
-    assert!(ground.is_unlocked());
+    test_host.host.settle().await;
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test(start_paused = true)]
-async fn success_said_while_started_still_waits_is_no_success() {
-    let ground = Ground::here();
-    let holder = ten_seconds(&ground.host);
+async fn success_emitted_while_started_still_waits_is_no_success() {
+    let test_host = TestHost::on_test_runtime();
+    let holder = ten_seconds(&test_host.host);
     let mut first = holder.run(on("a"));
     until_started(&mut first).await;
-    let runner = lab(&ground.host, |run| async move {
+    let runner = lab(&test_host.host, |run| async move {
         let other = run.clone();
         let waiting = tokio::spawn(async move { other.emit(started("a")).await });
         settle_tasks().await;
@@ -201,9 +202,9 @@ async fn success_said_while_started_still_waits_is_no_success() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_waits_says_so_and_names_the_holder() {
-    let ground = Ground::here();
-    let runner = ten_seconds(&ground.host);
+async fn a_run_that_waits_reports_it_and_names_the_holder() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = ten_seconds(&test_host.host);
     let mut first = runner.run(on("a"));
     until_started(&mut first).await;
     let begun = Instant::now();
@@ -221,9 +222,9 @@ async fn a_run_that_waits_says_so_and_names_the_holder() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_short_wait_is_not_worth_a_word() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+async fn a_short_wait_is_not_reported() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
         tokio::time::sleep(Duration::from_millis(200)).await;
         run.emit(success("")).await.unwrap();
@@ -236,8 +237,8 @@ async fn a_short_wait_is_not_worth_a_word() {
 
 #[tokio::test(start_paused = true)]
 async fn no_wait_at_all_fails_at_once() {
-    let ground = Ground::here();
-    let runner = ten_seconds(&ground.host);
+    let test_host = TestHost::on_test_runtime();
+    let runner = ten_seconds(&test_host.host);
     let mut first = runner.run(on("a"));
     until_started(&mut first).await;
     let begun = Instant::now();
@@ -253,12 +254,12 @@ async fn no_wait_at_all_fails_at_once() {
         assert_eq!(events.len(), 1);
     }
     assert!(begun.elapsed().is_zero());
-    // It needs no patience where nobody waits.
+    // It needs no time where no run waits.
     let request = RunRequest::new("go").resume(token("b")).wait(Duration::ZERO);
     assert!(end(runner.run(request)).await.ok);
 }
 
-/// The action that says the session is waited for was begun, and was over, without success, before
+/// The action that reports the wait for the session was begun, and was over, without success, before
 /// the end.
 fn assert_wait_is_closed(events: &[TakopiEvent]) {
     let waits = actions(events).into_iter().filter(|event| event.action.id == WAIT_ACTION);
@@ -268,8 +269,8 @@ fn assert_wait_is_closed(events: &[TakopiEvent]) {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_that_is_cancelled_while_it_waits_closes_its_wait() {
-    let ground = Ground::here();
-    let runner = ten_seconds(&ground.host);
+    let test_host = TestHost::on_test_runtime();
+    let runner = ten_seconds(&test_host.host);
     let mut first = runner.run(on("a"));
     until_started(&mut first).await;
     let request = on("a");
@@ -286,8 +287,8 @@ async fn a_run_that_is_cancelled_while_it_waits_closes_its_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn wait_bounds_the_waiting() {
-    let ground = Ground::here();
-    let runner = ten_seconds(&ground.host);
+    let test_host = TestHost::on_test_runtime();
+    let runner = ten_seconds(&test_host.host);
     for request in [
         RunRequest::new("go").resume(token("a")).wait(3 * SECOND),
         RunRequest::new("a").wait(3 * SECOND),
@@ -311,8 +312,8 @@ async fn wait_bounds_the_waiting() {
 
 #[tokio::test(start_paused = true)]
 async fn waiting_is_not_counted_by_the_limits() {
-    let ground = Ground::here();
-    let runner = ten_seconds(&ground.host);
+    let test_host = TestHost::on_test_runtime();
+    let runner = ten_seconds(&test_host.host);
     for request in [RunRequest::new("go").resume(token("a")), RunRequest::new("a")] {
         let mut first = runner.run(on("a"));
         until_started(&mut first).await;
@@ -327,9 +328,9 @@ async fn waiting_is_not_counted_by_the_limits() {
 
 #[tokio::test(start_paused = true)]
 async fn a_full_buffer_does_not_keep_a_waiting_run_from_its_turn_or_its_bound() {
-    let ground = Ground::here();
-    let runner = ten_seconds(&ground.host);
-    let noisy = lab(&ground.host, |run| async move {
+    let test_host = TestHost::on_test_runtime();
+    let runner = ten_seconds(&test_host.host);
+    let noisy = lab(&test_host.host, |run| async move {
         run.emit(note("fills the buffer")).await.unwrap();
         let _ = run.emit(started("a")).await;
     })
@@ -343,9 +344,9 @@ async fn a_full_buffer_does_not_keep_a_waiting_run_from_its_turn_or_its_bound() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiting_for_somebody_outside_is_visible_bounded_and_not_counted() {
-    let ground = Ground::here();
-    let runner = lab(&ground.host, |run| async move {
+async fn waiting_for_an_outside_holder_is_visible_bounded_and_not_counted() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
         let mut tries = 0;
         while tries < 5 {
             tries += 1;
@@ -376,8 +377,8 @@ async fn waiting_for_somebody_outside_is_visible_bounded_and_not_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_run_dropped_in_line_leaves_the_line_to_the_next() {
-    let ground = Ground::here();
-    let runner = ten_seconds(&ground.host);
+    let test_host = TestHost::on_test_runtime();
+    let runner = ten_seconds(&test_host.host);
     let mut first = runner.run(on("a"));
     until_started(&mut first).await;
     let begun = Instant::now();
@@ -387,18 +388,18 @@ async fn a_run_dropped_in_line_leaves_the_line_to_the_next() {
     drop(second);
     assert!(end(third).await.ok);
     assert_eq!(begun.elapsed(), 20 * SECOND);
-    ground.host.settle().await;
-    assert!(ground.is_unlocked());
+    test_host.host.settle().await;
+    assert!(test_host.is_unlocked());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_directory_that_cannot_be_made_ends_the_run_and_says_so() {
-    let ground = Ground::here();
+async fn a_lock_directory_that_cannot_be_made_ends_the_run_with_an_error() {
+    let test_host = TestHost::on_test_runtime();
     // A file where a directory should be.
-    std::fs::write(ground.directory.path().join("locks"), "").unwrap();
+    std::fs::write(test_host.directory.path().join("locks"), "").unwrap();
     let runs = Arc::new(AtomicUsize::new(0));
     let counter = runs.clone();
-    let runner = lab_with_files(&ground.host, move |run| {
+    let runner = lab_with_files(&test_host.host, move |run| {
         counter.fetch_add(1, Ordering::SeqCst);
         async move {
             run.emit(started("a")).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Other processes: this test binary again, playing a part.
+//! Other processes: this test binary again, in one of its roles.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
@@ -8,20 +8,20 @@ use std::sync::mpsc::{Receiver, channel};
 
 use nix::sys::resource::{Resource, setrlimit};
 
-use super::PATIENCE;
+use super::TEST_DEADLINE;
 
-/// What marks a line of an actor among what the test harness prints.
+/// Marks a line of a child among what the test harness prints.
 const CUE: &str = "@@";
 
-/// A process that plays a part of this test binary, and is killed when dropped.
-pub struct Actor {
+/// This test binary in a role, as a child process. Killed when dropped.
+pub struct ChildProcess {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,
 }
 
-impl Actor {
-    /// Plays the hidden test `actor` with `ACTOR=part`, on the state directory.
+impl ChildProcess {
+    /// Runs the hidden test `actor` with `ACTOR=part`, on the state directory.
     pub fn new(part: &str, state: &Path) -> Self {
         Self::with(part, state, |_| {})
     }
@@ -33,7 +33,7 @@ impl Actor {
             .args(["--exact", "actor", "--ignored", "--nocapture", "--test-threads=1"])
             .env("ACTOR", part)
             .env("TAKOPI_STATE_DIR", state)
-            .env("LAB_GROUND", state)
+            .env("LAB_TEST_HOST", state)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
         change(&mut command);
@@ -56,28 +56,28 @@ impl Actor {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    /// Tells it something.
-    pub fn tell(&mut self, line: &str) {
+    /// Sends it a line.
+    pub fn send_line(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
     }
 
-    /// What it says next.
+    /// The next line it reports.
     #[track_caller]
-    pub fn hear(&self) -> String {
-        self.lines.recv_timeout(PATIENCE).expect("the actor says nothing")
+    pub fn next_line(&self) -> String {
+        self.lines.recv_timeout(TEST_DEADLINE).expect("the child reports nothing")
     }
 
-    /// Waits until it says this, and says nothing else before.
+    /// Waits for its next line, which must be this one.
     #[track_caller]
     pub fn expect(&self, line: &str) {
-        assert_eq!(self.hear(), line);
+        assert_eq!(self.next_line(), line);
     }
 
-    /// Waits until it says something that contains this.
+    /// Waits for a line that contains this.
     #[track_caller]
     pub fn until(&self, part: &str) -> String {
         loop {
-            let line = self.hear();
+            let line = self.next_line();
             if line.contains(part) {
                 return line;
             }
@@ -90,7 +90,7 @@ impl Actor {
         self.child.wait().unwrap();
     }
 
-    /// Waits until it is over, and that it went well.
+    /// Waits until it has exited successfully.
     pub fn finish(&mut self) {
         drop(self.input.take());
         let status = self.child.wait().unwrap();
@@ -98,22 +98,22 @@ impl Actor {
     }
 }
 
-impl Drop for Actor {
+impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// In an actor: says a line.
-pub fn say(line: &str) {
+/// In a child: reports a line.
+pub fn report(line: &str) {
     let mut output = std::io::stdout().lock();
     writeln!(output, "{CUE}{line}").unwrap();
     output.flush().unwrap();
 }
 
-/// In an actor: the next line it is told; `None` when nobody tells it anything any more.
-pub fn listen() -> Option<String> {
+/// In a child: the next line it is sent; `None` at the end of its input.
+pub fn receive_line() -> Option<String> {
     let mut line = String::new();
     (std::io::stdin().read_line(&mut line).unwrap() > 0).then(|| line.trim_end().to_owned())
 }

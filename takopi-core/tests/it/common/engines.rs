@@ -13,9 +13,9 @@ use takopi_core::process::{Exit, Launch, StdinPlan, StopSequence, StopStep};
 use takopi_core::runner::{Engine, EngineRun, EngineRunner, ResumeCodec, RunError, SessionScope};
 use takopi_core::{EngineId, Host, RunRequest};
 
-use super::{Ground, LAB};
+use super::{LAB, TestHost};
 
-/// Ids of the lab are lower-case words; capitals are folded.
+/// Ids of the lab are lower-case; capitals are folded.
 pub fn codec() -> ResumeCodec {
     ResumeCodec::new(LAB, "lab resume", |id| {
         let good = !id.is_empty()
@@ -152,10 +152,10 @@ impl Shell {
         self
     }
 
-    /// A runner for it; `$DIR` is the ground's directory.
-    pub fn on(self, ground: &Ground) -> EngineRunner<Jsonl<Self>> {
-        let (name, value) = ground.mark();
-        Jsonl::runner(self.env(name, value).env("DIR", value)).on(ground.host.clone())
+    /// A runner for it; `$DIR` is the test_host's directory.
+    pub fn on(self, test_host: &TestHost) -> EngineRunner<Jsonl<Self>> {
+        let (name, value) = test_host.mark();
+        Jsonl::runner(self.env(name, value).env("DIR", value)).on(test_host.host.clone())
     }
 }
 

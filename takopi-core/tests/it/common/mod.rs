@@ -1,4 +1,4 @@
-//! What the core's tests share: a ground to stand on, engines to misbehave, eyes on the processes.
+//! What the tests of the core share: hosts, engines that misbehave, and a view of the process table.
 
 #![allow(dead_code, unreachable_pub, reason = "every test file uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "helpers of tests")]
@@ -19,28 +19,28 @@ use tempfile::TempDir;
 
 /// The name of the engines of the tests.
 pub const LAB: EngineId = EngineId::from_static("lab");
-/// What no test takes in real time; one that does, hangs.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+/// The failure deadline in real time; a test that needs longer hangs.
+pub const TEST_DEADLINE: Duration = Duration::from_mins(1);
 
 thread_local! {
     /// How long a stream is read: on a paused clock a day is over in no time.
-    static READING: Cell<Duration> = const { Cell::new(Duration::from_hours(24)) };
+    static READ_LIMIT: Cell<Duration> = const { Cell::new(Duration::from_hours(24)) };
 }
 
-/// Says that this test's clock is not paused.
+/// For tests whose clock is not paused.
 pub fn in_real_time() {
-    READING.set(PATIENCE);
+    READ_LIMIT.set(TEST_DEADLINE);
 }
 
 /// A host with a state directory of its own.
-pub struct Ground {
+pub struct TestHost {
     pub host: Host,
     pub directory: TempDir,
 }
 
-impl Ground {
-    /// On the runtime of the test, so that a paused clock holds for it.
-    pub fn here() -> Self {
+impl TestHost {
+    /// On the runtime of the test, so that a paused clock applies to it.
+    pub fn on_test_runtime() -> Self {
         let directory = TempDir::new().unwrap();
         let host = Host::builder()
             .runtime(tokio::runtime::Handle::current())
@@ -51,19 +51,19 @@ impl Ground {
     }
 
     /// On a supervisor thread of its own, as programs have it.
-    pub fn apart() -> Self {
+    pub fn on_own_thread() -> Self {
         in_real_time();
         let directory = TempDir::new().unwrap();
         let host = Host::builder().state_directory(directory.path()).build().unwrap();
         Self { host, directory }
     }
 
-    /// What the environment of this ground's engines has, and that of all that comes of them.
+    /// The variable in the environment of this host's engines and their descendants.
     pub fn mark(&self) -> (&'static str, &Path) {
-        ("LAB_GROUND", self.directory.path())
+        ("LAB_TEST_HOST", self.directory.path())
     }
 
-    /// The live processes that came of this ground's engines.
+    /// The live processes that descend from this host's engines.
     pub fn processes(&self) -> Vec<i32> {
         let (name, value) = self.mark();
         processes::bearers(&format!("{name}={}", value.display()))
@@ -87,7 +87,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for TestHost {
     fn drop(&mut self) {
         // A test that failed, or that left something behind on purpose.
         for pid in self.processes() {
@@ -113,7 +113,7 @@ pub fn key(value: &str) -> takopi_core::locks::SessionKey {
 /// All events of a run. Checks what holds for every run: exactly one `Completed`, and it is last; at
 /// most one `Started`.
 pub async fn all(events: EventStream) -> Vec<TakopiEvent> {
-    let all: Vec<_> = tokio::time::timeout(READING.get(), events.collect()).await.unwrap();
+    let all: Vec<_> = tokio::time::timeout(READ_LIMIT.get(), events.collect()).await.unwrap();
     let ends = all.iter().filter(|event| matches!(event, TakopiEvent::Completed(_))).count();
     let starts = all.iter().filter(|event| matches!(event, TakopiEvent::Started(_))).count();
     assert_eq!(ends, 1, "{all:#?}");
@@ -164,7 +164,7 @@ pub async fn until_started(events: &mut EventStream) -> ResumeToken {
         }
         panic!("no Started");
     };
-    tokio::time::timeout(READING.get(), wait).await.unwrap()
+    tokio::time::timeout(READ_LIMIT.get(), wait).await.unwrap()
 }
 
 /// Reads up to the action with this title.
@@ -179,7 +179,7 @@ pub async fn until_action(events: &mut EventStream, title: &str) -> ActionEvent 
         }
         panic!("no {title:?}");
     };
-    tokio::time::timeout(READING.get(), wait).await.unwrap()
+    tokio::time::timeout(READ_LIMIT.get(), wait).await.unwrap()
 }
 
 /// Lets the other tasks of a runtime of one thread go as far as they can without time passing.
@@ -191,7 +191,7 @@ pub async fn settle_tasks() {
 
 /// Waits, in real time and without holding up the runtime, until something is so.
 pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_DEADLINE;
     while !is_so() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(3))).await.unwrap();

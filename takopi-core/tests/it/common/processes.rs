@@ -1,4 +1,4 @@
-//! Eyes on the process table.
+//! Reads the process table.
 
 use std::fs;
 use std::path::Path;
