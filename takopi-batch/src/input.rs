@@ -15,7 +15,7 @@ use takopi_core::RunSettings;
 use takopi_core::settings::SettingError;
 use thiserror::Error;
 
-use crate::job::Job;
+use crate::job::BatchJob;
 
 /// How long a line may be.
 pub const LINE_LIMIT: usize = 16 << 20;
@@ -156,7 +156,7 @@ impl<R: Read> Input<R> {
         }
     }
 
-    fn job(&mut self, line: &str) -> Result<Job, LineError> {
+    fn job(&mut self, line: &str) -> Result<BatchJob, LineError> {
         let line = line.trim_end_matches('\r');
         let json = line.trim_start().starts_with('{');
         let found = if json { Format::JsonLines } else { Format::Text };
@@ -165,7 +165,7 @@ impl<R: Read> Input<R> {
             found
         });
         let mut job = match format {
-            Format::Text => Job { prompt: line.to_owned(), ..Job::default() },
+            Format::Text => BatchJob { prompt: line.to_owned(), ..BatchJob::default() },
             Format::JsonLines if !json => {
                 let why = self.decided.map(|line| format!(" (line {line} is one, so all must be)"));
                 let what = format!("not a JSON object{}", why.unwrap_or_default());
@@ -187,7 +187,7 @@ impl<R: Read> Input<R> {
 }
 
 impl<R: Read> Iterator for Input<R> {
-    type Item = Result<Job, InputError>;
+    type Item = Result<BatchJob, InputError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.over {
@@ -242,7 +242,7 @@ enum Resume {
 }
 
 impl Written {
-    fn job(self) -> Result<Job, LineError> {
+    fn job(self) -> Result<BatchJob, LineError> {
         if self.session.is_some() && self.resume.is_some() {
             return Err(LineError::TwoSessions);
         }
@@ -266,7 +266,7 @@ impl Written {
         }
         let prompt =
             self.prompt.ok_or_else(|| LineError::BadJson("missing field `prompt`".to_owned()))?;
-        Ok(Job { id, line: 0, prompt, session: self.session, resume, resume_engine, settings })
+        Ok(BatchJob { id, line: 0, prompt, session: self.session, resume, resume_engine, settings })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::order::Queued;
 /// A prompt of a batch, and how it differs from the others.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[non_exhaustive]
-pub struct Job {
+pub struct BatchJob {
     /// Its name among the results.
     pub id: String,
     /// The line it stands on.
@@ -29,7 +29,7 @@ pub struct Job {
     pub settings: RunSettings,
 }
 
-impl Job {
+impl BatchJob {
     /// Identifies prompt and conversation: a change of either counts as another prompt.
     pub(crate) fn digest(&self) -> Digest {
         let texts = [Some(&*self.prompt), self.session.as_deref(), self.resume.as_deref()];

@@ -16,12 +16,13 @@
 //!
 //! ```
 //! use std::sync::Arc;
+//! use takopi_batch::external::mpsc;
 //! use takopi_batch::{Batch, BatchEvent, Journal, Source};
 //! use takopi_core::demo::Demo;
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 //! let batch = Batch::new(Arc::new(Demo::new().runner())).jobs(4);
-//! let (events, mut received) = tokio::sync::mpsc::channel(64);
+//! let (events, mut received) = mpsc::channel(64);
 //! let source = Source::new("say hi\nsay bye\n".as_bytes());
 //! let running = tokio::spawn(batch.run(source, Journal::none(), events));
 //! while let Some(event) = received.recv().await {
@@ -48,11 +49,17 @@ mod report;
 mod retry;
 pub mod run;
 
+/// The types of other crates that appear in the signatures of this one, in the matching version.
+pub mod external {
+    pub use jiff::Timestamp;
+    pub use takopi_core::external::{CancellationToken, mpsc};
+}
+
 pub use event::{BatchEvent, Halt, Tally};
 pub use input::{Format, Input, InputError, LineError};
-pub use job::{Job, JobResult};
+pub use job::{BatchJob, JobResult};
 pub use journal::{Journal, JournalError, ResultCounts};
-pub use report::Report;
+pub use report::BatchReport;
 pub use run::{
     Batch, BatchError, InvalidInputError, OnChange, OnCrash, OnFailure, OnLimit, Outcome, Source,
 };

@@ -12,7 +12,7 @@ use takopi_core::ResumeToken;
 use tokio::time::Instant;
 
 use crate::digest::Digest;
-use crate::job::Job;
+use crate::job::BatchJob;
 
 /// How many jobs are read ahead.
 const WINDOW: usize = 4096;
@@ -22,7 +22,7 @@ const WINDOW_BYTES: usize = 64 << 20;
 /// A job that was read and is to be run.
 #[derive(Debug)]
 pub(crate) struct Queued {
-    pub(crate) job: Job,
+    pub(crate) job: BatchJob,
     pub(crate) lane: Option<Digest>,
     /// The conversation it goes on with, unless its lane has one.
     pub(crate) token: Option<ResumeToken>,
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     fn queued(id: u32, lane: &str) -> Queued {
-        let job = Job { id: id.to_string(), line: u64::from(id), ..Job::default() };
+        let job = BatchJob { id: id.to_string(), line: u64::from(id), ..BatchJob::default() };
         let lane = (!lane.is_empty()).then(|| Digest::of(lane));
         Queued { job, lane, token: None, attempts: 0, retries: 0, began: None }
     }
@@ -223,7 +223,7 @@ mod tests {
         assert!(!order.has_room());
         let mut order = Order::default();
         let text = || "x".repeat(WINDOW_BYTES);
-        let fields: [fn(&mut Job, String); 7] = [
+        let fields: [fn(&mut BatchJob, String); 7] = [
             |job, text| job.prompt = text,
             |job, text| job.id = text,
             |job, text| job.session = Some(text),

@@ -18,7 +18,7 @@ use crate::journal::JournalError;
 /// Figures of a batch.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[non_exhaustive]
-pub struct Report {
+pub struct BatchReport {
     /// Jobs that went well.
     pub ok: u64,
     /// Jobs that did not, by reason.
@@ -60,13 +60,13 @@ struct Figures<'a> {
     attempts: u32,
 }
 
-impl Report {
+impl BatchReport {
     /// Reads results. Of several with one id the last counts; a last line that was cut short does not.
     ///
     /// The file is read twice, and twenty bytes a job are kept, not the results.
     ///
     /// ```
-    /// use takopi_batch::Report;
+    /// use takopi_batch::BatchReport;
     ///
     /// let file = tempfile::NamedTempFile::new()?;
     /// let times = r#""started":"2026-01-01T00:00:00Z","ended":"2026-01-01T00:00:05Z""#;
@@ -77,7 +77,7 @@ impl Report {
     ///          {{\"id\":\"a\",\"ok\":true,\"answer\":\"hi\",{times},\"attempts\":4}}\n"
     ///     ),
     /// )?;
-    /// let report = Report::read(file.path())?;
+    /// let report = BatchReport::read(file.path())?;
     /// assert_eq!((report.ok, report.failures(), report.attempts), (1, 0, 4));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

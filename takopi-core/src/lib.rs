@@ -79,6 +79,27 @@ pub mod runner;
 pub mod settings;
 mod sys;
 
+/// The types of other crates that appear in the signatures of this one, in the matching version.
+///
+/// ```
+/// use takopi_core::RunRequest;
+/// use takopi_core::external::CancellationToken;
+///
+/// let cancel = CancellationToken::new();
+/// let request = RunRequest::new("hello").cancel(cancel.clone());
+/// cancel.cancel();
+/// assert!(request.cancel.is_cancelled());
+/// ```
+pub mod external {
+    pub use futures::Stream;
+    pub use futures::future::BoxFuture;
+    pub use schemars::Schema;
+    pub use serde_json::{Map, Value};
+    pub use tokio::runtime::Handle;
+    pub use tokio::sync::mpsc;
+    pub use tokio_util::sync::CancellationToken;
+}
+
 pub use host::Host;
 pub use model::{
     Action, ActionEvent, ActionKind, Completed, EngineId, Level, Phase, RateLimitWindow,

@@ -107,21 +107,55 @@ run_settings! {
     wall_timeout ("timeout"): Option<Duration>;
 }
 
+/// Calls a macro with one row for each setting that has one value: `name: parameter => value`. The
+/// setters of [`RunSettings`] and of requests come from these rows.
+macro_rules! for_each_setter {
+    ($callback:ident) => {
+        $callback! {
+            cwd: impl Into<PathBuf> => Some(cwd.into());
+            model: impl Into<String> => Some(model.into());
+            effort: impl Into<String> => Some(effort.into());
+            sandbox: impl Into<String> => Some(sandbox.into());
+            output_schema: impl Into<PathBuf> => Some(output_schema.into());
+            wait: impl Into<Option<Duration>> => wait.into();
+            idle_timeout: impl Into<Option<Duration>> => idle_timeout.into();
+            wall_timeout: impl Into<Option<Duration>> => wall_timeout.into();
+        }
+    };
+}
+pub(crate) use for_each_setter;
+
+macro_rules! setters {
+    ($( $name:ident: $type:ty => $value:expr; )*) => {
+        impl RunSettings {
+            $(
+                #[doc = concat!("Sets [`Self::", stringify!($name), "`].")]
+                pub fn $name(mut self, $name: $type) -> Self {
+                    self.$name = $value;
+                    self
+                }
+            )*
+        }
+    };
+}
+
+for_each_setter!(setters);
+
 impl RunSettings {
     /// Nothing is set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets [`Self::model`].
-    pub fn model(mut self, model: impl Into<String>) -> Self {
-        self.model = Some(model.into());
+    /// Adds an image.
+    pub fn image(mut self, file: impl Into<PathBuf>) -> Self {
+        self.images.push(file.into());
         self
     }
 
-    /// Sets [`Self::effort`].
-    pub fn effort(mut self, effort: impl Into<String>) -> Self {
-        self.effort = Some(effort.into());
+    /// Adds an option of the engine.
+    pub fn option(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.options.push((key.into(), value.into()));
         self
     }
 

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::*;
 
-fn read(text: &[u8]) -> Vec<Result<Job, InputError>> {
+fn read(text: &[u8]) -> Vec<Result<BatchJob, InputError>> {
     Input::new(text).collect()
 }
 
-fn jobs(text: &str) -> Vec<Job> {
+fn jobs(text: &str) -> Vec<BatchJob> {
     read(text.as_bytes()).into_iter().collect::<Result<_, _>>().unwrap()
 }
 

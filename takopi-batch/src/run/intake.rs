@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::Source;
 use crate::input::{Input, InputError};
-use crate::job::Job;
+use crate::job::BatchJob;
 
 /// How many lines are handed over at once, at the most.
 const LINES: usize = 128;
@@ -14,7 +14,7 @@ const LINES: usize = 128;
 const BYTES: usize = 1 << 20;
 
 /// Lines that came together.
-pub(super) type Chunk = Vec<Result<Job, InputError>>;
+pub(super) type Chunk = Vec<Result<BatchJob, InputError>>;
 
 /// Begins to read. One chunk is read ahead; a chunk is handed over as soon as the next line would have
 /// to be waited for.
@@ -24,7 +24,7 @@ pub(super) fn read(source: Source) -> io::Result<mpsc::Receiver<Chunk>> {
         let mut input = Input::new(source.reader).format(source.format);
         let (mut chunk, mut bytes) = (Vec::new(), 0);
         while let Some(read) = input.next() {
-            bytes += read.as_ref().map_or(0, Job::weight);
+            bytes += read.as_ref().map_or(0, BatchJob::weight);
             chunk.push(read);
             if chunk.len() < LINES && bytes < BYTES && input.has_next_line() {
                 continue;

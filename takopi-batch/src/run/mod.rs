@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::event::{BatchEvent, Halt};
 use crate::input::{Format, Input, InputError};
 use crate::journal::{Journal, JournalError};
-use crate::report::Report;
+use crate::report::BatchReport;
 
 /// How many invalid lines are listed.
 const LISTED: usize = 20;
@@ -138,7 +138,7 @@ pub enum BatchError {
 #[non_exhaustive]
 pub struct Outcome {
     /// What this life did.
-    pub report: Report,
+    pub report: BatchReport,
     /// Jobs that earlier lives did and that failed.
     pub failed_before: u64,
     /// Jobs that were read and have no result: they are for the next time.

@@ -7,7 +7,7 @@ use takopi_core::ResumeToken;
 use super::{Batch, OnChange, OnCrash};
 use crate::digest::Digest;
 use crate::input::{InputError, LineError};
-use crate::job::{Job, session_named};
+use crate::job::{BatchJob, session_named};
 use crate::ledger::{Known, Ledger};
 
 /// What is to be done for a job.
@@ -24,7 +24,7 @@ pub(super) enum Todo {
 }
 
 /// Decides about a job of which this is known.
-pub(super) fn todo(batch: &Batch, job: &Job, known: &Known) -> Result<Todo, LineError> {
+pub(super) fn todo(batch: &Batch, job: &BatchJob, known: &Known) -> Result<Todo, LineError> {
     let changed = known.prompt.is_some_and(|prompt| prompt != job.digest());
     if changed {
         match batch.on_change {
@@ -43,7 +43,7 @@ pub(super) fn todo(batch: &Batch, job: &Job, known: &Known) -> Result<Todo, Line
 }
 
 /// The conversation a job names by its token.
-pub(super) fn token(batch: &Batch, job: &Job) -> Result<Option<ResumeToken>, LineError> {
+pub(super) fn token(batch: &Batch, job: &BatchJob) -> Result<Option<ResumeToken>, LineError> {
     let Some(text) = &job.resume else { return Ok(None) };
     let engine = batch.runner.engine().to_string();
     if let Some(other) = job.resume_engine.as_ref().filter(|said| **said != engine) {
@@ -66,7 +66,7 @@ impl<'a> Check<'a> {
         Self { batch, ledger, lines: HashMap::new() }
     }
 
-    pub(super) fn job(&mut self, job: &Job) -> Result<(), InputError> {
+    pub(super) fn job(&mut self, job: &BatchJob) -> Result<(), InputError> {
         let id = Digest::of(&job.id);
         let vetted = match self.lines.insert(id, job.line) {
             Some(line) => Err(LineError::Duplicate(job.id.clone(), line)),

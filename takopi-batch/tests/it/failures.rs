@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use takopi_batch::{Halt, OnCrash, OnFailure, Report};
+use takopi_batch::{BatchReport, Halt, OnCrash, OnFailure};
 use takopi_core::{Action, ActionEvent, ActionKind, Phase, Reason, TakopiEvent};
 
 use crate::lab::{Lab, Play, jobs};
@@ -91,7 +91,7 @@ async fn what_was_sent_again_is_counted_by_job_and_a_pause_is_part_of_the_time()
     let batch = lab.batch().on_failure(OnFailure::SkipSession);
     let ran = lab.run(batch, &jobs(&SESSION)).await;
     // Two of four jobs were never sent, and one three times.
-    for report in [&ran.outcome().report, &Report::read(lab.out()).unwrap()] {
+    for report in [&ran.outcome().report, &BatchReport::read(lab.out()).unwrap()] {
         assert_eq!((report.attempts, report.sent_again), (4, 2));
         let first = lab.results().into_iter().find(|result| result.id == "1").unwrap();
         assert!(first.began.unwrap() < first.started);

@@ -1,6 +1,6 @@
 //! Lives of a batch: what is done stays done, what was in flight is not lost.
 
-use takopi_batch::{Journal, JournalError, OnChange, OnCrash, Report, Source};
+use takopi_batch::{BatchReport, Journal, JournalError, OnChange, OnCrash, Source};
 use takopi_core::Reason;
 
 use crate::lab::{Lab, Play, jobs, run};
@@ -15,7 +15,7 @@ async fn a_second_run_does_only_what_is_missing() {
     assert_eq!((ran.outcome().report.ok, ran.outcome().failed_before), (1, 1));
     lab.run(lab.batch().retry_failed(true), "one\ntwo\nthree\n").await;
     assert_eq!(lab.outline(), ["1 ok 1", "2 engine_failed 1", "2 ok 2", "3 ok 1"]);
-    let report = Report::read(lab.out()).unwrap();
+    let report = BatchReport::read(lab.out()).unwrap();
     assert_eq!((report.ok, report.failures(), report.attempts), (3, 0, 4), "the last line counts");
     lab.run(lab.batch().retry_failed(true), "one\ntwo\nthree\n").await;
     assert_eq!(lab.runner.prompts().len(), 4);

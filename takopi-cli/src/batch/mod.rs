@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use takopi_batch::{Batch, Halt, Journal, JournalError, LineError, Outcome, Report, Source};
+use takopi_batch::{Batch, BatchReport, Halt, Journal, JournalError, LineError, Outcome, Source};
 use takopi_core::process::raise_descriptor_limit;
 use takopi_core::{Completed, EngineId, Reason, Runner};
 use tokio::sync::mpsc;
@@ -238,7 +238,7 @@ fn is_misnamed(error: &io::Error) -> bool {
 
 /// `takopi batch report`.
 fn report(out: &Path, json: bool, terminal: Terminal) -> anyhow::Result<u8> {
-    match Report::read(out) {
+    match BatchReport::read(out) {
         Ok(report) if json => {
             terminal::print(format!("{}\n", serde_json::to_string(&report)?).as_bytes())?;
         }
@@ -265,7 +265,7 @@ impl Ending<'_> {
     fn tell(&self, outcome: &Outcome, engine: &EngineId) -> anyhow::Result<u8> {
         // The file knows of earlier lives as well.
         let report = match &self.args.out {
-            Some(out) if !self.first_life => Report::read(out)?,
+            Some(out) if !self.first_life => BatchReport::read(out)?,
             _ => outcome.report.clone(),
         };
         match self.show {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use takopi_batch::Report;
+use takopi_batch::BatchReport;
 use takopi_bridge::present::{Line, Style, elapsed};
 
 /// A time of day, and the day if it is not today.
@@ -14,7 +14,7 @@ pub(super) fn clock(at: Timestamp) -> String {
 }
 
 /// The figures, one a line.
-pub(super) fn lines(report: &Report) -> Vec<Line> {
+pub(super) fn lines(report: &BatchReport) -> Vec<Line> {
     let failures = report.failures();
     let mut rows = vec![
         (Style::Good, "ok".to_owned(), report.ok.to_string(), String::new()),

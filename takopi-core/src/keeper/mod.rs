@@ -89,6 +89,12 @@ impl KeeperLimits {
         let (running, loaded, servers) = (running.max(1), loaded.max(1), servers.max(1));
         Self { running, loaded, servers, starting: 1, idle }
     }
+
+    /// Sets [`Self::starting`]; at least one.
+    pub fn starting(mut self, starting: usize) -> Self {
+        self.starting = starting.max(1);
+        self
+    }
 }
 
 /// What a run gets that needs a server.

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ApprovalHandler, SteerReceiver};
 use crate::model::ResumeToken;
-use crate::settings::RunSettings;
+use crate::settings::{RunSettings, for_each_setter};
 
 /// One run: a prompt, and how to run it.
 ///
@@ -106,7 +106,6 @@ impl RunRequest {
     }
 }
 
-/// One setter a setting, so that the documentation stands once, on the fields.
 macro_rules! setters {
     ($( $name:ident: $type:ty => $value:expr; )*) => {
         impl RunRequest {
@@ -121,16 +120,7 @@ macro_rules! setters {
     };
 }
 
-setters! {
-    cwd: impl Into<PathBuf> => Some(cwd.into());
-    model: impl Into<String> => Some(model.into());
-    effort: impl Into<String> => Some(effort.into());
-    sandbox: impl Into<String> => Some(sandbox.into());
-    output_schema: impl Into<PathBuf> => Some(output_schema.into());
-    wait: impl Into<Option<Duration>> => wait.into();
-    idle_timeout: impl Into<Option<Duration>> => idle_timeout.into();
-    wall_timeout: impl Into<Option<Duration>> => wall_timeout.into();
-}
+for_each_setter!(setters);
 
 // Not derived: the prompt is never logged.
 impl fmt::Debug for RunRequest {

@@ -20,12 +20,12 @@ use super::{Batch, BatchError, OnCrash, Outcome, Source};
 use crate::digest::Digest;
 use crate::event::{BatchEvent, Halt};
 use crate::input::{InputError, LineError};
-use crate::job::Job;
+use crate::job::BatchJob;
 use crate::journal::{Closing, Journal, JournalError, JournalParts, Line, StateFile, Writer};
 use crate::ledger::Ledger;
 use crate::order::{Order, Queued};
 use crate::pace::Pace;
-use crate::report::Report;
+use crate::report::BatchReport;
 
 /// How many results may be on their way to the disk before nothing more is started.
 const UNSETTLED: usize = 1024;
@@ -78,7 +78,7 @@ pub(super) struct Driver {
     cancel: CancellationToken,
     cancel_at: Option<Instant>,
     deadline: Option<Instant>,
-    report: Report,
+    report: BatchReport,
     failed_before: u64,
     left: u64,
 }
@@ -108,7 +108,7 @@ impl Driver {
             cancel: CancellationToken::new(),
             cancel_at: None,
             deadline: batch.total_timeout.and_then(|limit| Instant::now().checked_add(limit)),
-            report: Report::default(),
+            report: BatchReport::default(),
             failed_before: 0,
             left: 0,
             batch,
@@ -206,12 +206,12 @@ impl Driver {
         self.emit(BatchEvent::Read { queued, done, failed, over }).await;
     }
 
-    fn vet(&mut self, job: Job) -> Result<Admitted, InputError> {
+    fn vet(&mut self, job: BatchJob) -> Result<Admitted, InputError> {
         let line = job.line;
         self.admit(job).map_err(|fault| InputError { line, fault })
     }
 
-    fn admit(&mut self, job: Job) -> Result<Admitted, LineError> {
+    fn admit(&mut self, job: BatchJob) -> Result<Admitted, LineError> {
         let id = Digest::of(&job.id);
         let token = vet::token(&self.batch, &job)?;
         let lane = match (&job.session, &token) {
