@@ -173,14 +173,7 @@ impl TurnDriver<'_> {
     }
 
     async fn start(&mut self) -> Result<TurnStream, StartError> {
-        self.translator.thread_started(self.thread.id(), &mut self.events);
-        // Nothing was sent yet: a stop leaves the server as it is.
-        let untouched = |_: StoppedError| StartError::Stopped(ServerHealth::Interrupted);
-        self.emit().await.map_err(untouched)?;
-        if let Some(recorded) = self.recorded_elsewhere() {
-            let note = format!("the session was recorded in {recorded}");
-            self.run.note(note).await.map_err(untouched)?;
-        }
+        self.confirm_in_time().await?;
         let mut options =
             turn_options(&self.run.request, &self.directory).await.map_err(StartError::Refused)?;
         if let Some(record) = self.record {
@@ -195,6 +188,32 @@ impl TurnDriver<'_> {
                 Err(StartError::Failed { error, began })
             }
             Err(other) => Err(other),
+        }
+    }
+
+    /// Emits `Started`. On a shared server a consumer that does not take it gives up its place.
+    async fn confirm_in_time(&mut self) -> Result<(), StartError> {
+        let stalled = ClientError::Stalled { thread: self.thread.id().to_owned() };
+        let confirmed = match self.server_use {
+            ServerUse::Own => Ok(self.confirm().await),
+            ServerUse::Shared { patience } => timeout(patience, self.confirm()).await,
+        };
+        match confirmed {
+            Ok(Ok(())) => Ok(()),
+            // Nothing was sent yet: a stop leaves the server as it is.
+            Ok(Err(Stopped)) => Err(StartError::Stopped(ServerHealth::Interrupted)),
+            Err(_) => Err(StartError::Refused(refusal_of(&stalled))),
+        }
+    }
+
+    async fn confirm(&mut self) -> Result<(), StoppedError> {
+        self.translator.thread_started(self.thread.id(), &mut self.events);
+        self.emit().await?;
+        match self.recorded_elsewhere() {
+            Some(recorded) => {
+                self.run.note(format!("the session was recorded in {recorded}")).await
+            }
+            None => Ok(()),
         }
     }
 

@@ -27,6 +27,9 @@ use super::notification::Notification;
 use super::requests::ServerRequest;
 use super::subagents::Subagents;
 
+/// Of how many threads usage is kept. Servers are replaced long before they have loaded so many.
+const THREADS_KNOWN: usize = 4096;
+
 type Response = Result<Box<RawValue>, ResponseError>;
 
 /// Why there is no result.
@@ -285,9 +288,11 @@ impl Routes {
         let mut state = self.state();
         let usage = notification.method == "thread/tokenUsage/updated";
         if let (true, Some(thread)) = (usage, notification.thread()) {
-            // Replayed by `thread/resume`, possibly ahead of its reply: the baseline of the next turn.
-            let route = state.threads.entry(thread.to_owned()).or_default();
-            route.usage = Some(notification.params.clone());
+            // Replayed by `thread/resume`, possibly ahead of its response: the baseline of the next turn.
+            if state.threads.len() < THREADS_KNOWN || state.threads.contains_key(thread) {
+                let route = state.threads.entry(thread.to_owned()).or_default();
+                route.usage = Some(notification.params.clone());
+            }
         }
         match target {
             Target::Turn(thread) => {

@@ -48,3 +48,14 @@ fn the_response_outranks_a_turn_that_was_reported_before_it() {
     deliver(&routes, "turn/completed", "thread", "own");
     assert_eq!(methods(&mut inbox), ["turn/started", "turn/completed"]);
 }
+
+#[test]
+fn usage_of_ever_new_threads_does_not_grow_without_bound() {
+    let routes = Routes::default();
+    for thread in 0..2 * THREADS_KNOWN {
+        let params = json!({ "threadId": thread.to_string(), "tokenUsage": {} });
+        routes
+            .deliver(routes.route_notification(notification("thread/tokenUsage/updated", &params)));
+    }
+    assert_eq!(routes.state().threads.len(), THREADS_KNOWN);
+}

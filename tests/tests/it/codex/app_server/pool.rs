@@ -98,6 +98,36 @@ async fn a_consumer_that_takes_nothing_for_too_long_gives_up_its_place() {
 }
 
 #[tokio::test]
+async fn a_consumer_that_does_not_take_the_start_gives_up_its_place() {
+    with_enough_time(async |patience| {
+        let elsewhere =
+            json!({"thread": {"id": SESSION, "cwd": "/elsewhere"}, "model": "m", "cwd": "/"});
+        let lab = Lab::new(
+            Server::new()
+                .once("thread/resume", [Step::ReplyWith(elsewhere)])
+                .turns(turn::answer("my turn"))
+                .script(),
+        );
+        let limits = PoolLimits::new(1, 10, 1).patience(patience);
+        let runner = shared(&lab, limits).buffer(1, 1 << 20);
+        // `Started` fills the buffer, and the note about the other directory has no room.
+        let unread = runner.run(lab.request("unread").resume(session()));
+        lab.control.call("thread/resume").await;
+        let next = run(&runner, lab.request("next")).await;
+        finish(unread, Vec::new()).await.failed("consumer_stalled");
+        runner.shutdown().await;
+        if !next.completed().ok {
+            // This consumer was too slow as well.
+            next.failed("consumer_stalled");
+            return false;
+        }
+        assert_eq!(next.ok().answer, "my turn");
+        true
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_refused_turn_or_session_leaves_the_server_fit_and_its_place_free() {
     let lab = Lab::new(
         Server::new()
