@@ -2,7 +2,7 @@
 //!
 //! The reason comes from structured fields first (`codexErrorInfo`, the HTTP status in it), then from
 //! `error.data`, and only then from phrases in the text. stderr is looked at last, for few phrases:
-//! the log of a plugin that was refused says nothing about the user's login. Texts are compared in
+//! the log of a plugin that was refused is no evidence about the user's login. Texts are compared in
 //! lower case and without apostrophes, which Codex has typed in two ways.
 
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use takopi_core::model::Reason;
 
 use crate::common::{Read, Tolerant, first, next_key, skip, snake_case};
 
-/// What Codex says of a failure.
+/// A failure as Codex reports it.
 #[derive(Debug, Default)]
 pub(crate) struct Fault<'a> {
     message: Option<Cow<'a, str>>,
@@ -29,7 +29,7 @@ impl<'a> Fault<'a> {
         Self { message: Some(message.into()), ..Self::default() }
     }
 
-    /// What it says, without the details.
+    /// The message, without the details.
     pub(crate) fn message(&self) -> &str {
         self.message.as_deref().unwrap_or_default()
     }
@@ -39,10 +39,10 @@ impl<'a> Fault<'a> {
         self.details.as_deref().filter(|details| !details.trim().is_empty())
     }
 
-    /// All it says; exec prints message and details in one.
+    /// Message and details; exec prints them in one.
     pub(crate) fn text(&self) -> Cow<'_, str> {
         match (self.message(), self.details()) {
-            ("", None) => Cow::Borrowed("codex did not say what went wrong"),
+            ("", None) => Cow::Borrowed("codex reported a failure without a message"),
             ("", Some(details)) => Cow::Borrowed(details),
             (message, None) => Cow::Borrowed(message),
             (message, Some(details)) => Cow::Owned(format!("{message} ({details})")),
@@ -59,7 +59,7 @@ impl<'a> Fault<'a> {
             .unwrap_or(Reason::EngineFailed)
     }
 
-    /// What went wrong, for people: all it says, and what can be done about it.
+    /// The error for people: message, details, and what to do next.
     pub(crate) fn error(&self, reason: &Reason) -> String {
         advised(reason, self.text().into_owned())
     }
@@ -109,16 +109,16 @@ pub(crate) fn advised(reason: &Reason, error: String) -> String {
     }
 }
 
-/// `codexErrorInfo`: a word, or an object of one word with an HTTP status.
+/// `codexErrorInfo`: a label, or an object with one label and an HTTP status.
 #[derive(Debug)]
 struct Info<'a> {
-    word: Cow<'a, str>,
+    label: Cow<'a, str>,
     status: Option<i64>,
 }
 
 impl Info<'_> {
     fn reason(&self) -> Option<Reason> {
-        match &*snake_case(Cow::Borrowed(&*self.word)) {
+        match &*snake_case(Cow::Borrowed(&*self.label)) {
             "unauthorized" => Some(Reason::Auth),
             "usage_limit_exceeded" => Some(Reason::UsageLimit),
             "rate_limit_exceeded" => Some(Reason::RateLimit),
@@ -133,18 +133,18 @@ impl Info<'_> {
 
 impl<'de> Tolerant<'de> for Info<'de> {
     fn from_input(text: &'de str) -> Option<Self> {
-        Some(Self { word: Cow::Borrowed(text), status: None })
+        Some(Self { label: Cow::Borrowed(text), status: None })
     }
 
     fn from_text(text: &str) -> Option<Self> {
-        Some(Self { word: Cow::Owned(text.to_owned()), status: None })
+        Some(Self { label: Cow::Owned(text.to_owned()), status: None })
     }
 
     fn from_object<A: MapAccess<'de>>(mut object: A) -> Result<Option<Self>, A::Error> {
         let mut info = None;
-        while let Some(word) = next_key(&mut object)? {
+        while let Some(label) = next_key(&mut object)? {
             let Read(status) = object.next_value::<Read<HttpStatus>>()?;
-            info.get_or_insert(Self { word, status: status.map(|HttpStatus(status)| status) });
+            info.get_or_insert(Self { label, status: status.map(|HttpStatus(status)| status) });
         }
         Ok(info)
     }
@@ -187,7 +187,7 @@ fn reason_in_data(data: &RawValue, message: &str) -> Option<Reason> {
 /// Folded phrases and what they mean. The first that matches counts.
 type Phrases = [(Reason, &'static [&'static str])];
 
-/// What is said of a session that cannot be had.
+/// Phrases about a session that cannot be opened.
 const SESSION: &Phrases = &[
     (Reason::SessionBusy, &["already has an active writer"]),
     (
@@ -201,7 +201,7 @@ const SESSION: &Phrases = &[
     ),
 ];
 
-/// What is said of a model that does not answer.
+/// Phrases about a model that does not respond.
 const MODEL: &Phrases = &[
     (
         Reason::ContextTooLong,
@@ -244,7 +244,7 @@ const MODEL: &Phrases = &[
     ),
 ];
 
-/// What a refused login says. Only where no plugin speaks: they have logins of their own.
+/// Phrases about a refused login. Not for texts of plugins, which have logins of their own.
 const LOGIN: &[&str] = &[
     "401 unauthorized",
     "error 401",
@@ -282,7 +282,7 @@ const LOGIN: &[&str] = &[
     "run `codex login`",
 ];
 
-/// What a login is made of, and what is said when it does not hold, in the same sentence.
+/// Parts of a login, and phrases for an invalid one, in the same sentence.
 const LOGIN_PARTS: &[&str] = &[
     "access token",
     "refresh token",
@@ -313,11 +313,11 @@ const NOT_HELD: &[&str] = &[
 /// Who else has a login, and is no reason to log in to codex.
 const PLUGINS: &[&str] = &["mcp", "plugin", "connector", "marketplace"];
 
-/// What a refused login says on stderr, where a bare 401 may be anybody's.
+/// Phrases about a refused login on stderr, where a bare 401 may belong to anything.
 const LOGIN_ON_STDERR: &[&str] =
     &["log out and sign in again", "not logged in", "run codex login", "run `codex login`"];
 
-/// What a text says; `of_plugin` if it, or what stands beside it, is about a plugin.
+/// The reason in a text; `of_plugin` if the text, or its context, is about a plugin.
 fn reason_in_text(text: &str, of_plugin: bool) -> Option<Reason> {
     let text = folded(text);
     let of_plugin = of_plugin || contains_any(&text, PLUGINS);
@@ -328,7 +328,7 @@ fn reason_in_text(text: &str, of_plugin: bool) -> Option<Reason> {
         .filter(|reason| !(of_plugin && *reason == Reason::Auth))
 }
 
-/// Why a process failed that said nothing on stdout, if its stderr leaves no doubt.
+/// Why a process failed that printed nothing on stdout, if its stderr is unambiguous.
 pub(crate) fn reason_on_stderr(stderr: &str) -> Option<Reason> {
     stderr.lines().find_map(|line| {
         let line = folded(line);
@@ -356,7 +356,7 @@ fn contains_any(text: &str, phrases: &[&str]) -> bool {
     phrases.iter().any(|phrase| text.contains(phrase))
 }
 
-/// Whether a folded text says that codex's own login does not hold.
+/// Whether a folded text reports that codex's own login is invalid.
 fn is_refused_login(text: &str) -> bool {
     contains_any(text, LOGIN)
         || text.trim_start().starts_with("unauthorized")

@@ -17,7 +17,7 @@
 //! # }
 //! ```
 //!
-//! [`Codex`] says which program to run and how; [`Codex::exec`] makes a runner of it.
+//! [`Codex`] configures which program to run and how; [`Codex::exec`] makes a runner of it.
 //!
 //! # Modules
 //!

@@ -1,4 +1,4 @@
-//! MCP servers of the host, for the codex it starts and nobody else.
+//! MCP servers of the host, only for the codex that it starts.
 //!
 //! They are passed as settings of the process (`-c mcp_servers.…`). The user's `config.toml` is never
 //! edited; a server of the same name in it is overridden key by key.

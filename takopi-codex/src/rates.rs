@@ -2,7 +2,7 @@
 //!
 //! Codex reports them in two ways: as figures (`account/rateLimits/updated` over app-server), and in the
 //! text of the failure, in local time (`try again at 3:04 PM`, `try again at Feb 3rd, 2026 3:04 PM`) or as
-//! a length (`try again in 2 hours 5 minutes`). The text counts only where figures say nothing.
+//! a length (`try again in 2 hours 5 minutes`). The text counts only where figures are missing.
 
 use std::time::Duration;
 
@@ -69,12 +69,12 @@ fn at(text: &str, now: &Zoned) -> Option<Timestamp> {
         [clock, half, ..] => (None, self::clock(clock, half)?),
         _ => return None,
     };
-    // Without a date it is that of the day on which it was told, which can just be over.
-    let (told, ends) = (now.time(), Time::constant(23, 60 - MIDNIGHT, 0, 0));
-    let over = told.hour() == 0 && told.minute() < MIDNIGHT && clock >= ends;
+    // Without a date it is the day of the message, which can just be over.
+    let (sent, ends) = (now.time(), Time::constant(23, 60 - MIDNIGHT, 0, 0));
+    let over = sent.hour() == 0 && sent.minute() < MIDNIGHT && clock >= ends;
     let today = if over { now.date().yesterday().ok()? } else { now.date() };
     let at = date.unwrap_or(today).to_datetime(clock).to_zoned(now.time_zone().clone()).ok()?;
-    // The seconds are not told: it can be a minute later.
+    // Seconds are not included: it can be a minute later.
     at.timestamp().checked_add(Duration::from_mins(1)).ok()
 }
 
@@ -92,13 +92,13 @@ fn clock(clock: &str, half: &str) -> Option<Time> {
     Time::new(hour, digits(minute)?, 0, 0).ok()
 }
 
-/// The number that a word begins with: `3rd,` is 3.
+/// The number that a text begins with: `3rd,` is 3.
 fn digits<N: std::str::FromStr>(word: &str) -> Option<N> {
     let end = word.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(word.len());
     word[..end].parse().ok()
 }
 
-/// `2 days 3 hours 5 minutes`, up to the first word that is none of it.
+/// `2 days 3 hours 5 minutes`, up to the first part that is none of it.
 fn length(text: &str) -> Option<Duration> {
     let mut words = text.split_whitespace();
     let mut total = None;
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_told_just_before_midnight_is_not_a_day_away() {
+    fn a_time_sent_just_before_midnight_is_not_a_day_away() {
         let zone = jiff::tz::TimeZone::fixed(jiff::tz::offset(1));
         let at = |hour, minute| {
             let now = jiff::civil::date(2026, 2, 1).at(hour, minute, 1, 0);

@@ -61,7 +61,7 @@ impl fmt::Display for Version {
 
 /// A program as it is now: an update gives it another time.
 type Program = (PathBuf, Option<SystemTime>);
-/// Of each program, what it said of itself.
+/// The version that each program reported.
 type Answers = HashMap<Program, Arc<OnceCell<Option<Version>>>>;
 
 static ANSWERS: LazyLock<Mutex<Answers>> = LazyLock::new(Mutex::default);
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_where_codex_says_them() {
+    fn versions_are_found_in_the_output_of_codex() {
         for (text, expected) in [
             ("codex-cli 0.166.0\n", Some("0.166.0")),
             ("codex-cli 0.125.0-alpha.3", Some("0.125.0")),

@@ -76,7 +76,7 @@ impl<'de> Tolerant<'de> for Named<'de> {
     }
 }
 
-/// What a message says of where it belongs.
+/// The ids in a message that show where it belongs.
 #[derive(Debug, Default)]
 pub(super) struct Address<'a> {
     pub(super) thread: Id<'a>,
@@ -86,7 +86,7 @@ pub(super) struct Address<'a> {
     pub(super) item: Option<ItemAddress<'a>>,
 }
 
-/// What an item says of threads.
+/// The threads that an item names.
 #[derive(Debug, Default)]
 pub(super) struct ItemAddress<'a> {
     thread: Id<'a>,
@@ -101,7 +101,7 @@ pub(super) struct ItemAddress<'a> {
 }
 
 impl ItemAddress<'_> {
-    /// The threads of sub-agents that the item says were started.
+    /// The threads of sub-agents that the item reports as started.
     pub(super) fn started_agents(&self) -> impl Iterator<Item = &str> {
         let tool = self.tool.as_deref().unwrap_or_default();
         let spawned = matches!(tool, "spawnAgent" | "spawn_agent" | "resumeAgent" | "resume_agent");
@@ -204,7 +204,7 @@ impl<'de> Tolerant<'de> for Parent<'de> {
     }
 }
 
-/// Whether messages of this method are about a thread, so that one which names none is nobody's.
+/// Whether messages of this method are about a thread, so that one which names none belongs to no turn.
 pub(super) fn is_of_a_thread(method: &str) -> bool {
     let prefix = method.split_once('/').map_or(method, |(prefix, _)| prefix);
     matches!(prefix, "item" | "turn" | "thread" | "hook" | "error" | "serverRequest")
@@ -267,13 +267,9 @@ mod tests {
         let item = spawned.item.unwrap();
         assert_eq!(item.started_agents().collect::<Vec<_>>(), ["c"]);
         assert_eq!(item.starter(), Some("p"));
-        let told = of(
+        let address = of(
             r#"{"item":{"type":"collabAgentToolCall","tool":"sendInput","senderThreadId":"c","receiverThreadIds":["p"]}}"#,
         );
-        assert_eq!(
-            told.item.unwrap().started_agents().count(),
-            0,
-            "a message makes nobody a parent"
-        );
+        assert_eq!(address.item.unwrap().started_agents().count(), 0, "a message starts no agent");
     }
 }

@@ -33,7 +33,7 @@ use super::routes::{ResponseError, Routes};
 use super::wire::Wire;
 use crate::{MINIMUM_VERSION, Version};
 
-/// The code by which a server says that it has too much to do.
+/// The error code of an overloaded server.
 const OVERLOADED: i64 = -32001;
 /// How often an overloaded server is asked.
 const OVERLOAD_TRIES: u32 = 6;
@@ -83,7 +83,7 @@ impl ServerLaunch {
             .env_policy(self.env_policy.clone())
             .stdin(StdinPlan::Open)
             .stop_sequence(StopSequence::end_of_input_first())
-            // It ends with its input; SIGINT would leave its commands behind.
+            // It ends with its input; SIGINT would orphan its commands.
             .interrupt_on_death(false)
             .linger(Duration::from_secs(5));
         for (name, value) in &self.env {
@@ -96,13 +96,13 @@ impl ServerLaunch {
     }
 }
 
-/// What the server says of itself.
+/// The server's response to `initialize`.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct ServerInfo {
-    /// Its version, if it can be told from its user agent.
+    /// Its version, if its user agent includes one.
     pub version: Option<Version>,
-    /// Its whole answer to `initialize`.
+    /// The whole response.
     pub raw: Value,
 }
 
@@ -115,7 +115,7 @@ pub struct ServerInfo {
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 /// let client = Client::start(&Host::global()?, &ServerLaunch::default()).await?;
 /// let thread = client.start_thread(&ThreadOptions::default()).await?;
-/// let turn = thread.run("say hello", &TurnOptions::default()).await?;
+/// let turn = thread.run("list the files", &TurnOptions::default()).await?;
 /// println!("{}", turn.answer.unwrap_or_default());
 /// client.close().await;
 /// # Ok(())
@@ -140,7 +140,7 @@ struct Inner {
 }
 
 impl Client {
-    /// Starts a server and shakes hands.
+    /// Starts a server and initializes it.
     pub async fn start(host: &Host, launch: &ServerLaunch) -> Result<Self, ClientError> {
         let client = Self::spawn(host, launch).await?;
         match client.initialize().await {
@@ -152,7 +152,7 @@ impl Client {
         }
     }
 
-    /// Starts a server that must still be shaken hands with.
+    /// Starts a server that must still be initialized.
     pub(super) async fn spawn(host: &Host, launch: &ServerLaunch) -> Result<Self, ClientError> {
         let (mut process, output) = host.start(launch.launch()).await?;
         let stdin = process.stdin().map(Arc::new).ok_or_else(|| ClientError::Closed {
@@ -181,14 +181,14 @@ impl Client {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Shakes hands.
+    /// Sends `initialize`.
     pub(super) async fn initialize(&self) -> Result<(), ClientError> {
         let info = self.inner.initialize().await?;
         let _ = self.inner.info.set(info);
         Ok(())
     }
 
-    /// What the server says of itself.
+    /// The server's response to `initialize`.
     pub fn info(&self) -> &ServerInfo {
         static NOTHING: ServerInfo = ServerInfo { version: None, raw: Value::Null };
         self.inner.info.get().unwrap_or(&NOTHING)

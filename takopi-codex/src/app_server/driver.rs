@@ -18,7 +18,7 @@ use takopi_core::model::{Completed, Reason, TakopiEvent};
 use takopi_core::runner::{EngineRun, RunError, SteerMessage, StoppedError};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::approvals::{Desk, Next};
+use super::approvals::{Next, RequestHandler};
 use super::client::Client;
 use super::conversation::Record;
 use super::engine::refusal_of;
@@ -66,7 +66,7 @@ pub(super) enum ServerHealth {
     Broken,
 }
 
-/// Who uses the server that runs the turn.
+/// Which sessions use the server that runs the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ServerUse {
     /// This session alone: the server waits for the consumer, and is ended if the turn is stopped.
@@ -85,7 +85,7 @@ pub(super) struct TurnDriver<'a> {
     pub(super) thread: &'a Thread,
     pub(super) directory: PathBuf,
     pub(super) translator: TurnTranslator,
-    pub(super) desk: Desk,
+    pub(super) requests: RequestHandler,
     pub(super) limits: TurnLimits,
     pub(super) server_use: ServerUse,
     /// Where the turn of a conversation is recorded.
@@ -158,7 +158,7 @@ impl TurnDriver<'_> {
                 let server = self.interrupt(turn).await;
                 let stalled = ClientError::Stalled { thread: self.thread.id().to_owned() };
                 let completed = self.cut_short(refusal_of(&stalled));
-                // Nobody takes them, and the end does not wait for a consumer that stalled.
+                // The end does not wait for a consumer that stalled.
                 self.events.clear();
                 (completed, server)
             }
@@ -201,7 +201,7 @@ impl TurnDriver<'_> {
         match confirmed {
             Ok(Ok(())) => Ok(()),
             // Nothing was sent yet: a stop leaves the server as it is.
-            Ok(Err(Stopped)) => Err(StartError::Stopped(ServerHealth::Interrupted)),
+            Ok(Err(StoppedError)) => Err(StartError::Stopped(ServerHealth::Interrupted)),
             Err(_) => Err(StartError::Refused(refusal_of(&stalled))),
         }
     }
@@ -217,8 +217,8 @@ impl TurnDriver<'_> {
         }
     }
 
-    /// Sends `turn/start`. A stop meanwhile does not drop the request on a shared server: without its
-    /// reply nobody would know whether the turn runs.
+    /// Sends `turn/start`. A stop meanwhile does not drop the request on a shared server: without the
+    /// response it is unknown whether the turn runs.
     async fn send_prompt(
         &mut self,
         turn: &mut TurnStream,
@@ -276,13 +276,13 @@ impl TurnDriver<'_> {
         let mut clock = TurnClock::new(self.limits, Instant::now());
         let mut follow_ups = run.steer_messages();
         while !self.translator.is_over() {
-            let deadline = clock.deadline(self.desk.is_busy());
+            let deadline = clock.deadline(self.requests.is_busy());
             tokio::select! {
                 biased;
                 () = run.stop().cancelled() => return Err(FollowError::Stopped),
-                settled = self.desk.settled() => {
+                settled = self.requests.settled() => {
                     clock.renew_quiet(Instant::now());
-                    if self.desk.settle(settled, &mut self.events)? == Next::EndTurn {
+                    if self.requests.settle(settled, &mut self.events)? == Next::EndTurn {
                         self.interrupt_in_background(turn);
                     }
                 }
@@ -310,7 +310,7 @@ impl TurnDriver<'_> {
                 run.no_tool_running();
             }
         }
-        self.desk.close(&mut self.events);
+        self.requests.close(&mut self.events);
         Ok(())
     }
 
@@ -341,13 +341,13 @@ impl TurnDriver<'_> {
                 if notification.thread().is_some() {
                     clock.notification(&kind, Instant::now());
                 }
-                self.desk.notification(&notification, &kind, &mut self.events);
+                self.requests.notification(&notification, &kind, &mut self.events);
                 self.handle(&notification, kind);
             }
             TurnEvent::Subagent(notification) => {
-                self.desk.notification(&notification, &notification.kind(), &mut self.events);
+                self.requests.notification(&notification, &notification.kind(), &mut self.events);
             }
-            TurnEvent::Request(request) => self.desk.take(request, &mut self.events),
+            TurnEvent::Request(request) => self.requests.take(request, &mut self.events),
             TurnEvent::Warning(warning) => self.events.push(self.run.warning(warning)),
         }
     }
@@ -404,7 +404,7 @@ impl TurnDriver<'_> {
             loop {
                 match interrupt(client, thread.id(), &id, limit).await {
                     Ok(()) => return Ok(()),
-                    // The turn has just ended, or has not quite begun: its end tells which.
+                    // The turn has just ended, or has not quite begun: its end shows which.
                     Err(ClientError::Refused { .. }) => {
                         if timeout(INTERRUPT_AGAIN, &mut end).await.is_ok() {
                             return Ok(());

@@ -10,7 +10,7 @@ use takopi_core::model::{Completed, Reason};
 use takopi_core::runner::{Engine, EngineRun, ResumeCodec, RunError};
 use takopi_core::{EngineId, RunRequest};
 
-use super::approvals::Desk;
+use super::approvals::RequestHandler;
 use super::conversation::Record;
 use super::driver::{ServerHealth, ServerUse, TurnDriver};
 use super::error::ClientError;
@@ -23,7 +23,7 @@ use crate::exec::{check_files, directory_of, working_directory};
 use crate::failure::{advised, reason_of_refusal, reason_on_stderr};
 use crate::{CODEX, Codex, rates, resume_codec};
 
-/// How long a session is kept warm unless told otherwise.
+/// How long a session is kept warm by default.
 const KEEP_WARM: Duration = Duration::from_mins(1);
 /// Codex over `codex app-server`, as an engine. Made into a runner by
 /// [`Codex::app_server`](crate::Codex::app_server).
@@ -51,7 +51,7 @@ impl CodexAppServer {
     }
 
     /// Keeps sessions warm for this long after a run; not at all if it is zero. In shared mode it is
-    /// the time for which processes that nobody runs on are kept.
+    /// the time for which idle processes are kept.
     pub fn keep_warm(mut self, time: Duration) -> Self {
         self.keep_warm = time;
         self.keeper = keeper(self.pool, time);
@@ -107,7 +107,7 @@ impl CodexAppServer {
             thread: &session.loaded.thread,
             directory: directory.clone(),
             translator: TurnTranslator::new(self.codex.title(), directory_of(&directory), fresh),
-            desk: Desk::new(run.clone(), self.tools.clone(), directory),
+            requests: RequestHandler::new(run.clone(), self.tools.clone(), directory),
             limits: self.limits,
             server_use,
             record,
@@ -207,7 +207,7 @@ pub(super) fn refusal_of(error: &ClientError) -> RunError {
     let reason = match error {
         ClientError::Spawn(error) => error.reason(),
         ClientError::TooOld { .. } => Reason::EngineTooOld,
-        // What a dying process says is looked at last, and for little.
+        // The stderr of a dying process counts last, and only if it is unambiguous.
         ClientError::Closed { stderr_tail, .. } => {
             reason_on_stderr(stderr_tail).unwrap_or(Reason::ProcessDied)
         }

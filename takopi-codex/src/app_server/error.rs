@@ -1,4 +1,4 @@
-//! What can go wrong with an app-server, by who can act on it.
+//! Errors of an app-server, grouped by what can be done about them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub enum ClientError {
         "codex {found} is too old: takopi needs {minimum} or newer (npm install -g @openai/codex)"
     )]
     TooOld {
-        /// The version it says it is.
+        /// The version it reports.
         found: String,
         /// The least that will do.
         minimum: String,
@@ -76,7 +76,7 @@ pub enum ClientError {
 }
 
 impl ClientError {
-    /// Whether somebody else holds the session.
+    /// Whether another codex holds the session.
     pub fn is_active_writer(&self) -> bool {
         matches!(self, Self::Refused { message, .. } if message.contains("already has an active writer"))
     }

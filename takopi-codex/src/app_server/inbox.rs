@@ -148,7 +148,7 @@ impl Sender {
         self.shared.overflow.is_cancelled() || self.shared.queue().has_room(weight)
     }
 
-    /// The same inbox for somebody who waits for room in it.
+    /// The same inbox, to wait for room in it.
     pub(super) fn room(&self, weight: usize) -> Room {
         Room { shared: self.shared.clone(), weight }
     }

@@ -1,8 +1,8 @@
 //! Limits of a turn, on top of those of its run. Both are off unless asked for.
 //!
 //! Pure: moments in, deadlines out. Quiet after a tool begins when a tool's item completes while no
-//! other is at work, is renewed by whatever is told of the turn, and is over when the agent goes on:
-//! another item begins, or text comes. It stands still while somebody is asked.
+//! other is running, is renewed by every notification of the turn, and is over when the agent goes on:
+//! another item begins, or text comes. It pauses while an approval is open.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) struct TurnClock {
     begun: Instant,
     /// Tools at work.
     open: HashSet<String>,
-    /// Since when nothing was heard behind a tool.
+    /// Since when nothing arrived behind a tool.
     quiet_since: Option<Instant>,
 }
 
@@ -69,7 +69,7 @@ impl TurnClock {
         }
     }
 
-    /// When the first limit will be reached; `busy` says that somebody is being asked.
+    /// When the first limit will be reached; `busy` while an approval is open.
     pub(super) fn deadline(&self, busy: bool) -> Option<Instant> {
         let turn = self.limits.turn.and_then(|limit| self.begun.checked_add(limit));
         [self.quiet_deadline().filter(|_| !busy), turn].into_iter().flatten().min()
@@ -83,9 +83,8 @@ impl TurnClock {
     pub(super) fn refusal(&self, now: Instant) -> RunError {
         match (self.limits.post_tool_quiet, self.limits.turn) {
             (Some(limit), _) if self.quiet_deadline().is_some_and(|deadline| deadline <= now) => {
-                let error = format!(
-                    "nothing was heard from codex for {limit:?} after a tool (post-tool quiet limit)"
-                );
+                let error =
+                    format!("codex was silent for {limit:?} after a tool (post-tool quiet limit)");
                 RunError::new(Reason::TimeoutIdle, error)
             }
             (_, limit) => {
@@ -123,7 +122,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn told(method: &str, id: &str, kind: &str) -> Notification {
+    fn notification(method: &str, id: &str, kind: &str) -> Notification {
         let params = json!({ "item": { "id": id, "type": kind } });
         Notification::new(method.to_owned(), to_raw_value(&params).unwrap())
     }
@@ -138,17 +137,23 @@ mod tests {
         let begin = Instant::now();
         let mut clock = quiet(begin);
         assert_eq!(clock.deadline(false), None, "silence at the start is for the idle limit");
-        clock.notification(&told("item/started", "a", "commandExecution").kind(), begin);
+        clock.notification(&notification("item/started", "a", "commandExecution").kind(), begin);
         assert_eq!(clock.deadline(false), None);
-        clock.notification(&told("item/completed", "a", "commandExecution").kind(), begin);
+        clock.notification(&notification("item/completed", "a", "commandExecution").kind(), begin);
         assert_eq!(clock.deadline(false), Some(begin + 90 * SECOND));
-        assert_eq!(clock.deadline(true), None, "somebody is asked");
-        clock.notification(&told("thread/tokenUsage/updated", "", "").kind(), begin + SECOND);
+        assert_eq!(clock.deadline(true), None, "an approval is open");
+        clock.notification(
+            &notification("thread/tokenUsage/updated", "", "").kind(),
+            begin + SECOND,
+        );
         assert_eq!(clock.deadline(false), Some(begin + 91 * SECOND));
         let refusal = clock.refusal(begin + 91 * SECOND);
         assert_eq!(refusal.reason, Reason::TimeoutIdle);
         assert!(refusal.message.contains("90s") && refusal.message.contains("post-tool quiet"));
-        clock.notification(&told("item/agentMessage/delta", "m", "").kind(), begin + 2 * SECOND);
+        clock.notification(
+            &notification("item/agentMessage/delta", "m", "").kind(),
+            begin + 2 * SECOND,
+        );
         assert_eq!(clock.deadline(false), None);
     }
 
@@ -156,13 +161,13 @@ mod tests {
     fn quiet_waits_for_every_tool_at_work() {
         let begin = Instant::now();
         let mut clock = quiet(begin);
-        clock.notification(&told("item/started", "a", "commandExecution").kind(), begin);
-        clock.notification(&told("item/started", "b", "mcpToolCall").kind(), begin);
-        clock.notification(&told("item/completed", "a", "commandExecution").kind(), begin);
+        clock.notification(&notification("item/started", "a", "commandExecution").kind(), begin);
+        clock.notification(&notification("item/started", "b", "mcpToolCall").kind(), begin);
+        clock.notification(&notification("item/completed", "a", "commandExecution").kind(), begin);
         assert_eq!(clock.deadline(false), None);
-        clock.notification(&told("item/completed", "b", "mcpToolCall").kind(), begin);
+        clock.notification(&notification("item/completed", "b", "mcpToolCall").kind(), begin);
         assert!(clock.deadline(false).is_some());
-        clock.notification(&told("item/started", "m", "agentMessage").kind(), begin);
+        clock.notification(&notification("item/started", "m", "agentMessage").kind(), begin);
         assert_eq!(clock.deadline(false), None);
     }
 
@@ -171,7 +176,7 @@ mod tests {
         let begin = Instant::now();
         let limits = TurnLimits { post_tool_quiet: None, turn: Some(600 * SECOND) };
         let mut clock = TurnClock::new(limits, begin);
-        clock.notification(&told("item/started", "a", "commandExecution").kind(), begin);
+        clock.notification(&notification("item/started", "a", "commandExecution").kind(), begin);
         assert_eq!(clock.deadline(true), Some(begin + 600 * SECOND));
         let refusal = clock.refusal(begin + 600 * SECOND);
         assert_eq!(refusal.reason, Reason::TimeoutWall);

@@ -92,7 +92,7 @@ impl ErrorBody {
         let code = fields.code.and_then(|code| code.get().parse().ok());
         let mut message = match fields.message {
             Some(message) if !message.is_empty() => message.into_owned(),
-            _ => format!("the app-server did not say why: {}", shortened(raw.get())),
+            _ => format!("the app-server refused without a message: {}", shortened(raw.get())),
         };
         if let (None, Some(odd)) = (code, fields.code) {
             message = format!("{message} (code {})", shortened(odd.get()));

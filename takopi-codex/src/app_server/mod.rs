@@ -77,8 +77,8 @@ pub fn translate_lines<'a>(
         if let Ok(message::Incoming { method: Some(method), params: Some(params), .. }) =
             message::Incoming::parse(&text)
         {
-            let told = Notification::new(method.into_owned(), params.to_owned());
-            translator.notification(told.kind(), &mut events);
+            let notification = Notification::new(method.into_owned(), params.to_owned());
+            translator.notification(notification.kind(), &mut events);
             translator.flush(&mut events);
         }
     }

@@ -1,5 +1,5 @@
-//! What a notification says: parsed once, in one pass over its parameters, and handed to everybody
-//! who follows the turn.
+//! The content of a notification: parsed once, in one pass over its parameters, for every consumer of
+//! the turn.
 
 use std::borrow::Cow;
 
@@ -56,7 +56,7 @@ impl Notification {
         self.method == "turn/completed"
     }
 
-    /// What it says. Parses the parameters: to be called once.
+    /// Its content. Parses the parameters: to be called once.
     pub(super) fn kind(&self) -> Kind<'_> {
         Kind::read(&self.method, self.params.get())
     }
@@ -71,7 +71,7 @@ impl Notification {
     }
 }
 
-/// What a notification says.
+/// The content of a notification.
 #[derive(Debug)]
 pub(super) enum Kind<'a> {
     TurnStarted,
@@ -85,7 +85,7 @@ pub(super) enum Kind<'a> {
         item: Cow<'a, str>,
         text: Cow<'a, str>,
     },
-    /// A piece of text that nobody shows, or that cannot be read: the agent goes on all the same.
+    /// A piece of text that is not shown, or is unreadable: the agent goes on all the same.
     OtherText,
     Plan(Vec<Step<'a>>),
     TokenUsage {

@@ -1,4 +1,4 @@
-//! Reads the lines of the server and hands each to whom it belongs.
+//! Reads the lines of the server and routes each of them.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ fn route(line: &[u8], routes: &Routes, wire: &Wire) -> Option<Routed> {
         return None;
     };
     let Some(method) = method else {
-        // Ours are small numbers; what answers another id answers nobody.
+        // Our ids are small numbers; a response to another id is dropped.
         let id = id.and_then(|id| id.get().parse().ok())?;
         let response = match error {
             Some(error) => Err(ResponseError::Refused(ErrorBody::read(error))),

@@ -1,4 +1,4 @@
-//! What the server asks of its client. Every request gets an answer.
+//! Requests of the server to its client. Every request gets a response.
 
 use std::borrow::Cow;
 
@@ -91,7 +91,7 @@ impl ServerRequest {
         self.respond(None, Some(&json!({ "code": code, "message": message })));
     }
 
-    /// Says no, in the way that its kind wants it said.
+    /// Declines it, in the form that its kind of request takes.
     pub fn decline(mut self) {
         self.respond_no();
     }
@@ -122,7 +122,7 @@ impl Drop for ServerRequest {
     }
 }
 
-/// The refusal of each kind of request; `None` for kinds nobody here knows.
+/// The refusal of each kind of request; `None` for unknown kinds.
 fn decline_of(method: &str) -> Option<Value> {
     Some(match method {
         "item/commandExecution/requestApproval" | "item/fileChange/requestApproval" => {

@@ -3,9 +3,9 @@
 //! - Responses go to the request that waits for them; late ones are dropped.
 //! - Notifications and requests go to the turn that runs on their thread. Requests of a sub-agent go
 //!   to the turn above it. Notifications about no thread go to every turn.
-//! - What belongs to another turn reaches nobody. What cannot be attributed reaches nobody either:
+//! - What belongs to another turn is dropped. What cannot be attributed is dropped too:
 //!   a request is declined, and the turns it may belong to get a warning.
-//! - A turn whose inbox overflows gets no further messages but its end; nobody else notices.
+//! - A turn whose inbox overflows gets no further messages but its end; other turns are not affected.
 
 #[cfg(test)]
 mod tests;
@@ -55,9 +55,9 @@ enum Target {
     Above(String),
     /// To every turn.
     All,
-    /// To nobody: it belongs to a turn that nobody here follows.
+    /// Nowhere: it belongs to a turn that is not followed here.
     Nobody,
-    /// To nobody: it is not known whose it is. It may belong to the turn on this thread, or to any.
+    /// Nowhere: it is unknown which turn it belongs to. It may belong to the turn on this thread, or to any.
     Unattributed(Option<String>),
 }
 
@@ -140,7 +140,7 @@ impl Routes {
         Ok(inbox)
     }
 
-    /// The turn is over, or nobody follows it any more.
+    /// The turn is over, or is no longer followed.
     pub(super) fn close_turn(&self, thread: &str) {
         if let Some(route) = self.state().threads.get_mut(thread) {
             route.end_turn();
@@ -168,7 +168,7 @@ impl Routes {
                 && let Some(turn) = started_turn(result)
                 && let Some(route) = state.turn(thread)
             {
-                // It outranks what a notification said before.
+                // It outranks an id that a notification named before.
                 route.id = Some(turn);
             }
             pending
@@ -208,7 +208,7 @@ impl Routes {
                     }
                     // Late: its run is over.
                     Some(route) if !route.ended.is_empty() => Target::Nobody,
-                    // Perhaps a sub-agent of which nothing was heard.
+                    // Perhaps a sub-agent that was never reported.
                     _ => Target::Unattributed(None),
                 },
                 (other, _) => other,
@@ -416,13 +416,16 @@ impl State {
         warned
     }
 
-    /// A notification does not say whose it is in a way that can be read.
+    /// A notification has no readable address.
     fn drifted(&mut self, method: &str, thread: Option<&str>) {
         if !std::mem::replace(&mut self.drift_logged, true) {
-            tracing::warn!(method, "a message of the app-server does not say whose it is");
+            tracing::warn!(
+                method,
+                "a message of the app-server names no thread or turn that can be read"
+            );
         }
         let warning = format!(
-            "the app-server's protocol has drifted: `{method}` does not say whose it is, and is ignored"
+            "the app-server's protocol has drifted: `{method}` names no thread or turn that can be read, and is ignored"
         );
         let report = |turn: &mut TurnRoute| {
             if !std::mem::replace(&mut turn.drift_reported, true) {
@@ -451,7 +454,7 @@ impl State {
     }
 }
 
-/// Declines a request that no run here owns. Never accepts: nobody was asked.
+/// Declines a request that no run here owns. Never accepts: no handler was asked.
 fn decline(request: ServerRequest) {
     tracing::warn!(
         method = request.method(),

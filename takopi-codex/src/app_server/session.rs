@@ -1,8 +1,8 @@
 //! How a run gets its session on a server, and what becomes of both at its end.
 //!
 //! A run that is stopped while its thread is being opened ends at once. On a shared server the
-//! pending request stays with a task of the host, which has the seat and the lease until the reply
-//! tells whether the thread is loaded: nobody gets the session before, and no server is given up for it.
+//! pending request stays with a task of the host, which has the seat and the lease until the response
+//! shows whether the thread is loaded: no other run gets the session before, and no server is closed for it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -146,7 +146,7 @@ impl CodexAppServer {
                         (Some(Ok(thread)), Some(key)) => {
                             seat.release(key, LoadedThread { thread, settings, commands }, lease);
                         }
-                        // A new session that nobody knows of, or none at all.
+                        // A new session whose id was not reported, or none at all.
                         (Some(Ok(_)), None) | (Some(Err(ClientError::Refused { .. })), _) => {
                             seat.vacate();
                         }
@@ -221,7 +221,7 @@ impl CodexAppServer {
     pub(super) async fn leave(&self, run: &EngineRun, session: OpenSession, server: ServerHealth) {
         let OpenSession { seat, loaded, before, .. } = session;
         if self.pool.is_none() && server != ServerHealth::Usable {
-            // Ending the process is the surest way to leave nothing behind.
+            // Ending the process is the surest way to remove everything.
             seat.server().client.kill_sparing(before).await;
             return seat.abandon(None);
         }
@@ -299,7 +299,7 @@ async fn open_thread(
     }
 }
 
-/// Has codex mark the commands of a thread, so that they can be told from those of its neighbours. A
+/// Has codex mark the commands of a thread, so that they are distinguished from those of its neighbours. A
 /// thread that is loaded keeps the mark it was loaded with.
 fn mark_commands(options: &mut ThreadOptions) -> MarkedProcesses {
     let mark = Uuid::new_v4().to_string();

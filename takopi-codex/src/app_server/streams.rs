@@ -14,7 +14,7 @@ use crate::CODEX;
 pub(super) enum Stream {
     /// A message of the agent.
     Message,
-    /// Reasoning, or a plan in words.
+    /// Reasoning, or a plan as text.
     Note,
     /// What a command or a patch prints.
     Output,
@@ -26,7 +26,7 @@ pub(super) enum Stream {
 struct Text {
     stream: Stream,
     so_far: String,
-    /// Whether the consumer has heard of it.
+    /// Whether it was emitted to the consumer.
     said: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Which threads are those of sub-agents, and whose.
 //!
-//! Learnt from what the server reports: `thread/started` with a parent, and items that say that an
-//! agent was started. Bounded: of very many the oldest are forgotten.
+//! Learnt from what the server reports: `thread/started` with a parent, and items that report
+//! an agent as started. Bounded: of very many the oldest are forgotten.
 
 use std::collections::{HashMap, VecDeque};
 

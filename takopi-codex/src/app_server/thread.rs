@@ -29,7 +29,7 @@ pub struct ThreadOptions {
     /// The sandbox: `read-only`, `workspace-write`, `danger-full-access`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
-    /// When the agent asks for leave: `never`, `on-request`, …
+    /// When the agent asks for approval: `never`, `on-request`, …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_policy: Option<String>,
     /// Further settings, with the same keys as `-c`.
@@ -49,7 +49,7 @@ pub struct ThreadOptions {
 #[serde(rename_all = "camelCase")]
 #[non_exhaustive]
 pub struct ModelOptions {
-    /// Also those that are hidden from people who choose.
+    /// Also those that are hidden from a choice of models.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub include_hidden: bool,
 }
@@ -172,7 +172,7 @@ impl Thread {
         &self.opened
     }
 
-    /// The directory the thread works in, as the server says.
+    /// The directory the thread works in, as the server reports it.
     pub fn cwd(&self) -> Option<&str> {
         let cwd = self.opened.get("cwd").or_else(|| self.opened.get("thread")?.get("cwd"));
         cwd.and_then(Value::as_str)

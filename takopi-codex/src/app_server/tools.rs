@@ -2,7 +2,7 @@
 //!
 //! They are offered when a thread is started, and codex keeps them with the thread. A call runs on
 //! takopi's own thread, so it must not block; it is dropped when its time is over, when codex takes
-//! the call back, and when the turn ends. Whatever goes wrong, the model is told in plain words.
+//! the call back, and when the turn ends. Whatever goes wrong, the model gets an error text.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -16,14 +16,14 @@ use serde_json::{Value, json};
 
 use super::requests::ServerRequest;
 
-/// How long a tool may take unless told otherwise.
+/// How long a tool may take by default.
 const LIMIT: Duration = Duration::from_mins(1);
 
 /// A call of a tool.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct HostToolCall {
-    /// What the model passes; meant to follow the tool's schema, but nobody has checked.
+    /// What the model passes; meant to follow the tool's schema, but not checked.
     pub arguments: Value,
     /// The session that calls.
     pub session: String,
@@ -110,7 +110,7 @@ pub struct HostTool {
 }
 
 impl HostTool {
-    /// A tool with the JSON Schema of its arguments. What the function fails with is told to the
+    /// A tool with the JSON Schema of its arguments. The function's error is sent to the
     /// model.
     pub fn new<F, R, T, E>(
         name: impl Into<String>,
@@ -137,7 +137,7 @@ impl HostTool {
         }
     }
 
-    /// How long a call may take; a minute unless told.
+    /// How long a call may take; a minute by default.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.limit = limit;
         self
@@ -215,7 +215,7 @@ async fn run(tool: HostTool, call: HostToolCall) -> Value {
     }
 }
 
-/// What the model is told of a call that failed.
+/// The error text that the model gets for a failed call.
 pub(super) fn failure(text: &str) -> Value {
     json!({ "success": false, "contentItems": [{ "type": "inputText", "text": text }] })
 }
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whatever_becomes_of_a_call_the_model_is_told() {
+    async fn every_call_gets_a_result_or_an_error_text() {
         let echo = tool(|call| async move { Ok(call.arguments["x"].to_string()) });
         assert_eq!(text(&run(echo, call(json!({ "x": 1 }))).await), (true, "1"));
         let fails = tool(|_| async { Err("no such ticket".to_owned()) });

@@ -1,4 +1,4 @@
-//! What was said and done in a turn, as neutral chat messages.
+//! The messages and tool calls of a turn, as neutral chat messages.
 //!
 //! Pure: notifications in, messages out. For programs with an agent loop and a history of their own.
 //!
@@ -9,8 +9,8 @@
 //!   sorted: the same items give the same bytes.
 //! - Deltas make no messages, nor do texts that were not completed.
 //! - Reasoning goes with the next message of the assistant; behind the last one it is left out.
-//! - The echo of the input is left out, because the host has it; what was said by steering is not.
-//! - Items that nobody here knows are a plain note.
+//! - The echo of the input is left out, because the host has it; steered input is included.
+//! - Unknown items are a plain note.
 
 mod item;
 
@@ -33,14 +33,14 @@ const CALLS: Uuid = Uuid::from_u128(0x7f0e_51c6_6a0f_5d0e_9a52_4a1f_6d1c_0b37);
 pub enum Message {
     /// Said by the user.
     User {
-        /// What was said.
+        /// Its text.
         content: String,
     },
     /// Said or done by the agent.
     Assistant {
-        /// What was said; empty if only a tool was called.
+        /// Its text; empty if only a tool was called.
         content: String,
-        /// What the agent told of its thinking before.
+        /// The reasoning before it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reasoning: Option<String>,
         /// The tool that was called, if one was.
@@ -100,14 +100,14 @@ struct Entry {
 }
 
 impl Transcript {
-    /// Takes note of what the server tells.
-    pub fn told(&mut self, told: &Notification) {
-        let completed = match told.method.as_str() {
+    /// Records a notification of the server.
+    pub fn record(&mut self, notification: &Notification) {
+        let completed = match notification.method.as_str() {
             "item/started" => false,
             "item/completed" => true,
             _ => return,
         };
-        if let Some(item) = told.item() {
+        if let Some(item) = notification.item() {
             self.item(&item, completed);
         }
     }
@@ -117,7 +117,7 @@ impl Transcript {
         self.item(item, false);
     }
 
-    /// An item is complete. What is told of it later is ignored.
+    /// An item is complete. Later notifications about it are ignored.
     pub fn item_completed(&mut self, item: &Value) {
         self.item(item, true);
     }
@@ -125,7 +125,7 @@ impl Transcript {
     fn item(&mut self, item: &Value, completed: bool) {
         let id = item["id"].as_str().filter(|id| !id.is_empty());
         if id.is_none() && !completed {
-            // Nobody could tell its end from another item.
+            // Its end could not be distinguished from another item.
             return;
         }
         let id = id.map_or_else(|| format!("item_{}", self.items.len()), str::to_owned);

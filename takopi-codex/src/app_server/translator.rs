@@ -2,7 +2,7 @@
 //!
 //! Pure: notifications in, events out, no I/O and no clock. Items, errors and ends go through the
 //! translation both transports share; what is streamed on top of them (text, output, plans) is
-//! gathered and said once a batch, as `updated` events, by [`TurnTranslator::flush`]. How often that
+//! gathered and emitted once a batch, as `updated` events, by [`TurnTranslator::flush`]. How often that
 //! is depends on how fast the consumer reads: progress is coalesced, items are not.
 
 use serde_json::Value;
@@ -20,7 +20,7 @@ use crate::{CODEX, rates};
 
 /// Under this id the plan of a turn is shown.
 const PLAN_ID: &str = "codex.plan";
-/// Under this id rate limits are told.
+/// The action id of rate limits.
 const LIMITS_ID: &str = "codex.rate_limits";
 
 /// One turn.
@@ -34,7 +34,7 @@ pub(super) struct TurnTranslator {
 }
 
 impl TurnTranslator {
-    /// A turn in a directory; `fresh` says that the thread is new and has used nothing.
+    /// A turn in a directory; `fresh` if the thread is new and has used nothing.
     pub(super) fn new(title: &str, directory: Directory, fresh: bool) -> Self {
         Self {
             translation: Translation::new(title, directory),
@@ -60,7 +60,7 @@ impl TurnTranslator {
         self.translation.tool_running()
     }
 
-    /// Whether `Completed` was said.
+    /// Whether `Completed` was emitted.
     pub(super) fn is_over(&self) -> bool {
         self.translation.is_over()
     }
@@ -153,13 +153,13 @@ impl TurnTranslator {
     }
 
     fn rate_limits(&mut self, params: &str, events: &mut Vec<TakopiEvent>) {
-        let Ok(told) = serde_json::from_str::<Value>(params) else { return };
-        let Some(Value::Object(limits)) = told.get("rateLimits") else { return };
+        let Ok(params) = serde_json::from_str::<Value>(params) else { return };
+        let Some(Value::Object(limits)) = params.get("rateLimits") else { return };
         let known = ["primary", "secondary", "credits"];
         if known.iter().all(|key| limits.get(*key).is_none_or(Value::is_null)) {
             return;
         }
-        let text = told.to_string();
+        let text = params.to_string();
         if self.limits.as_ref() == Some(&text) {
             return;
         }

@@ -27,7 +27,7 @@ pub struct TurnOptions {
     pub model: Option<String>,
     /// How hard the model should think.
     pub effort: Option<String>,
-    /// When the agent asks for leave (`never`, `on-request`, …); holds for later turns too.
+    /// When the agent asks for approval (`never`, `on-request`, …); holds for later turns too.
     pub approval_policy: Option<String>,
     /// The sandbox, as `turn/start` takes it; holds for later turns too.
     pub sandbox_policy: Option<Value>,
@@ -161,12 +161,12 @@ impl TurnStream {
         Ok(turn)
     }
 
-    /// The turn's id; empty until a turn that the server began by itself has said so.
+    /// The turn's id; empty for a turn that the server began by itself, until a notification names it.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// The thread's usage as it was last told before the turn.
+    /// The thread's usage as it was last reported before the turn.
     pub(super) fn usage_before(&self) -> Option<&RawValue> {
         self.inbox.usage_before.as_deref()
     }
@@ -191,7 +191,7 @@ impl TurnStream {
         }
     }
 
-    /// Resolves when more was told than was read: from there on only the end is kept.
+    /// Resolves when more arrived than was read: from there on only the end is kept.
     pub(super) async fn overflowed(&self) {
         self.inbox.overflowed().await;
     }
@@ -256,7 +256,7 @@ impl TurnStream {
                         if item["type"] != "userMessage" {
                             usage.agent_seen();
                         }
-                        hear(&mut answer, &item);
+                        record_message(&mut answer, &item);
                         report.items.push(item);
                     }
                 }
@@ -266,7 +266,7 @@ impl TurnStream {
                     }
                 }
                 "turn/completed" => {
-                    if let Some(TurnTold { turn }) = notification.parse() {
+                    if let Some(TurnEnded { turn }) = notification.parse() {
                         report.status = status(turn.status);
                         report.error = turn.error;
                     }
@@ -290,7 +290,7 @@ impl Drop for TurnStream {
 }
 
 #[derive(Deserialize)]
-struct TurnTold {
+struct TurnEnded {
     turn: TurnBody,
 }
 
@@ -302,21 +302,21 @@ struct TurnBody {
     error: Option<Value>,
 }
 
-fn status(word: String) -> TurnStatus {
-    match word.as_str() {
+fn status(label: String) -> TurnStatus {
+    match label.as_str() {
         "completed" => TurnStatus::Completed,
         "interrupted" => TurnStatus::Interrupted,
         "failed" => TurnStatus::Failed,
-        _ => TurnStatus::Other(word),
+        _ => TurnStatus::Other(label),
     }
 }
 
-/// Keeps a message for the answer, if the item is one.
-pub(super) fn hear(answer: &mut crate::common::Answer, item: &Value) {
+/// Records a message for the answer, if the item is one.
+pub(super) fn record_message(answer: &mut crate::common::Answer, item: &Value) {
     let text = |key: &str| item.get(key).and_then(Value::as_str);
     if text("type") == Some("agentMessage") && !text("text").is_some_and(is_turn_aborted) {
         let phase = text("phase").and_then(crate::common::MessagePhase::new);
-        answer.hear(text("text").unwrap_or_default().into(), phase);
+        answer.record(text("text").unwrap_or_default().into(), phase);
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) struct TurnUsage {
 }
 
 impl TurnUsage {
-    /// The usage of a turn; `fresh` says that its thread is new and has used nothing.
+    /// The usage of a turn; `fresh` if its thread is new and has used nothing.
     pub(super) fn new(fresh: bool) -> Self {
         Self { baseline: fresh.then(Usage::default), ..Self::default() }
     }

@@ -24,7 +24,7 @@ impl Wire {
         Self { stdin: Arc::downgrade(stdin), host }
     }
 
-    /// Sends a message; `false` when nobody reads any more.
+    /// Sends a message; `false` if the server no longer reads.
     pub(super) async fn send(&self, message: &impl Serialize) -> bool {
         match line_of(message) {
             Some(line) => self.write(line).await,

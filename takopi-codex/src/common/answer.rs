@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::words::MessagePhase;
+use super::labels::MessagePhase;
 
-/// The answer so far: the last message that was said to be final, else the last of no phase.
+/// The answer so far: the last message marked as final, else the last one without a phase.
 ///
 /// Each message is looked at once, and two are kept, however many there are.
 #[derive(Debug, Default)]
@@ -14,8 +14,8 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Takes note of a message.
-    pub(crate) fn hear(&mut self, text: Cow<'_, str>, phase: Option<MessagePhase>) {
+    /// Records a message.
+    pub(crate) fn record(&mut self, text: Cow<'_, str>, phase: Option<MessagePhase>) {
         match phase {
             Some(MessagePhase::FinalAnswer) => self.last_final = Some(text.into_owned()),
             Some(MessagePhase::Commentary) => {}
@@ -41,12 +41,12 @@ mod tests {
     fn answer(messages: &[(&str, &str)]) -> Option<String> {
         let mut answer = Answer::default();
         for (text, phase) in messages {
-            answer.hear((*text).into(), MessagePhase::new(phase));
+            answer.record((*text).into(), MessagePhase::new(phase));
         }
         assert_eq!(answer.get().map(str::to_owned), answer.take());
         let mut answer = Answer::default();
         for (text, phase) in messages {
-            answer.hear((*text).into(), MessagePhase::new(phase));
+            answer.record((*text).into(), MessagePhase::new(phase));
         }
         answer.take()
     }

@@ -1,6 +1,6 @@
 //! What the agent ran, without the shell that Codex puts around it.
 //!
-//! Codex prints `/bin/bash -lc 'cargo test'`; the agent said `cargo test`.
+//! Codex prints `/bin/bash -lc 'cargo test'`; the agent ran `cargo test`.
 
 use std::borrow::Cow;
 

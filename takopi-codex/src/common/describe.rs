@@ -12,8 +12,8 @@ use takopi_core::model::{ActionKind, Detail, OUTPUT_TAIL_BYTES};
 
 use super::command::without_shell;
 use super::item::{Body, Change, Step, ToolCall};
+use super::labels::Status;
 use super::paths::Directory;
-use super::words::Status;
 
 /// An item as it is shown.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ pub(super) fn show(body: Body<'_>, directory: &Directory) -> Option<Shown> {
     }
 }
 
-/// A text that says something.
+/// A text that is not blank.
 pub(super) fn said(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
     (!text.trim().is_empty()).then_some(text)
 }

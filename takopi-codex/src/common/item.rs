@@ -1,16 +1,16 @@
 //! The items of a turn, as both transports print them.
 //!
-//! exec says `command_execution` and `exit_code`, app-server `commandExecution` and `exitCode`; both
+//! exec has `command_execution` and `exit_code`, app-server `commandExecution` and `exitCode`; both
 //! read into the same [`Item`]. A known item with odd fields is read as far as it goes; an item of a
-//! type nobody here knows is [`Body::Unknown`].
+//! unknown type is [`Body::Unknown`].
 
 use std::borrow::Cow;
 
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 
+use super::labels::{MessagePhase, Status, snake_case};
 use super::tolerant::{Read, Tail, Tolerant, first, next_key, skip};
-use super::words::{MessagePhase, Status, snake_case};
 
 /// One thing that happens in a turn.
 #[derive(Debug)]
@@ -30,13 +30,13 @@ impl Item<'_> {
 /// What happens.
 #[derive(Debug)]
 pub(crate) enum Body<'a> {
-    /// The echo of what the user said.
+    /// The echo of the user's message.
     UserMessage,
     AgentMessage {
         text: Cow<'a, str>,
         phase: Option<MessagePhase>,
     },
-    /// Something the agent tells of its thinking: reasoning, a plan in words.
+    /// The agent's thinking: reasoning, a plan as text.
     Thought {
         text: Cow<'a, str>,
     },
@@ -110,7 +110,7 @@ pub(crate) struct ToolResult {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message<'a>(pub(crate) Cow<'a, str>);
 
-/// The fields of all items. The `type` that tells them apart may come last.
+/// The fields of all items. The `type` that distinguishes them may come last.
 #[derive(Default)]
 struct Fields<'a> {
     id: Option<Cow<'a, str>>,

@@ -3,7 +3,7 @@
 //! Data flows from the top of this list to its end:
 //!
 //! - `tolerant` reads JSON that may not be what it should be;
-//! - `words`, `item` and `usage` are the wire types, one for both spellings;
+//! - `labels`, `item` and `usage` are the wire types, one for both spellings;
 //! - `command` and `paths` make what was run readable;
 //! - `describe` shows an item as an action;
 //! - `answer` and `reconnect` keep the two things that span items;
@@ -15,6 +15,7 @@ mod answer;
 mod command;
 mod describe;
 mod item;
+mod labels;
 mod paths;
 mod reconnect;
 #[cfg(test)]
@@ -22,13 +23,12 @@ mod tests;
 mod tolerant;
 mod translation;
 mod usage;
-mod words;
 
 pub(crate) use answer::Answer;
 pub(crate) use command::without_shell;
 pub(crate) use item::{Body, Item, Step};
+pub(crate) use labels::{MessagePhase, snake_case};
 pub(crate) use paths::Directory;
 pub(crate) use tolerant::{Read, Tolerant, first, next_key, skip};
 pub(crate) use translation::Translation;
 pub(crate) use usage::Figures;
-pub(crate) use words::{MessagePhase, snake_case};

@@ -58,7 +58,7 @@ pub(crate) struct Reconnect {
 }
 
 impl Reconnect {
-    /// Opens the action, or tells its news. The first attempt of an episode opens it anew.
+    /// Opens or updates the action. The first attempt of an episode opens it again.
     pub(crate) fn notice(&mut self, notice: &Notice<'_>) -> ActionEvent {
         let begins = match notice.count {
             Some((attempt, _)) => attempt <= 1,

@@ -14,7 +14,7 @@ fn fixture(path: &str) -> String {
     std::fs::read_to_string(fixtures.join(path)).unwrap()
 }
 
-/// Plays one transport's messages, told apart by what they are called.
+/// Plays one transport's messages, distinguished by their names.
 fn play(messages: impl Iterator<Item = Value>, kind: &str, inside: &str) -> Vec<TakopiEvent> {
     let workspace = PathBuf::from("/workspace");
     let mut translation = Translation::new("Codex", Directory::new([workspace.as_path()]));

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_is_what_the_json_says() {
+    fn an_output_is_read_as_in_the_json() {
         for json in [
             r#""""#,
             r#""plain 🐙""#,

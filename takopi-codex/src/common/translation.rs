@@ -1,4 +1,4 @@
-//! The state machine from what Codex says to what takopi says.
+//! The state machine from Codex's messages to takopi's events.
 //!
 //! Pure, but for one look at the clock when a usage limit ended the run. Each transport reads its own lines, and calls the method that is named after what happened.
 //! Promises: one `Started` for each session that is named (more than one breaks the contract), at most
@@ -15,9 +15,9 @@ use takopi_core::model::{
 use super::answer::Answer;
 use super::describe::{Shown, said, show};
 use super::item::{Body, Item};
+use super::labels::MessagePhase;
 use super::paths::Directory;
 use super::reconnect::{Notice, Reconnect};
-use super::words::MessagePhase;
 use crate::failure::Fault;
 use crate::{CODEX, rates, resume_codec};
 
@@ -76,13 +76,13 @@ impl Translation {
         self.answer.get()
     }
 
-    /// Whether a tool may be at work, for all that is not said in events: codex never completes a
+    /// Whether a tool may be running, also where no event shows it: codex never completes a
     /// command that went to the background, but a message shows that it no longer waits for it.
     pub(crate) fn tool_running(&self) -> bool {
         self.tool_running
     }
 
-    /// Whether `Completed` was said.
+    /// Whether `Completed` was emitted.
     pub(crate) fn is_over(&self) -> bool {
         self.over
     }
@@ -125,7 +125,7 @@ impl Translation {
             Body::AgentMessage { text, phase: message_phase } => {
                 if phase == Phase::Completed {
                     self.tool_running = false;
-                    self.answer.hear(text, message_phase);
+                    self.answer.record(text, message_phase);
                 }
                 None
             }

@@ -4,8 +4,8 @@ use serde::de::MapAccess;
 use serde_json::value::RawValue;
 use takopi_core::model::{Usage, UsageScope};
 
+use super::labels::snake_case;
 use super::tolerant::{Read, Tolerant, next_key, skip};
-use super::words::snake_case;
 
 /// Figures as Codex gives them: under the same keys on both transports, others kept.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 //! `codex <extra args> [--model M] [-c model_reasoning_effort=E] [-c KEY=VALUE …] exec --json
 //! --skip-git-repo-check --color=never [--sandbox S] [--cd DIR] [--image=F …] [--output-schema F]
 //! [resume <id>] -`. What `resume` does not know goes between `exec` and it. The prompt is never
-//! here: `-` says that it comes on stdin.
+//! here: `-` stands for stdin.
 
 use std::ffi::OsString;
 use std::path::Path;

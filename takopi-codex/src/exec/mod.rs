@@ -1,6 +1,6 @@
 //! Codex over `codex exec --json`: one process a run.
 //!
-//! For one-shot runs, and for those who trust the isolation of processes most. takopi-core starts
+//! For one-shot runs, and for callers that want a process of its own for each run. takopi-core starts
 //! and ends the process and holds the session's lock; here is what to start ([`CodexExec`]) and what
 //! its lines mean ([`ExecTranslator`]).
 //!
@@ -91,7 +91,7 @@ pub(crate) fn check_files(request: &RunRequest) -> Result<(), RunError> {
         return Err(refused(format!("the directory {} does not exist", directory.display())));
     }
     for image in &request.settings.images {
-        // codex itself would leave it out without a word.
+        // codex itself would omit it silently.
         must_exist("image", image)?;
     }
     request
@@ -113,7 +113,7 @@ pub(crate) fn working_directory(request: &RunRequest) -> Result<PathBuf, RunErro
         Some(directory) => std::path::absolute(directory),
         None => std::env::current_dir(),
     };
-    directory.map_err(|error| refused(format!("cannot tell the directory to run in: {error}")))
+    directory.map_err(|error| refused(format!("cannot find the directory to run in: {error}")))
 }
 
 fn must_exist(what: &str, file: &Path) -> Result<(), RunError> {

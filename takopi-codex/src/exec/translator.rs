@@ -73,7 +73,7 @@ impl ExecTranslator {
 
     /// Any other rc, or a signal.
     fn failed(&self, exit: &Exit, said: Option<Reason>) -> Completed {
-        // What stderr says goes to a warning, never in here.
+        // The text of stderr goes to a warning, never in here.
         let error = format!("codex exec failed (rc={}).", exit.rc());
         if let Some(signal) = exit.signal {
             let error = format!("{error} It was killed by signal {signal}.");

@@ -30,7 +30,7 @@ pub(super) enum Line<'a> {
     Error {
         fault: Fault<'a>,
     },
-    /// JSON that nobody here knows.
+    /// JSON of an unknown type.
     Unknown {
         kind: Cow<'a, str>,
     },

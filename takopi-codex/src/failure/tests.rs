@@ -24,12 +24,12 @@ fn structured_fields_come_first() {
             r#"{"message":"m","codexErrorInfo":{"responseTooManyFailedAttempts":{"httpStatusCode":429}}}"#,
             Reason::RateLimit,
         ),
-        // The text says one thing and the field another.
+        // Text and field disagree.
         (
             r#"{"message":"You've hit your usage limit","codexErrorInfo":"rateLimitExceeded"}"#,
             Reason::RateLimit,
         ),
-        // A field that says nothing leaves it to the text.
+        // Without information in the field, the text counts.
         (
             r#"{"message":"We’re currently experiencing high demand","codexErrorInfo":"internalServerError"}"#,
             Reason::Overloaded,
@@ -130,7 +130,7 @@ fn a_plugin_that_is_not_logged_in_is_no_refused_login() {
 }
 
 #[test]
-fn every_usual_way_to_refuse_a_login_is_one_and_says_what_to_do() {
+fn every_usual_refused_login_is_recognised_with_advice() {
     for text in [
         "token refresh failed",
         "Failed to refresh token: 400 Bad Request",
@@ -210,8 +210,8 @@ fn a_refused_login_tells_the_person_what_to_do() {
         fault.error(&fault.reason()),
         "unexpected status 401 Unauthorized: token expired (run `codex login`)"
     );
-    let told = Fault::new("not signed in, run codex login");
-    assert_eq!(told.error(&told.reason()), "not signed in, run codex login");
+    let fault = Fault::new("not signed in, run codex login");
+    assert_eq!(fault.error(&fault.reason()), "not signed in, run codex login");
     let other = Fault::new("boom");
     assert_eq!(other.error(&other.reason()), "boom");
 }
@@ -221,5 +221,5 @@ fn message_and_details_read_as_exec_prints_them() {
     let json = r#"{"message":"a","additionalDetails":"b"}"#;
     let Read(fault) = serde_json::from_str::<Read<Fault<'_>>>(json).unwrap();
     assert_eq!(fault.unwrap().text(), "a (b)");
-    assert_eq!(Fault::default().text(), "codex did not say what went wrong");
+    assert_eq!(Fault::default().text(), "codex reported a failure without a message");
 }

@@ -85,7 +85,7 @@ fn a_patch_of_very_many_files_stays_within_bounds() {
 }
 
 #[test]
-fn a_failed_tool_call_says_why() {
+fn a_failed_tool_call_has_its_error() {
     let item = json!({"id":"item_0","type":"mcp_tool_call","server":"lab","tool":"echo","arguments":{"b":1,"a":[2]},
                       "result":null,"error":{"message":"no such tool"},"status":"failed"});
     let events = translate([&item_line("completed", &item)]);
@@ -225,7 +225,7 @@ fn fields_of_odd_types_lose_the_field_and_not_the_item() {
             r#"web_search completed ok "web search""#,
             r#"warning completed failed "error""#,
             r#"note completed ok "unknown item""#,
-            r#"warning completed failed "codex did not say what went wrong""#,
+            r#"warning completed failed "codex reported a failure without a message""#,
             "failed engine_failed",
         ]
     );
@@ -244,7 +244,7 @@ fn only_what_is_not_json_is_not_json() {
 }
 
 #[test]
-fn reasoning_without_words_is_no_event() {
+fn reasoning_without_text_is_no_event() {
     let item = json!({"id":"item_0","type":"reasoning","text":" "});
     assert!(translate([&item_line("completed", &item)]).is_empty());
 }

@@ -208,7 +208,7 @@ proptest! {
     }
 }
 
-/// What app-servers said in all recordings.
+/// The lines of app-servers in all recordings.
 static TOLD: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures");
     let versions = std::fs::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path());
@@ -225,7 +225,7 @@ fn hold_over_app_server(lines: &[Vec<u8>]) -> Result<(), TestCaseError> {
 proptest! {
     /// In any order, with any bytes changed.
     #[test]
-    fn whatever_an_app_server_says_the_run_holds(
+    fn the_contract_holds_for_any_output_of_an_app_server(
         picks in proptest::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 0..40),
     ) {
         let lines: Vec<Vec<u8>> = picks

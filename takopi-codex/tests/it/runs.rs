@@ -1,6 +1,6 @@
 //! Whole runs over exec, with a fake codex: what its end means, and what it is given.
 //!
-//! The fake is a shell script that plays what it is told to. What the real codex does is tested in
+//! The fake is a shell script that plays a given script. What the real codex does is tested in
 //! the workspace's cross-crate tests.
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,7 +25,7 @@ impl Fake {
         Self { directory: TempDir::new().unwrap(), codex: Codex::new().binary(script) }
     }
 
-    /// Under a name of its own, so that nobody knows its version yet.
+    /// Under a name of its own, so that its version is not known yet.
     fn unknown(version: &str) -> Self {
         let mut fake = Self::new().with("version", version);
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake/codex");
@@ -160,7 +160,7 @@ async fn a_clean_exit_in_an_open_turn_without_an_answer_breaks_the_protocol() {
 }
 
 #[tokio::test]
-async fn a_clean_exit_without_a_session_says_so() {
+async fn a_clean_exit_without_a_session_is_an_error_with_its_cause() {
     for request in [prompt(), prompt().resume(session())] {
         let fake = Fake::new().prints(&[&message("Hello.", None)]);
         let asked = request.clone().resume;
@@ -227,7 +227,7 @@ async fn the_trouble_of_a_session_means_nothing_to_a_run_that_asked_for_none() {
 }
 
 #[tokio::test]
-async fn not_logged_in_says_what_to_do() {
+async fn a_missing_login_comes_with_advice() {
     let fake = Fake::new().with("err", "Not logged in\n").with("rc", "1");
     let events = fake.run(prompt()).await;
     let end = completed(&events);
@@ -236,7 +236,7 @@ async fn not_logged_in_says_what_to_do() {
 }
 
 #[tokio::test]
-async fn trouble_that_was_told_before_the_exit_gives_the_reason() {
+async fn an_error_reported_before_the_exit_gives_the_reason() {
     let fake = Fake::new()
         .prints(&[STARTED, TURN, &crate::support::error("You've hit your usage limit.")])
         .with("rc", "1");
@@ -371,7 +371,7 @@ async fn lines_that_are_not_quite_json_are_translated_and_not_called_strange() {
 }
 
 #[tokio::test]
-async fn a_usage_limit_says_when_it_ends() {
+async fn a_usage_limit_comes_with_its_reset_time() {
     let started = format!(r#"{{"type":"thread.started","thread_id":"{SESSION}"}}"#);
     let limit = "You've hit your usage limit. Try again in 2 hours 5 minutes.";
     let failed = format!(r#"{{"type":"turn.failed","error":{{"message":"{limit}"}}}}"#);

@@ -191,7 +191,7 @@ fn turns_are_counted() {
 }
 
 #[test]
-fn a_failed_turn_keeps_the_answer_so_far_and_says_why() {
+fn a_failed_turn_keeps_the_answer_so_far_and_its_error() {
     let limit = "You’ve hit your usage limit. Try again at 3:04 PM.";
     let failed = json!({"type":"turn.failed","error":{"message":limit}}).to_string();
     let events = translate([STARTED, TURN, &message("So far.", None), &failed]);
@@ -203,7 +203,7 @@ fn a_failed_turn_keeps_the_answer_so_far_and_says_why() {
 }
 
 #[test]
-fn a_refused_login_says_what_to_do() {
+fn a_refused_login_comes_with_advice() {
     let text =
         "unexpected status 401 Unauthorized: token expired, url: http://127.0.0.1/v1/responses";
     let failed = json!({"type":"turn.failed","error":{"message":text}}).to_string();

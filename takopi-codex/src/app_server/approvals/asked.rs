@@ -13,7 +13,7 @@ use super::read::read;
 use crate::app_server::requests::ServerRequest;
 use crate::resume_codec;
 
-/// The requests that somebody can decide.
+/// The requests that an approval handler can decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Method {
     Command,
@@ -208,8 +208,8 @@ mod tests {
             assert_eq!(said(Decision::AcceptForSession), session, "{kind:?}");
             assert_eq!(said(Decision::Decline), no, "{kind:?}");
             assert_eq!(said(Decision::Cancel), stop, "{kind:?}");
-            let worded = matches!(kind, Command | FileChange);
-            assert_eq!(question.ends_turn(&Decision::Cancel.into()), !worded, "{kind:?}");
+            let has_cancel = matches!(kind, Command | FileChange);
+            assert_eq!(question.ends_turn(&Decision::Cancel.into()), !has_cancel, "{kind:?}");
         }
     }
 

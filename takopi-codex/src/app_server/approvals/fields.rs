@@ -71,7 +71,7 @@ impl Fields {
         self.unrecognized.extend(parts);
     }
 
-    /// Everything that was not understood, fields that nobody read included. Null is no value.
+    /// Everything that was not understood, unread fields included. Null is no value.
     pub(super) fn finish(mut self) -> Vec<Unrecognized> {
         for (key, value) in std::mem::take(&mut self.left) {
             if !value.is_null() {

@@ -6,7 +6,7 @@
 //! - Every request is an action: waiting, then decided by a handler, declined because there was none,
 //!   or withdrawn.
 //! - Every request is answered once. One that codex takes back, or that the end of the turn
-//!   overtakes, is closed, and the future of whoever was to decide is dropped.
+//!   overtakes, is closed, and the handler's future is dropped.
 //! - A handler or a tool that panics is a no, not the end of the run.
 
 mod asked;
@@ -35,7 +35,7 @@ use super::requests::ServerRequest;
 use super::tools::Tools;
 
 /// Where the questions of one turn are dealt with.
-pub(super) struct Desk {
+pub(super) struct RequestHandler {
     run: EngineRun,
     tools: Arc<Tools>,
     directory: PathBuf,
@@ -73,7 +73,7 @@ pub(super) enum Next {
     EndTurn,
 }
 
-impl Desk {
+impl RequestHandler {
     /// The desk of a turn that works in a directory.
     pub(super) fn new(run: EngineRun, tools: Arc<Tools>, directory: PathBuf) -> Self {
         Self {
@@ -87,21 +87,21 @@ impl Desk {
         }
     }
 
-    /// Whether somebody is being asked, or a tool is at work.
+    /// Whether a handler is being asked, or a host tool is running.
     pub(super) fn is_busy(&self) -> bool {
         !self.open.is_empty()
     }
 
-    /// Takes note of what is told: patches, and requests that codex settled by itself.
+    /// Records patches, and requests that codex settled by itself.
     pub(super) fn notification(
         &mut self,
-        told: &Notification,
+        notification: &Notification,
         kind: &Kind<'_>,
         events: &mut Vec<TakopiEvent>,
     ) {
         match kind {
             Kind::ItemStarted(item) | Kind::ItemCompleted(item) if item.is_patch() => {
-                self.patches.hear(told);
+                self.patches.record(notification);
             }
             Kind::RequestResolved(id) => {
                 let place = self.open.iter().position(|open| open.request.id() == id);
@@ -130,7 +130,8 @@ impl Desk {
         }
         let id = format!("codex.approval_{}", self.next);
         let Some(asked) = Asked::read(id, &request, &self.patches, &self.directory) else {
-            let what = format!("declined: nobody here knows `{}`", request.method());
+            let what =
+                format!("declined: this version of takopi does not know `{}`", request.method());
             events.push(self.run.warning(what));
             return request.decline();
         };
@@ -159,7 +160,7 @@ impl Desk {
         self.work.push(work.map(move |outcome| (number, outcome.ok())).boxed());
     }
 
-    /// The next request that is settled. Never resolves while nobody is asked anything.
+    /// The next request that is settled. Never resolves while no request is open.
     pub(super) async fn settled(&mut self) -> Settled {
         match self.work.next().await {
             Some((number, outcome)) => Settled { number, outcome },

@@ -73,12 +73,12 @@ enum WireKind {
 
 impl Patches {
     /// Remembers a patch that is about to be applied, and forgets one that was.
-    pub(super) fn hear(&mut self, told: &Notification) {
-        let starts = told.method == "item/started";
-        if !starts && told.method != "item/completed" {
+    pub(super) fn record(&mut self, notification: &Notification) {
+        let starts = notification.method == "item/started";
+        if !starts && notification.method != "item/completed" {
             return;
         }
-        let Some(ItemParams { item }) = told.parse() else { return };
+        let Some(ItemParams { item }) = notification.parse() else { return };
         if !starts {
             self.by_item.remove(&item.id);
         } else if self.by_item.len() < PATCHES {
@@ -161,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    fn told(method: &str, item: &Value) -> Notification {
+    fn notification(method: &str, item: &Value) -> Notification {
         let params = to_raw_value(&json!({ "item": item })).unwrap();
         Notification::new(method.to_owned(), params)
     }
@@ -169,7 +169,7 @@ mod tests {
     fn stored(changes: &Value) -> (Vec<FileChange>, Vec<Unrecognized>) {
         let item = json!({ "type": "fileChange", "id": "c1", "changes": changes });
         let mut patches = Patches::default();
-        patches.hear(&told("item/started", &item));
+        patches.record(&notification("item/started", &item));
         patches.files("c1", Path::new("/w"))
     }
 
@@ -181,14 +181,14 @@ mod tests {
             { "path": "/w/d.rs", "kind": { "type": "update", "move_path": null }, "diff": "@@" },
         ]});
         let mut patches = Patches::default();
-        patches.hear(&told("item/started", &item));
+        patches.record(&notification("item/started", &item));
         let (files, unrecognized) = patches.files("c1", Path::new("/w"));
         assert_eq!(unrecognized, []);
         assert_eq!(files[0].path.to_string(), "src/a.rs");
         assert_eq!(files[0].diff, Some("+x\n+y\n".into()));
         assert_eq!(files[1].moved_to.as_ref().unwrap().to_string(), "c.rs");
         assert_eq!((files[2].kind, &files[2].moved_to), (ChangeKind::Update, &None));
-        patches.hear(&told("item/completed", &item));
+        patches.record(&notification("item/completed", &item));
         assert!(patches.files("c1", Path::new("/w")).0.is_empty());
     }
 

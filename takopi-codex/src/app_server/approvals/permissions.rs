@@ -80,7 +80,7 @@ impl From<NetworkContext> for Network {
 impl From<Profile> for Permissions {
     fn from(profile: Profile) -> Self {
         let mut files: Vec<FileAccess> = Vec::new();
-        // The older form may repeat what the entries say.
+        // The older form may repeat the entries.
         let mut add = |access, scope| {
             let file = FileAccess::new(access, scope);
             if !files.contains(&file) {

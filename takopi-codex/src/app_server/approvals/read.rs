@@ -29,7 +29,7 @@ const RAW_BYTES: usize = 16 * 1024;
 /// have written it.
 const SHELL_DIRECTORIES: &[&str] =
     &["/bin/", "/usr/bin/", "/usr/local/bin/", "/opt/homebrew/bin/", "/run/current-system/sw/bin/"];
-/// Fields of every request that only say what it belongs to.
+/// Fields of every request that only name what it belongs to.
 const IDS: &[&str] = &["threadId", "turnId", "itemId", "startedAtMs"];
 
 /// Reads a request. One that cannot be read can only be declined.
@@ -163,7 +163,7 @@ fn elicitation(fields: &mut Fields) -> Option<Question> {
     Some(Question::Form(form.fields(schema.map(Schema::into_fields).unwrap_or_default())))
 }
 
-/// Where codex says that a form is the question whether a tool may be called.
+/// Where codex marks a form as the approval of a tool call.
 const KIND: &str = "codex_approval_kind";
 
 fn tool_call(

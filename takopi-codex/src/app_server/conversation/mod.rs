@@ -62,7 +62,7 @@ struct Inner {
     /// One turn at a time.
     line: Semaphore,
     closing: CancellationToken,
-    /// What is alive of turns, heard of or not.
+    /// The turns that are alive, reported or not.
     running: TaskTracker,
     state: Mutex<State>,
 }
@@ -81,8 +81,8 @@ struct Running {
 }
 
 impl Conversation {
-    /// A conversation on this codex. `settings` says everything but the prompts: directory, limits,
-    /// who decides, and the session to go on with if it is not a new one.
+    /// A conversation on this codex. `settings` has everything but the prompts: directory, limits,
+    /// the approval handler, and the session to go on with if it is not a new one.
     pub fn new(server: CodexAppServer, settings: RunRequest) -> Self {
         Self::build(server, settings, None)
     }
@@ -149,7 +149,7 @@ impl Conversation {
             }
         }
         let end = end.unwrap_or_else(|| {
-            Completed::failure(CODEX, Reason::Protocol, "the turn ended without saying how")
+            Completed::failure(CODEX, Reason::Protocol, "the turn ended without a result")
         });
         let report = turn.running.record.report(end);
         drop((turn, permit));

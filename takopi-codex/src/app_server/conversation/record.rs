@@ -1,4 +1,4 @@
-//! What is kept of a turn while it runs: for its report, and for those who reach into it.
+//! What is kept of a turn while it runs: for its report, and to steer or interrupt it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,7 +15,7 @@ use crate::app_server::engine::CodexAppServer;
 use crate::app_server::error::ClientError;
 use crate::app_server::notification::{Kind, Notification};
 use crate::app_server::transcript::Transcript;
-use crate::app_server::turn::{self, TurnOptions, TurnStream, hear};
+use crate::app_server::turn::{self, TurnOptions, TurnStream, record_message};
 use crate::common::Answer;
 
 /// One turn of a conversation.
@@ -66,17 +66,17 @@ impl Record {
     }
 
     /// A notification about the turn.
-    pub(in crate::app_server) fn notification(&self, told: &Notification, kind: &Kind<'_>) {
+    pub(in crate::app_server) fn notification(&self, notification: &Notification, kind: &Kind<'_>) {
         let completed = match kind {
             Kind::ItemStarted(_) => false,
             Kind::ItemCompleted(_) => true,
             _ => return,
         };
         // With all its fields: a transcript shows more of an item than its events do.
-        let Some(item) = told.item() else { return };
+        let Some(item) = notification.item() else { return };
         let mut state = self.state();
         if completed {
-            hear(&mut state.answer, &item);
+            record_message(&mut state.answer, &item);
             state.transcript.item_completed(&item);
         } else {
             state.transcript.item_started(&item);
@@ -90,7 +90,7 @@ impl Record {
         state.retired = retired;
     }
 
-    /// Says something into the turn; `false` if there is none to say it into.
+    /// Steers the turn; `false` if none is running.
     pub(super) async fn steer(&self, text: &str) -> Result<bool, ClientError> {
         let running = {
             let state = self.state();
@@ -100,7 +100,7 @@ impl Record {
         turn::steer(&client, &thread, &turn, text).await.map(|()| true)
     }
 
-    /// All there is to say about the turn.
+    /// The report of the turn.
     pub(super) fn report(&self, completed: Completed) -> ConversationReport {
         let mut state = self.state();
         let (thread, turn_id) = state.turn.clone().unzip();

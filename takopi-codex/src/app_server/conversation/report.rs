@@ -11,11 +11,11 @@ pub struct ConversationReport {
     /// The answer; `None` if the agent gave none, which is not the same as an empty one. Of a turn
     /// that did not go well, the answer so far.
     pub final_text: Option<String>,
-    /// What was said and done, without the input. See [`Transcript`](super::super::Transcript).
+    /// The messages and tool calls, without the input. See [`Transcript`](super::super::Transcript).
     pub messages: Vec<Message>,
     /// How many tools were called.
     pub tool_iterations: usize,
-    /// Whether the turn was interrupted: by the host, by whoever decides, or by codex itself.
+    /// Whether the turn was interrupted: by the host, by the approval handler, or by codex itself.
     pub interrupted: bool,
     /// What went wrong, for people.
     pub error: Option<String>,

@@ -9,7 +9,7 @@ use crate::common::without_shell;
 /// Of a longer result only the end is kept.
 const RESULT_BYTES: usize = 64 * 1024;
 
-/// What an item says or does.
+/// The content of an item.
 #[derive(Debug, Clone)]
 pub(super) enum Said {
     User(String),
@@ -25,7 +25,7 @@ pub(super) fn read(item: &Value) -> Said {
     match item["type"].as_str().unwrap_or_default() {
         "userMessage" => Said::User(texts(&item["content"], "\n")),
         "agentMessage" => match text("text") {
-            // Codex's own mark, and not a word of the agent.
+            // Codex's own mark, not a text of the agent.
             marker if is_turn_aborted(&marker) => Said::Nothing,
             text => Said::Text(text),
         },
@@ -103,7 +103,7 @@ fn tool(name: &str, arguments: Value, result: &str) -> Said {
     Said::Tool { name: name.to_owned(), arguments, result }
 }
 
-/// Where a tool stands; one that does not say is done when it is completed.
+/// The status of a tool; without one it is done when it is completed.
 fn status(item: &Value) -> String {
     let status = item["status"].as_str().filter(|status| *status != "inProgress");
     status.unwrap_or("completed").to_owned()

@@ -1,4 +1,4 @@
-//! Transcripts of recordings, and of turns that nobody recorded.
+//! Transcripts of recordings, and of turns made by hand.
 
 use std::collections::HashSet;
 
@@ -22,10 +22,10 @@ fn recording(version: &str, name: &str) -> Vec<Notification> {
         .collect()
 }
 
-fn transcript(told: &[Notification]) -> Transcript {
+fn transcript(notifications: &[Notification]) -> Transcript {
     let mut transcript = Transcript::default();
-    for told in told {
-        transcript.told(told);
+    for notification in notifications {
+        transcript.record(notification);
     }
     transcript
 }
@@ -71,10 +71,10 @@ fn every_recording_keeps_the_promises() {
         for file in std::fs::read_dir(directory).unwrap() {
             let file = file.unwrap().path();
             let name = file.file_stem().unwrap().to_str().unwrap().to_owned();
-            let told = recording(version, &name);
-            let messages = transcript(&told).messages();
+            let notifications = recording(version, &name);
+            let messages = transcript(&notifications).messages();
             check(&messages).unwrap();
-            let again = transcript(&told).messages();
+            let again = transcript(&notifications).messages();
             assert_eq!(
                 serde_json::to_vec(&messages).unwrap(),
                 serde_json::to_vec(&again).unwrap(),
@@ -202,7 +202,7 @@ fn items() -> impl Strategy<Value = Value> {
         "webSearch",
         "collabAgentToolCall",
         "contextCompaction",
-        "never heard of",
+        "an unknown status",
     ]);
     // Few ids, so that items meet themselves again.
     (kinds, 0..8_u8, "[a-c ]{0,6}").prop_map(|(kind, id, text)| {
@@ -225,8 +225,8 @@ fn turns() -> impl Strategy<Value = Vec<Step>> {
 
 const INPUT: &str = "what the user asked";
 
-/// The turn with the echo of its input ahead, as codex tells it.
-fn told(steps: &[Step]) -> Vec<Notification> {
+/// The turn with the echo of its input ahead, as codex sends it.
+fn notifications(steps: &[Step]) -> Vec<Notification> {
     let echo = json!({
         "type": "userMessage", "id": "echo", "content": [{ "type": "text", "text": INPUT }],
     });
@@ -250,8 +250,8 @@ fn told(steps: &[Step]) -> Vec<Notification> {
 proptest! {
     #[test]
     fn any_turn_keeps_the_promises(steps in turns()) {
-        let told = told(&steps);
-        let once = transcript(&told);
+        let notifications = notifications(&steps);
+        let once = transcript(&notifications);
         let messages = once.messages();
         check(&messages)?;
         let calls = messages.iter().filter(|message| matches!(message, Message::Tool { .. }));
@@ -263,7 +263,7 @@ proptest! {
         let input = Message::User { content: INPUT.to_owned() };
         prop_assert_eq!(history.iter().filter(|message| **message == input).count(), 1);
 
-        let again = serde_json::to_vec(&transcript(&told).messages()).unwrap();
+        let again = serde_json::to_vec(&transcript(&notifications).messages()).unwrap();
         prop_assert_eq!(serde_json::to_vec(&messages).unwrap(), again);
     }
 
@@ -272,8 +272,8 @@ proptest! {
         let without: Vec<Step> =
             steps.iter().filter(|step| !matches!(step, Step::Delta(_))).cloned().collect();
         prop_assert_eq!(
-            transcript(&told(&steps)).messages(),
-            transcript(&told(&without)).messages()
+            transcript(&notifications(&steps)).messages(),
+            transcript(&notifications(&without)).messages()
         );
     }
 }

@@ -76,7 +76,7 @@ pub(crate) fn completed(events: &[TakopiEvent]) -> &Completed {
     }
 }
 
-/// Each event in a few words: `started`, `note completed ok "title"`, `completed`.
+/// Each event in short: `started`, `note completed ok "title"`, `completed`.
 pub(crate) fn outline(events: &[TakopiEvent]) -> Vec<String> {
     events
         .iter()

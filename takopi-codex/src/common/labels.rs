@@ -1,16 +1,16 @@
-//! Words that the two transports spell differently.
+//! Labels that the two transports spell differently.
 
 use std::borrow::Cow;
 
 use super::tolerant::Tolerant;
 
 /// Turns app-server's `camelCase` into exec's `snake_case`.
-pub(crate) fn snake_case(word: Cow<'_, str>) -> Cow<'_, str> {
-    if !word.bytes().any(|byte| byte.is_ascii_uppercase()) {
-        return word;
+pub(crate) fn snake_case(label: Cow<'_, str>) -> Cow<'_, str> {
+    if !label.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        return label;
     }
-    let mut snake = String::with_capacity(word.len() + 4);
-    for letter in word.chars() {
+    let mut snake = String::with_capacity(label.len() + 4);
+    for letter in label.chars() {
         if letter.is_ascii_uppercase() && !snake.is_empty() {
             snake.push('_');
         }
@@ -19,7 +19,7 @@ pub(crate) fn snake_case(word: Cow<'_, str>) -> Cow<'_, str> {
     Cow::Owned(snake)
 }
 
-/// Where an item stands, in its own words.
+/// The status of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Status {
     InProgress,
@@ -38,14 +38,14 @@ impl Status {
             Self::Failed => "failed",
             Self::Declined => "declined",
             Self::Interrupted => "interrupted",
-            Self::Other(word) => word,
+            Self::Other(label) => label,
         }
     }
 }
 
 impl Tolerant<'_> for Status {
-    fn from_text(word: &str) -> Option<Self> {
-        Some(match word {
+    fn from_text(label: &str) -> Option<Self> {
+        Some(match label {
             "in_progress" | "inProgress" => Self::InProgress,
             "completed" => Self::Completed,
             "failed" => Self::Failed,
@@ -59,16 +59,16 @@ impl Tolerant<'_> for Status {
 /// What a message is to the turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MessagePhase {
-    /// Said along the way; never the answer.
+    /// A remark along the way; never the answer.
     Commentary,
     /// The answer.
     FinalAnswer,
 }
 
 impl MessagePhase {
-    /// A phase nobody here knows counts as none: such a message is kept for the answer.
-    pub(crate) fn new(word: &str) -> Option<Self> {
-        match word {
+    /// An unknown phase counts as none: such a message is kept for the answer.
+    pub(crate) fn new(label: &str) -> Option<Self> {
+        match label {
             "commentary" => Some(Self::Commentary),
             "final_answer" | "finalAnswer" => Some(Self::FinalAnswer),
             _ => None,
@@ -77,8 +77,8 @@ impl MessagePhase {
 }
 
 impl Tolerant<'_> for MessagePhase {
-    fn from_text(word: &str) -> Option<Self> {
-        Self::new(word)
+    fn from_text(label: &str) -> Option<Self> {
+        Self::new(label)
     }
 }
 
@@ -88,22 +88,22 @@ mod tests {
 
     #[test]
     fn both_spellings_become_one() {
-        for (wire, word) in [
+        for (wire, label) in [
             ("spawnAgent", "spawn_agent"),
             ("spawn_agent", "spawn_agent"),
             ("cacheWriteInputTokens", "cache_write_input_tokens"),
             ("Started", "started"),
             ("", ""),
         ] {
-            assert_eq!(snake_case(wire.into()), word);
+            assert_eq!(snake_case(wire.into()), label);
         }
-        for (wire, word) in [
+        for (wire, label) in [
             ("inProgress", "in_progress"),
             ("in_progress", "in_progress"),
             ("declined", "declined"),
             ("notYetKnown", "not_yet_known"),
         ] {
-            assert_eq!(Status::from_text(wire).unwrap().as_str(), word);
+            assert_eq!(Status::from_text(wire).unwrap().as_str(), label);
         }
     }
 }
