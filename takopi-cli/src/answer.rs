@@ -4,13 +4,13 @@ use takopi_bridge::present::terminal::answer;
 
 use crate::terminal::{self, Terminal, harmless};
 
-/// Prints an answer: byte for byte and ended by a newline, or on a terminal laid out for reading. An
+/// Prints an answer: unchanged and with a final newline, or on a terminal with its Markdown formatted. An
 /// empty answer prints nothing.
 pub(crate) fn print(text: &str, terminal: Terminal) -> anyhow::Result<()> {
     if text.is_empty() {
         return Ok(());
     }
-    if terminal.lays_out() {
+    if terminal.formats() {
         return terminal.print_lines(&answer(text, Terminal::output_width()));
     }
     let mut text = if terminal.shows_output { harmless(text) } else { text.to_owned() };

@@ -1,4 +1,4 @@
-//! Who answers when the agent asks for approval.
+//! How approval requests are decided.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,48 +10,52 @@ use tokio::time::Instant;
 
 use crate::args::Approve;
 
-/// How long a person may take to answer.
+/// How long a person may take to decide.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
 
-/// The questions on their way to the screen.
+/// The approval requests that are to be shown.
 #[derive(Debug)]
 pub(crate) struct Questions {
     questions: mpsc::Receiver<PendingApproval>,
     patience: Duration,
 }
 
-/// A question for the screen.
+/// An approval request that is to be shown.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) pending: PendingApproval,
     until: Instant,
 }
 
-/// Declines everything, and says why: because the user said so, or because it is the default.
+/// Declines every request, with the reason: the user's choice, or the default.
 pub(crate) fn denial(is_default: bool) -> Arc<dyn ApprovalHandler> {
-    let why = if is_default { "--approve deny is the default here" } else { "--approve deny" };
-    Arc::new(deny().because(why))
+    let reason = if is_default { "--approve deny is the default here" } else { "--approve deny" };
+    Arc::new(deny().because(reason))
 }
 
-/// The handler, and the questions it asks, if it asks any.
-pub(crate) fn handler(
-    approve: Approve,
-    is_default: bool,
-    patience: Duration,
-) -> (Option<Arc<dyn ApprovalHandler>>, Option<Questions>) {
-    match approve {
-        Approve::Deny => (Some(denial(is_default)), None),
-        Approve::Accept => (Some(Arc::new(accept_all())), None),
-        Approve::Ask => {
-            let (ask, questions) = channel(16);
-            let ask = with_timeout(ask, patience);
-            (Some(Arc::new(ask)), Some(Questions { questions, patience }))
+/// The approval handler of a run, and the requests that it passes on to a person.
+pub(crate) struct Approvals {
+    pub(crate) handler: Arc<dyn ApprovalHandler>,
+    /// `None` if no person is asked.
+    pub(crate) questions: Option<Questions>,
+}
+
+impl Approvals {
+    pub(crate) fn new(approve: Approve, is_default: bool, patience: Duration) -> Self {
+        match approve {
+            Approve::Deny => Self { handler: denial(is_default), questions: None },
+            Approve::Accept => Self { handler: Arc::new(accept_all()), questions: None },
+            Approve::Ask => {
+                let (ask, questions) = channel(16);
+                let questions = Some(Questions { questions, patience });
+                Self { handler: Arc::new(with_timeout(ask, patience)), questions }
+            }
         }
     }
 }
 
 impl Questions {
-    /// The next one; `None` when none can come any more.
+    /// The next request; `None` when there can be no more.
     pub(crate) async fn next(&mut self) -> Option<Question> {
         let pending = self.questions.recv().await?;
         Some(Question { pending, until: Instant::now() + self.patience })
@@ -59,13 +63,13 @@ impl Questions {
 }
 
 impl Question {
-    /// How long there is left to answer.
+    /// The time that is left to decide.
     pub(crate) fn left(&self) -> Duration {
         self.until.saturating_duration_since(Instant::now())
     }
 }
 
-/// What a key says.
+/// The decision of a key.
 pub(crate) fn decision(key: char) -> Option<Decision> {
     match key.to_ascii_lowercase() {
         'y' => Some(Decision::Accept),

@@ -1,4 +1,4 @@
-//! The command line as the user types it.
+//! The command line.
 //!
 //! Every setting of a run is optional here: a flag wins over its `TAKOPI_*` variable, which clap
 //! reads, and both win over the configuration file, which [`RunOptions::filled`] adds.
@@ -15,6 +15,7 @@ use takopi_core::settings::parse_duration;
 
 use crate::batch::BatchArgs;
 use crate::config::Config;
+use crate::engines::{self, EngineFlags, NameParser};
 
 /// Runs coding agents: one prompt in, one answer out, one writer per session.
 #[derive(Debug, Parser)]
@@ -42,8 +43,8 @@ pub(crate) struct Global {
     /// When to use colour
     #[arg(long, global = true, value_enum, value_name = "WHEN", env = "TAKOPI_COLOR")]
     pub(crate) color: Option<Color>,
-    /// Log to standard error, and show the causes of errors; twice for more. TAKOPI_LOG sets a
-    /// filter, TAKOPI_LOG_FILE a file
+    /// Log to standard error and show the causes of errors; repeat for more. TAKOPI_LOG sets a
+    /// filter, TAKOPI_LOG_FILE a file to log to
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
     /// Read settings from this file
@@ -55,17 +56,17 @@ pub(crate) struct Global {
 pub(crate) enum Command {
     /// Run one prompt and print the answer
     Run(Box<RunArgs>),
-    /// Run many prompts, and lose none
+    /// Run many prompts, with retries, and continue after a crash
     Batch(Box<BatchArgs>),
-    /// Talk to the agent on this terminal, in as many conversations as you like
+    /// Chat with the agent on this terminal, in one or more conversations
     Chat(Box<ChatArgs>),
-    /// Talk to the agent in a browser
+    /// Chat with the agent in a browser
     Serve(Box<ServeArgs>),
-    /// List the sessions on this machine, newest first
+    /// List the stored sessions on this machine, newest first
     Sessions(SessionsArgs),
-    /// Look for what could keep takopi from working
+    /// Check the installation and report problems
     Doctor(DoctorArgs),
-    /// Show what takopi does, with no account and nothing installed
+    /// Show what takopi does; needs no account and no agent
     Demo(DemoArgs),
     /// Print a completion script for a shell
     Completions {
@@ -76,81 +77,80 @@ pub(crate) enum Command {
 
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RunArgs {
-    /// The prompt; `-` adds standard input behind it, and without any prompt standard input is the
+    /// The prompt. `-` appends standard input to it; without any prompt, standard input is the
     /// prompt
     #[arg(value_name = "PROMPT")]
     pub(crate) prompt: Vec<String>,
-    /// Go on with this session: its id, or a text with a line such as `codex resume ID`
+    /// Resume this session: its id, or text with a line such as `codex resume ID`
     #[arg(long, value_name = "TOKEN|LINE", conflicts_with = "last")]
     pub(crate) resume: Option<String>,
-    /// Go on with the newest session of this directory
+    /// Resume the newest session of this directory
     #[arg(long)]
     pub(crate) last: bool,
     #[command(flatten)]
     pub(crate) options: Options,
 }
 
-/// What a run and a batch have in common.
+/// The options that `run` and `batch` share.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     pub(crate) run: RunOptions,
-    /// Send this image along; can be given more than once
+    /// Attach this image to the prompt; can be repeated
     #[arg(long, short, value_name = "F")]
     pub(crate) image: Vec<PathBuf>,
-    /// The answer must follow the JSON Schema in this file
+    /// Require an answer that follows the JSON Schema in this file
     #[arg(long, value_name = "F")]
     pub(crate) output_schema: Option<PathBuf>,
-    /// Print every event as a line of JSON, and nothing else
+    /// Print every event as one line of JSON, and nothing else
     #[arg(long, conflicts_with = "quiet")]
     pub(crate) json: bool,
-    /// Print the answer and errors only
+    /// Print only the answer and errors
     #[arg(long, short)]
     pub(crate) quiet: bool,
 }
 
-/// What every command takes that runs an agent.
+/// The options of every command that runs an agent.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RunOptions {
-    /// The engine
-    #[arg(long, value_enum, env = "TAKOPI_ENGINE")]
-    pub(crate) engine: Option<Engine>,
-    /// How to talk to codex
-    #[arg(long, value_enum, env = "TAKOPI_TRANSPORT")]
-    pub(crate) transport: Option<Transport>,
-    /// Work in this directory
+    // First: clap takes the other arguments out of the matches as it reads them.
+    #[command(flatten)]
+    pub(crate) flags: EngineFlags,
+    /// The engine to run
+    #[arg(long, value_name = "ENGINE", value_parser = NameParser::Engine, env = "TAKOPI_ENGINE")]
+    pub(crate) engine: Option<String>,
+    /// The transport between takopi and the engine
+    #[arg(long, value_name = "TRANSPORT", value_parser = NameParser::Transport, env = "TAKOPI_TRANSPORT")]
+    pub(crate) transport: Option<String>,
+    /// The directory to work in
     #[arg(long, short = 'C', value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
-    /// The model
+    /// The model to use
     #[arg(long, short, value_name = "M", env = "TAKOPI_MODEL")]
     pub(crate) model: Option<String>,
-    /// How hard the model should think: low, medium, high, …
+    /// Reasoning effort of the model: low, medium, high, …
     #[arg(long, value_name = "E", env = "TAKOPI_EFFORT")]
     pub(crate) effort: Option<String>,
-    /// What the agent's commands may do: read-only, workspace-write, danger-full-access
+    /// Sandbox of the agent's commands: read-only, workspace-write, danger-full-access
     #[arg(long, short, value_name = "S", env = "TAKOPI_SANDBOX")]
     pub(crate) sandbox: Option<String>,
-    /// Who answers when the agent asks for approval: a person (default where one can be asked), nobody
-    /// (default elsewhere), or everything is accepted
-    #[arg(long, value_enum, value_name = "WHO", env = "TAKOPI_APPROVE")]
+    /// How approval requests are decided. Default: ask on a terminal and in `serve`, otherwise deny
+    #[arg(long, value_enum, value_name = "MODE", env = "TAKOPI_APPROVE")]
     pub(crate) approve: Option<Approve>,
-    /// A setting of the engine; can be given more than once
+    /// Set an option of the engine; can be repeated
     #[arg(short = 'c', value_name = "KEY=VALUE", value_parser = setting)]
     pub(crate) settings: Vec<(String, String)>,
-    /// The codex to run
-    #[arg(long, value_name = "PATH", env = "TAKOPI_CODEX_BIN")]
-    pub(crate) codex_bin: Option<PathBuf>,
-    /// How long to wait while others use the session, e.g. 90s or 5m; 0 does not wait. Without it,
-    /// as long as it takes
+    /// How long to wait for a session that is in use, e.g. 90s or 5m; 0 fails at once. Default: no
+    /// limit
     #[arg(long, value_name = "DUR", value_parser = parse_duration, env = "TAKOPI_WAIT")]
     pub(crate) wait: Option<Duration>,
-    /// End the run when nothing was heard for this long
+    /// Stop the run when the engine is silent for this long
     #[arg(long, value_name = "DUR", value_parser = parse_duration, env = "TAKOPI_IDLE_TIMEOUT")]
     pub(crate) idle_timeout: Option<Duration>,
-    /// End the run when it takes longer than this
+    /// Stop the run when it takes longer than this
     #[arg(long, value_name = "DUR", value_parser = parse_duration, env = "TAKOPI_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
-    /// What the configuration file sets.
+    /// The settings of the configuration file.
     #[arg(skip)]
     pub(crate) defaults: RunSettings,
 }
@@ -164,7 +164,8 @@ impl RunArgs {
 }
 
 impl RunOptions {
-    /// The settings of a run: what was typed, then `TAKOPI_*`, then the configuration file.
+    /// The settings of a run: flags, then `TAKOPI_*`, then the configuration file; only those that the
+    /// engine understands.
     pub(crate) fn settings(&self) -> RunSettings {
         let mut settings = RunSettings::new();
         settings.cwd.clone_from(&self.cd);
@@ -176,20 +177,25 @@ impl RunOptions {
         settings.idle_timeout = self.idle_timeout;
         settings.wall_timeout = self.timeout;
         settings.fill_from(&self.defaults);
+        if let Ok(entry) = engines::named(self.engine.as_deref()) {
+            settings.retain(|name| entry.understands(name));
+        }
         settings
     }
 
     /// The options, with what was not given taken from the configuration file.
     pub(crate) fn filled(mut self, config: Config) -> Self {
-        // A variable that is set to nothing is as good as not set.
+        // A variable that is set to nothing counts as not set.
+        self.engine.take_if(|engine| engine.is_empty());
+        self.transport.take_if(|transport| transport.is_empty());
         self.model.take_if(|model| model.is_empty());
         self.effort.take_if(|effort| effort.is_empty());
         self.sandbox.take_if(|sandbox| sandbox.is_empty());
-        self.codex_bin.take_if(|program| program.as_os_str().is_empty());
         macro_rules! fill {
             ($( $field:ident ),*) => { $( self.$field = self.$field.or(config.$field); )* };
         }
-        fill!(engine, transport, approve, codex_bin);
+        fill!(engine, transport, approve);
+        self.flags.fill(config.programs);
         self.defaults = config.run;
         self
     }
@@ -199,26 +205,25 @@ impl RunOptions {
 pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) options: RunOptions,
-    /// How long the process of an idle session is kept
+    /// How long to keep the process of an idle session
     #[arg(long, value_name = "DUR", value_parser = parse_duration, default_value = "5m")]
     pub(crate) keep_warm: Duration,
 }
 
-/// The variable with the token of `takopi serve`.
+/// The environment variable with the access token of `takopi serve`.
 pub(crate) const TOKEN: &str = "TAKOPI_TOKEN";
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Where to listen. Where others can reach it a token is needed
+    /// The address to listen on. An address that other machines can reach requires a token
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = listen, default_value = "127.0.0.1:8730")]
     pub(crate) listen: SocketAddr,
-    /// Let in only who knows this, 16 letters or more; without it, where one is needed, takopi makes
-    /// one up
+    /// Access token, at least 16 characters. Generated if one is required and none is given
     #[arg(long, value_name = "TOKEN", env = TOKEN, hide_env_values = true, value_parser = token)]
     pub(crate) token: Option<String>,
     #[command(flatten)]
     pub(crate) options: RunOptions,
-    /// How long the process of an idle session is kept
+    /// How long to keep the process of an idle session
     #[arg(long, value_name = "DUR", value_parser = parse_duration, default_value = "5m")]
     pub(crate) keep_warm: Duration,
 }
@@ -228,24 +233,24 @@ pub(crate) struct ServeArgs {
 pub(crate) struct SessionsArgs {
     #[command(subcommand)]
     pub(crate) command: Option<SessionsCommand>,
-    /// Only those of this directory
+    /// List only sessions that began in this directory
     #[arg(long, short = 'C', value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
-    /// How many to list; 0 lists all
+    /// The number of sessions to list; 0 lists all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
-    /// One session a line, as JSON
+    /// Print one session per line, as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionsCommand {
-    /// Print the conversation of a session
+    /// Print the messages of a session
     Show {
-        /// Its id, or the beginning of it
+        /// The id, or a unique prefix of it
         id: String,
-        /// One message a line, as JSON
+        /// Print one message per line, as JSON
         #[arg(long)]
         json: bool,
     },
@@ -253,20 +258,19 @@ pub(crate) enum SessionsCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// Repair what can be repaired, and end what killed takopis left running
+    /// Repair what can be repaired, and stop processes that a killed takopi left running
     #[arg(long)]
     pub(crate) fix: bool,
     /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// The codex to look at
-    #[arg(long, value_name = "PATH", env = "TAKOPI_CODEX_BIN")]
-    pub(crate) codex_bin: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) flags: EngineFlags,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// How long each step takes
+    /// The time each step takes
     #[arg(long, value_name = "DUR", value_parser = parse_duration)]
     pub(crate) pace: Option<Duration>,
 }
@@ -284,48 +288,30 @@ pub(crate) enum Color {
     Never,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Engine {
-    /// OpenAI Codex
-    #[default]
-    Codex,
-    /// A scripted agent inside takopi
-    Demo,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Transport {
-    /// `codex app-server`: can ask for approval
-    AppServer,
-    /// `codex exec`: one process a run
-    Exec,
-}
-
+/// How approval requests are decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Approve {
-    /// A person on this terminal
+    /// Ask the user
     Ask,
-    /// Nobody: what is asked is declined
+    /// Decline every request
     Deny,
-    /// Everything is accepted
+    /// Accept every request
     Accept,
 }
 
-/// An address, or this machine by its usual name.
+/// An address, or `localhost`.
 fn listen(text: &str) -> Result<SocketAddr, String> {
     let local = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     let address = local.as_deref().unwrap_or(text).parse();
     address.map_err(|_| "expected ADDRESS:PORT, such as 127.0.0.1:8730 or localhost:0".to_owned())
 }
 
-/// A token goes into addresses and cookies as it is.
+/// A token is used in addresses and cookies without escaping.
 fn token(text: &str) -> Result<String, String> {
-    let good = |letter: u8| letter.is_ascii_alphanumeric() || b"-._~".contains(&letter);
-    if text.len() < 16 || !text.bytes().all(good) {
-        return Err("expected 16 or more of a-z, A-Z, 0-9, - . _ ~".to_owned());
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    if text.len() < 16 || !text.bytes().all(allowed) {
+        return Err("expected at least 16 characters of a-z, A-Z, 0-9, - . _ ~".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -354,12 +340,12 @@ mod tests {
     }
 
     #[test]
-    fn the_definition_is_sound() {
+    fn the_command_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn a_dash_is_part_of_the_prompt_and_options_may_stand_anywhere() {
+    fn a_dash_is_part_of_the_prompt_and_options_may_follow_it() {
         let args = run(&["review", "this", "-", "--model", "m", "-c", "a.b=c=d"]);
         assert_eq!(args.prompt, ["review", "this", "-"]);
         assert_eq!(args.options.run.model.as_deref(), Some("m"));
@@ -367,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_begins_with_a_dash_can_be_a_prompt_behind_two() {
+    fn after_two_dashes_a_prompt_may_begin_with_a_dash() {
         assert_eq!(run(&["--", "--model", "-"]).prompt, ["--model", "-"]);
     }
 

@@ -1,8 +1,8 @@
-//! The configuration file: what flags and `TAKOPI_*` variables leave open.
+//! The configuration file: defaults for flags and `TAKOPI_*` variables that are not set.
 //!
 //! `--config`, else `TAKOPI_CONFIG`, else `takopi/config.toml` under `XDG_CONFIG_HOME` or `~/.config`.
-//! Its keys are the names of the flags. A file that is named must exist; whatever is wrong in it is
-//! named with its line.
+//! Its keys are the names of the flags. A file that is named must exist; errors name the file and the
+//! line.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,40 +13,56 @@ use serde_json::Value;
 use takopi_core::RunSettings;
 use toml::Spanned;
 
-use crate::args::{Approve, Color, Engine, Transport};
+use crate::args::{Approve, Color};
+use crate::engines;
 use crate::exit::Usage;
 
 /// The settings of a file.
 #[derive(Debug, Default)]
 pub(crate) struct Config {
-    pub(crate) engine: Option<Engine>,
-    pub(crate) transport: Option<Transport>,
+    pub(crate) engine: Option<String>,
+    pub(crate) transport: Option<String>,
     pub(crate) approve: Option<Approve>,
-    pub(crate) codex_bin: Option<PathBuf>,
+    /// The programs of engines, by flag.
+    pub(crate) programs: BTreeMap<&'static str, PathBuf>,
     pub(crate) color: Option<Color>,
-    /// Those of every run.
+    /// The settings of every run.
     pub(crate) run: RunSettings,
 }
 
 impl Config {
-    /// Sets one by its name.
+    /// Sets one setting by its name.
     fn set(&mut self, name: &str, value: Value) -> Result<(), String> {
         fn read<T: DeserializeOwned>(value: Value) -> Result<Option<T>, String> {
             serde_json::from_value(value).map(Some).map_err(|error| error.to_string())
         }
         match name {
-            "engine" => self.engine = read(value)?,
-            "transport" => self.transport = read(value)?,
+            "engine" => {
+                let engine: String = read(value)?.unwrap_or_default();
+                engines::find(&engine).map_err(|error| error.to_string())?;
+                self.engine = Some(engine);
+            }
+            "transport" => {
+                let transport: String = read(value)?.unwrap_or_default();
+                let known: Vec<&str> = engines::transports().map(|known| known.name).collect();
+                if !known.contains(&transport.as_str()) {
+                    let known = known.join(", ");
+                    return Err(format!("unknown transport `{transport}`; known: {known}"));
+                }
+                self.transport = Some(transport);
+            }
             "approve" => self.approve = read(value)?,
-            "codex-bin" => self.codex_bin = read(value)?,
             "color" => self.color = read(value)?,
+            _ if let Some(program) = engines::programs().find(|program| program.flag == name) => {
+                self.programs.extend(read(value)?.map(|path: PathBuf| (program.flag, path)));
+            }
             _ => self.run.set(name, &value).map_err(|error| error.to_string())?,
         }
         Ok(())
     }
 }
 
-/// Reads the file that was named, or the user's if there is one.
+/// Reads the named file, or the user's own if there is one.
 pub(crate) fn load(named: Option<&Path>) -> anyhow::Result<Config> {
     let Some(path) = named.map(Path::to_owned).or_else(default_path) else {
         return Ok(Config::default());
@@ -100,7 +116,12 @@ mod tests {
         let unknown = error("model = 'x'\n\nmodle = 'y'\n");
         assert!(unknown.starts_with("c.toml:3: unknown setting `modle`"), "{unknown}");
         let kind = error("# c\ntransport = 'telegraph'");
-        assert!(kind.starts_with("c.toml:2: unknown variant `telegraph`"), "{kind}");
+        assert!(
+            kind.starts_with("c.toml:2: unknown transport `telegraph`; known: app-server, exec"),
+            "{kind}"
+        );
+        let engine = error("engine = 'abacus'");
+        assert_eq!(engine, "c.toml:1: unknown engine `abacus`; known engines: codex, demo");
         let syntax = error("model = \n");
         assert!(syntax.starts_with("c.toml:1: "), "{syntax}");
         let length = error("model = 'x'\nwait = 'soon'");
@@ -113,12 +134,14 @@ mod tests {
                     sandbox = 's'\napprove = 'deny'\ncodex-bin = '/c'\nwait = 0\n\
                     idle-timeout = '5m'\ntimeout = 1.5\ncolor = 'never'\n";
         let config = parse(text, Path::new("c.toml")).unwrap();
-        assert_eq!(config.transport, Some(Transport::AppServer));
+        assert_eq!(config.engine.as_deref(), Some("demo"));
+        assert_eq!(config.transport.as_deref(), Some("app-server"));
+        assert_eq!(config.programs["codex-bin"], Path::new("/c"));
         assert_eq!(config.run.idle_timeout.unwrap().as_secs(), 300);
         assert_eq!(config.run.wall_timeout.unwrap().as_millis(), 1500);
     }
 
-    /// Any file is read, or refused with its name and a line that it has.
+    /// Any file is parsed, or refused with its name and an existing line.
     #[test]
     fn fuzz_config() {
         let seeds = [
@@ -131,7 +154,7 @@ mod tests {
             if let Err(error) = parse(&text, Path::new("c.toml")) {
                 let error = error.to_string();
                 let line = error.strip_prefix("c.toml:").and_then(|rest| rest.split_once(':'));
-                let line: usize = line.expect("file, line, what").0.parse().expect("a number");
+                let line: usize = line.expect("file, line, message").0.parse().expect("a number");
                 assert!((1..=text.matches('\n').count() + 1).contains(&line), "{error}");
             }
         });

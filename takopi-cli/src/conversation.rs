@@ -1,46 +1,44 @@
-//! What `chat` and `serve` have in common: the engines of a bridge, and how it behaves.
+//! What `chat` and `serve` share: the engines and the settings of their bridge.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use takopi_bridge::{Continuity, FinalBy, Pace, Router, Settings};
 use takopi_core::approvals::accept_all;
+use takopi_core::catalog::EngineSetup;
+use takopi_core::demo::DEMO;
 use takopi_core::process::raise_descriptor_limit;
 
 use crate::approve;
 use crate::args::{Approve, RunOptions};
-use crate::engines::Choice;
+use crate::engines::{self, Chosen};
 use crate::exit::Usage;
-use crate::run::exec_cannot_ask;
 
-/// How often time alone counts as news.
+/// How often a message is updated when only time has passed.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// The engine that was chosen, and the demo, which needs nothing, for `/demo`.
+/// The chosen engine, and the demo engine for `/demo`, which needs nothing.
 pub(crate) fn router(options: &RunOptions, keep_warm: Duration) -> anyhow::Result<Router> {
-    if let Some(directory) = options.cd.as_ref().filter(|directory| !directory.is_dir()) {
-        let what = format!("the directory {} does not exist", directory.display());
-        return Err(Usage::new(what).into());
+    let chosen = Chosen::of(options)?;
+    if let Some(missing) = options.settings().missing_path() {
+        return Err(Usage::new(missing).into());
     }
     if let Err(error) = raise_descriptor_limit() {
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
-    let chosen = Choice::of(options)?;
-    if options.approve.is_some_and(|approve| !chosen.allows(approve)) {
-        return Err(exec_cannot_ask().into());
-    }
-    let router = Router::new(chosen.runner(keep_warm));
-    if matches!(chosen, Choice::Demo { .. }) {
+    let router = Router::new(chosen.runner(keep_warm)?);
+    let demo = engines::find(DEMO.as_str())?;
+    if chosen.entry.id() == demo.id() {
         return Ok(router);
     }
-    Ok(router.with(Choice::Demo { pace: Duration::ZERO }.runner(keep_warm)))
+    Ok(router.with(demo.runner(&EngineSetup::new())?))
 }
 
-/// A place is a conversation, its messages are kept current so often, and its runs are as the
-/// options ask; `otherwise` is who answers approvals if they do not say.
-pub(crate) fn settings(options: RunOptions, otherwise: Approve, interval: Duration) -> Settings {
+/// The settings of the bridge: each place is a conversation, messages are updated at this interval, runs
+/// use the options; `default` decides approval requests if the options do not.
+pub(crate) fn settings(options: RunOptions, default: Approve, interval: Duration) -> Settings {
     let is_default = options.approve.is_none();
-    let approve = options.approve.unwrap_or(otherwise);
+    let approve = options.approve.unwrap_or(default);
     Settings::default()
         .continuity(Continuity::Place)
         .final_by(FinalBy::Edit)

@@ -1,6 +1,6 @@
-//! `takopi demo`: what takopi does, with no account and nothing installed.
+//! `takopi demo`: shows what takopi does; needs no account and no agent.
 //!
-//! On a terminal it takes its time; elsewhere it prints plain lines and is done in a second or two.
+//! On a terminal each step takes a moment; elsewhere it prints plain lines and ends in a second or two.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use takopi_core::demo::{DEMO, Demo, Step};
 use takopi_core::{Action, ActionEvent, ActionKind, Phase, ResumeToken, RunRequest, Runner};
 use tokio_util::sync::CancellationToken;
 
-use crate::approve::{self, Questions};
+use crate::approve::{Approvals, Questions};
 use crate::args::{Approve, DemoArgs};
 use crate::signals::{self, Received};
 use crate::terminal::Terminal;
@@ -18,22 +18,28 @@ use crate::turn::{Report, Turn};
 use crate::view::Mode;
 use crate::{exit, keys, run};
 
-/// How long a step takes where somebody watches …
-const WATCHED: Duration = Duration::from_millis(350);
-/// … and where nobody does.
-const UNWATCHED: Duration = Duration::from_millis(20);
-/// How long the errand of the second act takes at least: a shorter wait would not be worth a word.
+/// The time of a step on a terminal …
+const ON_TERMINAL: Duration = Duration::from_millis(350);
+/// … and elsewhere.
+const ELSEWHERE: Duration = Duration::from_millis(20);
+/// The least time of the errand in the second part: a shorter wait for the session would not be shown.
 const ERRAND: Duration = Duration::from_millis(500);
-/// How long the question waits for a key.
+/// How long the approval request waits for a key.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn main(args: &DemoArgs, terminal: Terminal) -> anyhow::Result<u8> {
-    let pace = args.pace.unwrap_or(if terminal.draws { WATCHED } else { UNWATCHED });
+    let pace = args.pace.unwrap_or(if terminal.draws { ON_TERMINAL } else { ELSEWHERE });
     run::runtime()?.block_on(async {
         let cancel = CancellationToken::new();
         let mut received = signals::watch(cancel.clone())?;
-        Tour { terminal, pace, cancel }.go(&mut received).await
+        Tour { terminal, pace, cancel }.run(&mut received).await
     })
+}
+
+/// A run that was shown.
+struct Shown {
+    code: u8,
+    session: Option<ResumeToken>,
 }
 
 struct Tour {
@@ -43,24 +49,29 @@ struct Tour {
 }
 
 impl Tour {
-    async fn go(&self, received: &mut Received) -> anyhow::Result<u8> {
-        self.heading("A prompt goes in; what the agent does is seen as it happens.");
+    async fn run(&self, received: &mut Received) -> anyhow::Result<u8> {
+        self.heading("A prompt goes in; the steps of the agent are shown as they happen.");
         let agent = Demo::new().pace(self.pace).runner();
         let mut request = self.request("show me around", None);
-        let watched = self.terminal.draws && keys::has_terminal();
-        let approve = if watched { Approve::Ask } else { Approve::Deny };
-        let (handler, questions) = approve::handler(approve, true, PATIENCE);
-        request.approvals = handler;
-        let (code, session) = self.act(&agent, request, questions, received).await?;
-        let Some(session) = session.filter(|_| code == exit::OK) else { return Ok(code) };
+        let can_ask = self.terminal.draws && keys::has_terminal();
+        let approve = if can_ask { Approve::Ask } else { Approve::Deny };
+        let approvals = Approvals::new(approve, true, PATIENCE);
+        request.approvals = Some(approvals.handler);
+        let shown = self.show(&agent, request, approvals.questions, received).await?;
+        let session = match (shown.code, shown.session) {
+            (exit::OK, Some(session)) => session,
+            (code, _) => return Ok(code),
+        };
 
-        self.heading("Two prompts for one session at once: the second waits its turn.");
+        self.heading(
+            "Two prompts for one session at the same time: the second waits for the first.",
+        );
         let agent = Demo::scripted(errand()).pace(self.pace).runner();
         let ahead = agent.run(self.request("fetch the paper", Some(&session)));
         let ahead = tokio::spawn(ahead.collect::<Vec<_>>());
         let request = self.request("and the milk", Some(&session));
-        let (code, _) = self.act(&agent, request, None, received).await?;
-        // Its answer went to whoever asked; here it only had to be ahead.
+        let code = self.show(&agent, request, None, received).await?.code;
+        // Only the second of the two runs is shown.
         let _ = ahead.await;
         if code == exit::OK {
             self.heading("With an agent: takopi run 'what does this project do?'");
@@ -68,21 +79,21 @@ impl Tour {
         Ok(code)
     }
 
-    /// Runs and shows one request; returns the exit code and the session.
-    async fn act(
+    /// Runs and shows one request.
+    async fn show(
         &self,
         agent: &dyn Runner,
         request: RunRequest,
         questions: Option<Questions>,
         received: &mut Received,
-    ) -> anyhow::Result<(u8, Option<ResumeToken>)> {
+    ) -> anyhow::Result<Shown> {
         let turn = Turn { runner: agent, terminal: self.terminal, mode: Mode::Progress };
         let seen = turn.show(request, questions, received).await;
         let signal = *received.borrow_and_update();
-        let report = Report { signal, could_ask: true, ..Report::default() };
+        let report = Report { signal, ..Report::default() };
         let code = turn.report(&seen, &report)?;
         turn.end(received).await;
-        Ok((code, seen.progress.resume().cloned()))
+        Ok(Shown { code, session: seen.progress.resume().cloned() })
     }
 
     fn request(&self, prompt: &str, session: Option<&ResumeToken>) -> RunRequest {
@@ -90,8 +101,8 @@ impl Tour {
     }
 
     fn heading(&self, text: &str) {
-        self.terminal.say(&Line::new());
-        self.terminal.say(&Line::new().with(Style::Heading, text));
+        self.terminal.line(&Line::new());
+        self.terminal.line(&Line::new().with(Style::Heading, text));
     }
 }
 
@@ -103,6 +114,6 @@ fn errand() -> Vec<Step> {
         Step::Act(walk(Phase::Started)),
         Step::Pause(ERRAND),
         Step::Act(walk(Phase::Completed).ok(true)),
-        Step::Say("Here it is. **Nobody's prompt was lost.**".to_owned()),
+        Step::Say("Here it is. **No prompt was lost.**".to_owned()),
     ]
 }

@@ -1,4 +1,4 @@
-//! `takopi doctor`: what could keep takopi from working, and what to do about it.
+//! `takopi doctor`: checks the installation, and says what to do about problems.
 
 mod checks;
 
@@ -6,47 +6,12 @@ use std::path::Path;
 
 use serde::Serialize;
 use takopi_bridge::present::{Line, Style};
+use takopi_core::catalog::{Finding, Status};
 
 use crate::args::DoctorArgs;
 use crate::exit;
 use crate::run::runtime;
 use crate::terminal::{self, Terminal};
-
-/// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum State {
-    /// As it should be.
-    Ok,
-    /// Worth knowing.
-    Note,
-    /// Something must be done.
-    Problem,
-}
-
-/// What a check found.
-#[derive(Debug, Serialize)]
-struct Finding {
-    check: &'static str,
-    state: State,
-    what: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
-}
-
-impl Finding {
-    fn ok(check: &'static str, what: impl Into<String>) -> Self {
-        Self { check, state: State::Ok, what: what.into(), hint: None }
-    }
-
-    fn note(check: &'static str, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { check, state: State::Note, what: what.into(), hint: Some(hint.into()) }
-    }
-
-    fn problem(check: &'static str, what: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self { check, state: State::Problem, what: what.into(), hint: Some(hint.into()) }
-    }
-}
 
 /// All findings, as `--json` prints them.
 #[derive(Debug, Serialize)]
@@ -61,7 +26,7 @@ pub(crate) fn main(
     terminal: Terminal,
 ) -> anyhow::Result<u8> {
     let findings = runtime()?.block_on(checks::all(args, config));
-    let ok = findings.iter().all(|finding| finding.state != State::Problem);
+    let ok = findings.iter().all(|finding| finding.status != Status::Problem);
     if args.json {
         let mut text = serde_json::to_vec_pretty(&Findings { ok, findings })?;
         text.push(b'\n');
@@ -73,15 +38,15 @@ pub(crate) fn main(
 }
 
 fn lines(finding: &Finding) -> Vec<Line> {
-    let (mark, style) = match finding.state {
-        State::Ok => ("✓", Style::Good),
-        State::Note => ("!", Style::Warn),
-        State::Problem => ("✗", Style::Bad),
+    let (mark, style) = match finding.status {
+        Status::Ok => ("✓", Style::Good),
+        Status::Problem => ("✗", Style::Bad),
+        _ => ("!", Style::Warn),
     };
     let head = Line::new()
         .with(style, mark)
         .with(Style::Strong, format!(" {:<8} ", finding.check))
-        .with(Style::Plain, &finding.what);
+        .with(Style::Plain, &finding.text);
     let hint = finding.hint.as_ref().map(|hint| {
         Line::new().with(Style::Plain, " ".repeat(11)).with(Style::Dim, format!("→ {hint}"))
     });

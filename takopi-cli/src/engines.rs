@@ -1,92 +1,283 @@
-//! Engines by name: the one place where runners are made.
+//! The engines of the command, and the one that a command line chooses.
+//!
+//! Everything that differs between engines is in their [`EngineEntry`]. Adding an engine to the command is
+//! adding its entry to [`ENGINES`].
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use takopi_codex::Codex;
-use takopi_codex::app_server::{CodexAppServer, PoolLimits};
-use takopi_core::demo::Demo;
+use clap::builder::{OsStringValueParser, PossibleValue, StringValueParser, TypedValueParser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Args, FromArgMatches};
+use takopi_codex::CodexEntry;
+use takopi_core::Runner;
+use takopi_core::catalog::{EngineEntry, EngineSetup, Feature, Program, TransportInfo};
+use takopi_core::demo::DemoEntry;
 use takopi_core::process::EnvPolicy;
-use takopi_core::settings::parse_duration;
-use takopi_core::{EngineRunner, Runner};
 
-use crate::args::{Approve, Engine, RunOptions, TOKEN, Transport};
+use crate::args::{Approve, RunOptions, TOKEN};
 use crate::exit::Usage;
 
-/// How codex is talked to unless asked otherwise.
-pub(crate) const DEFAULT_TRANSPORT: Transport = Transport::AppServer;
+/// All engines; the first is the default.
+pub(crate) static ENGINES: &[&dyn EngineEntry] = &[&CodexEntry, &DemoEntry];
 
-/// How long a shared process is kept that has nothing to do.
-const KEEP_WARM: Duration = Duration::from_mins(1);
+/// Flags that not every engine understands: the argument's id, the flag, the setting it sets.
+const ENGINE_FLAGS: [EngineFlag; 6] = [
+    EngineFlag { id: "model", flag: "--model", setting: "model" },
+    EngineFlag { id: "effort", flag: "--effort", setting: "effort" },
+    EngineFlag { id: "sandbox", flag: "--sandbox", setting: "sandbox" },
+    EngineFlag { id: "settings", flag: "-c", setting: "options" },
+    EngineFlag { id: "image", flag: "--image", setting: "images" },
+    EngineFlag { id: "output_schema", flag: "--output-schema", setting: "output_schema" },
+];
 
-/// The setting of the demo engine: how long it takes over each step.
-const PACE: &str = "pace";
-
-/// Which engine, and how to reach it.
-#[derive(Debug, Clone)]
-pub(crate) enum Choice {
-    Codex { transport: Transport, program: Option<PathBuf> },
-    Demo { pace: Duration },
+struct EngineFlag {
+    id: &'static str,
+    flag: &'static str,
+    setting: &'static str,
 }
 
-impl Choice {
-    /// What the options choose.
+/// The engine of this name.
+pub(crate) fn find(name: &str) -> Result<&'static dyn EngineEntry, Usage> {
+    let found = ENGINES.iter().find(|entry| entry.id().as_str() == name);
+    found.copied().ok_or_else(|| {
+        let known: Vec<String> = ENGINES.iter().map(|entry| entry.id().to_string()).collect();
+        Usage::new(format!("unknown engine `{name}`; known engines: {}", known.join(", ")))
+    })
+}
+
+/// The engine that the options name, or the default.
+pub(crate) fn named(name: Option<&str>) -> Result<&'static dyn EngineEntry, Usage> {
+    name.map_or(Ok(ENGINES[0]), find)
+}
+
+/// The programs that engines run.
+pub(crate) fn programs() -> impl Iterator<Item = &'static Program> {
+    ENGINES.iter().filter_map(|entry| entry.program())
+}
+
+/// All transports of all engines.
+pub(crate) fn transports() -> impl Iterator<Item = &'static TransportInfo> {
+    ENGINES.iter().flat_map(|entry| entry.transports())
+}
+
+/// The engine of a command, set up as its options ask.
+#[derive(Debug)]
+pub(crate) struct Chosen {
+    pub(crate) entry: &'static dyn EngineEntry,
+    transport: &'static TransportInfo,
+    setup: EngineSetup,
+}
+
+impl Chosen {
+    /// The engine that the options choose. A flag that it does not understand is refused; defaults from
+    /// the environment and the configuration file apply only where they are understood.
     pub(crate) fn of(options: &RunOptions) -> Result<Self, Usage> {
-        match options.engine.unwrap_or_default() {
-            Engine::Codex => Ok(Self::Codex {
-                transport: options.transport.unwrap_or(DEFAULT_TRANSPORT),
-                program: options.codex_bin.clone(),
-            }),
-            Engine::Demo => {
-                let pace =
-                    options.settings().options.into_iter().rev().find(|(key, _)| key == PACE);
-                let pace = pace.map_or(Ok(Duration::ZERO), |(_, value)| parse_duration(&value));
-                let pace = pace.map_err(|error| Usage::new(format!("-c {PACE}: {error}")))?;
-                Ok(Self::Demo { pace })
+        let entry = named(options.engine.as_deref())?;
+        let refuse = |flag: &str| {
+            let engine = entry.id();
+            Usage::new(format!(
+                "{flag} is not an option of {engine}; remove it, or choose another --engine"
+            ))
+        };
+        for flag in &ENGINE_FLAGS {
+            if options.flags.is_typed(flag.id) && !entry.understands(flag.setting) {
+                return Err(refuse(flag.flag));
             }
+        }
+        let program = entry.program().map(|program| program.flag);
+        for other in programs().map(|program| program.flag).filter(|flag| Some(*flag) != program) {
+            if options.flags.is_typed(other) {
+                return Err(refuse(&format!("--{other}")));
+            }
+        }
+        let transport = match entry.transport(options.transport.as_deref()) {
+            Ok(transport) => transport,
+            Err(_) if is_known_transport(options) => entry.default_transport(),
+            Err(error) => return Err(Usage::new(error.to_string())),
+        };
+        // An agent must not be able to use the token of `takopi serve`.
+        let policy = EnvPolicy::default().deny(TOKEN);
+        let setup = EngineSetup::new()
+            .transport(transport.name.to_owned())
+            .program(program.and_then(|flag| options.flags.programs.get(flag).cloned()))
+            .env_policy(policy)
+            .options(options.settings().options);
+        let chosen = Self { entry, transport, setup };
+        // Options that the engine refuses are reported before anything else happens.
+        chosen.runner(Duration::ZERO)?;
+        match options.approve {
+            Some(approve) if !chosen.allows(approve) => Err(chosen.cannot_ask()),
+            _ => Ok(chosen),
         }
     }
 
-    /// Whether the agent can ask for leave.
+    /// Whether the agent can ask for approval.
     pub(crate) fn can_ask(&self) -> bool {
-        !matches!(self, Self::Codex { transport: Transport::Exec, .. })
+        self.transport.supports(Feature::Approvals)
     }
 
-    /// Whether that can answer what the agent asks.
-    pub(crate) fn allows(&self, approve: Approve) -> bool {
+    /// Whether approval requests can be decided in this way.
+    fn allows(&self, approve: Approve) -> bool {
         self.can_ask() || approve == Approve::Deny
     }
 
-    /// A runner for it, which keeps an idle session warm for so long.
-    pub(crate) fn runner(&self, keep_warm: Duration) -> Arc<dyn Runner> {
-        self.runner_with(|codex| CodexAppServer::new(codex).keep_warm(keep_warm))
+    fn cannot_ask(&self) -> Usage {
+        let mut transports = self.entry.transports().iter();
+        let able = transports.find(|transport| transport.supports(Feature::Approvals));
+        let hint =
+            able.map(|able| format!(": --approve ask and accept need --transport {}", able.name));
+        Usage::new(format!(
+            "{} cannot ask for approval over {}{}",
+            self.entry.id(),
+            self.transport.name,
+            hint.unwrap_or_default(),
+        ))
     }
 
-    /// A runner for many sessions, so many of them busy at once: they share few processes.
-    pub(crate) fn shared_runner(&self, busy: usize) -> Arc<dyn Runner> {
-        let limits = PoolLimits::default();
-        // One more than needed: a process that is full is replaced while its last runs go on.
-        let processes = busy.div_ceil(limits.busy) + 1;
-        let limits = PoolLimits::new(limits.busy, limits.loaded, processes);
-        self.runner_with(|codex| CodexAppServer::new(codex).keep_warm(KEEP_WARM).shared(limits))
+    /// A runner that keeps an idle session warm for this long.
+    pub(crate) fn runner(&self, keep_warm: Duration) -> Result<Arc<dyn Runner>, Usage> {
+        self.make(self.setup.clone().keep_warm(keep_warm))
     }
 
-    fn runner_with(&self, app_server: impl FnOnce(Codex) -> CodexAppServer) -> Arc<dyn Runner> {
-        match self {
-            Self::Demo { pace } => Arc::new(Demo::new().pace(*pace).runner()),
-            Self::Codex { transport, program } => {
-                // Who has the token of `takopi serve` may do what its agents may not.
-                let policy = EnvPolicy::default().deny(TOKEN);
-                let mut codex = Codex::new().env_policy(policy);
-                if let Some(program) = program {
-                    codex = codex.binary(program);
-                }
-                match transport {
-                    Transport::Exec => Arc::new(codex.exec()),
-                    Transport::AppServer => Arc::new(EngineRunner::new(app_server(codex))),
-                }
+    /// A runner for many sessions, this many of them busy at once, that share few processes.
+    pub(crate) fn shared_runner(&self, busy: usize) -> Result<Arc<dyn Runner>, Usage> {
+        self.make(self.setup.clone().shared_by(busy))
+    }
+
+    fn make(&self, setup: EngineSetup) -> Result<Arc<dyn Runner>, Usage> {
+        self.entry.runner(&setup).map_err(|error| Usage::new(error.to_string()))
+    }
+}
+
+/// Whether the transport is another engine's and was not typed: a default that does not apply here.
+fn is_known_transport(options: &RunOptions) -> bool {
+    let name = options.transport.as_deref();
+    !options.flags.is_typed("transport") && transports().any(|known| Some(known.name) == name)
+}
+
+/// The flags that engines bring along (their programs), and which flags were typed rather than taken from
+/// the environment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EngineFlags {
+    /// The programs that were named, by flag.
+    pub(crate) programs: BTreeMap<&'static str, PathBuf>,
+    typed: Vec<String>,
+}
+
+impl EngineFlags {
+    /// Whether the argument of this id was on the command line.
+    fn is_typed(&self, id: &str) -> bool {
+        self.typed.iter().any(|typed| typed == id)
+    }
+
+    /// Takes programs that were not named from the configuration file.
+    pub(crate) fn fill(&mut self, programs: BTreeMap<&'static str, PathBuf>) {
+        for (flag, program) in programs {
+            self.programs.entry(flag).or_insert(program);
+        }
+    }
+}
+
+impl Args for EngineFlags {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        programs().fold(command, |command, program| {
+            command.arg(
+                Arg::new(program.flag)
+                    .long(program.flag)
+                    .value_name("PATH")
+                    .env(program.variable)
+                    .value_parser(OsStringValueParser::new())
+                    .value_hint(clap::ValueHint::AnyPath)
+                    // After the flags of every engine.
+                    .display_order(500)
+                    .help(format!("The {} program to run", program.name)),
+            )
+        })
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for EngineFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let named = programs().filter_map(|program| {
+            // A variable that is set to nothing counts as not set.
+            let path = matches.get_one::<OsString>(program.flag).filter(|path| !path.is_empty())?;
+            Some((program.flag, PathBuf::from(path)))
+        });
+        let typed = matches.ids().map(|id| id.as_str());
+        let typed = typed.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine));
+        Ok(Self { programs: named.collect(), typed: typed.map(str::to_owned).collect() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Parses a name. The known ones are in `--help` and completions; others are refused with a message of
+/// their own when they are looked up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum NameParser {
+    Engine,
+    Transport,
+}
+
+impl TypedValueParser for NameParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(match self {
+            Self::Engine => Box::new(ENGINES.iter().map(|entry| {
+                PossibleValue::new(entry.id().to_string()).help(entry.title().to_owned())
+            })),
+            // Those of engines with a choice.
+            Self::Transport => {
+                let choices = ENGINES.iter().filter(|entry| entry.transports().len() > 1);
+                Box::new(
+                    choices
+                        .flat_map(|entry| entry.transports())
+                        .map(|transport| PossibleValue::new(transport.name).help(transport.about)),
+                )
             }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_engines_and_program_flags_are_unique() {
+        let mut names: Vec<String> = ENGINES.iter().map(|entry| entry.id().to_string()).collect();
+        names.extend(programs().map(|program| program.flag.to_owned()));
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn every_engine_has_a_transport() {
+        for entry in ENGINES {
+            assert!(!entry.transports().is_empty(), "{}", entry.id());
         }
     }
 }

@@ -1,62 +1,60 @@
-//! What a person can do about a run that failed.
+//! Hints: what a person can do about a run that failed.
 
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use takopi_bridge::progress::{Progress, Standing};
+use takopi_core::catalog::EngineEntry;
 use takopi_core::locks::{Holder, SessionKey};
 use takopi_core::{ActionKind, Completed, Host, Reason, ResumeToken};
 
-/// How to install codex.
-pub(crate) const INSTALL: &str = "npm install -g @openai/codex";
-/// What sandboxes say when they refuse something.
+use crate::engines;
+
+/// What commands print when a sandbox refuses something.
 const REFUSALS: &[&str] =
     &["read-only file system", "operation not permitted", "permission denied", "read-only sandbox"];
 
-/// What to do about the way a run ended, if there is something.
+/// What to do about a failed run: the engine's own hint, or a general one.
 pub(crate) fn of_run(completed: &Completed) -> Option<String> {
     let error = completed.error.as_deref().unwrap_or_default();
-    let hint = match completed.reason.as_ref()? {
-        Reason::EngineMissing => {
-            format!("install it with `{INSTALL}`, or name it with --codex-bin PATH")
-        }
-        Reason::EngineTooOld => format!("update it with `{INSTALL}@latest`"),
-        Reason::Auth => "log in with `codex login`".to_owned(),
-        Reason::SessionBusy => busy(completed),
-        Reason::SessionNotFound => {
-            "`takopi sessions` lists the sessions of this machine".to_owned()
-        }
-        Reason::ContextTooLong => "begin a new session: leave out --resume".to_owned(),
-        Reason::UsageLimit | Reason::RateLimit | Reason::Overloaded => "try again later".to_owned(),
-        Reason::TimeoutIdle => "give it longer with --idle-timeout".to_owned(),
-        Reason::TimeoutWall => "give it longer with --timeout".to_owned(),
-        Reason::SpawnFailed | Reason::ProcessDied => {
-            "`takopi doctor` looks for the cause".to_owned()
-        }
-        _ => return None,
-    };
-    // Errors may bring their own advice.
+    let entry = engines::find(completed.engine.as_str()).ok();
+    let hint = entry.and_then(|entry| entry.hint(completed)).or_else(|| general(completed))?;
+    // The error may contain the advice already.
     let quoted = hint.split('`').nth(1);
     (!quoted.is_some_and(|command| error.contains(command))).then_some(hint)
 }
 
+/// The hint for a reason that is the same for every engine.
+fn general(completed: &Completed) -> Option<String> {
+    let hint = match completed.reason.as_ref()? {
+        Reason::SessionBusy => return Some(busy(completed)),
+        Reason::SessionNotFound => "list the stored sessions with `takopi sessions`",
+        Reason::ContextTooLong => "start a new session: omit --resume",
+        Reason::UsageLimit | Reason::RateLimit | Reason::Overloaded => "try again later",
+        Reason::TimeoutIdle => "raise the limit with --idle-timeout",
+        Reason::TimeoutWall => "raise the limit with --timeout",
+        Reason::SpawnFailed | Reason::ProcessDied => "check the installation with `takopi doctor`",
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
 fn busy(completed: &Completed) -> String {
     let holder = completed.resume.as_ref().and_then(|token| holder(&Host::global().ok()?, token));
-    let wait = "wait longer with --wait, or without end by leaving it out";
+    let wait = "wait longer with --wait, or without a limit by omitting it";
     match holder {
         Some(holder) => format!("{wait}; {}", held(&holder)),
         None => wait.to_owned(),
     }
 }
 
-/// The holder of a session's lock. Lock files answer at once; a lock service that does not is not
-/// waited for.
+/// The holder of a session's lock. A lock service that does not answer at once is not waited for.
 pub(crate) fn holder(host: &Host, token: &ResumeToken) -> Option<Holder> {
     host.session_locks().holder(&SessionKey::new(token)).now_or_never().flatten()
 }
 
-/// The holder of a session in words, and since when.
+/// The holder of a session and since when, for a message.
 pub(crate) fn held(holder: &Holder) -> String {
     let since =
         i64::try_from(holder.since).ok().and_then(|since| Timestamp::from_second(since).ok());
@@ -69,35 +67,35 @@ pub(crate) fn held(holder: &Holder) -> String {
     }
 }
 
-/// What to do when the sandbox seems to have kept the agent from something.
-pub(crate) fn of_sandbox(progress: &Progress, sandbox: Option<&str>) -> Option<&'static str> {
-    // Codex's own default is to read only.
-    if sandbox.is_some_and(|sandbox| sandbox != "read-only") {
-        return None;
-    }
+/// What to do when the sandbox seems to have refused something.
+pub(crate) fn of_sandbox(
+    entry: &dyn EngineEntry,
+    progress: &Progress,
+    sandbox: Option<&str>,
+) -> Option<String> {
+    let hint = entry.sandbox_hint(sandbox)?;
     let refused = progress.actions().any(|tracked| {
         let action = &tracked.action;
-        let could_write = matches!(action.kind, ActionKind::Command | ActionKind::FileChange);
-        could_write && tracked.standing == Standing::Failed && {
+        let can_write = matches!(action.kind, ActionKind::Command | ActionKind::FileChange);
+        can_write && tracked.standing == Standing::Failed && {
             let output = action.detail.get("output_tail").and_then(Value::as_str);
-            let said = [output, tracked.message.as_deref()];
-            let said = said.into_iter().flatten().collect::<String>().to_lowercase();
-            REFUSALS.iter().any(|refusal| said.contains(refusal))
+            let texts = [output, tracked.message.as_deref()];
+            let text = texts.into_iter().flatten().collect::<String>().to_lowercase();
+            REFUSALS.iter().any(|refusal| text.contains(refusal))
         }
     });
-    refused.then_some(
-        "if the agent may only read here: --sandbox workspace-write lets it change files",
-    )
+    refused.then_some(hint)
 }
 
-/// What to do when the agent asked and nobody could answer.
-pub(crate) fn of_silence(progress: &Progress, could_ask: bool) -> Option<&'static str> {
+/// What to do when approval requests were declined because no person could decide them.
+pub(crate) fn of_declined(progress: &Progress) -> Option<String> {
     let declined = progress.actions().any(|tracked| {
         tracked.action.kind == ActionKind::Approval && tracked.standing == Standing::Failed
     });
-    (declined && !could_ask).then_some(
-        "the agent asked for approval and was declined; --approve accept accepts everything",
-    )
+    declined.then(|| {
+        "the agent asked for approval and was declined; --approve accept accepts every request"
+            .to_owned()
+    })
 }
 
 #[cfg(test)]
@@ -113,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_can_act_on_comes_with_a_hint() {
+    fn failures_that_a_person_can_repair_have_a_hint() {
         assert_eq!(hint(Reason::Auth, "refused").as_deref(), Some("log in with `codex login`"));
         assert!(hint(Reason::EngineMissing, "").is_some_and(|hint| hint.contains("npm install")));
         assert!(hint(Reason::SessionBusy, "").is_some_and(|hint| hint.contains("--wait")));
@@ -122,12 +120,12 @@ mod tests {
     }
 
     #[test]
-    fn advice_is_not_given_twice() {
+    fn advice_that_is_in_the_error_is_not_repeated() {
         assert_eq!(hint(Reason::Auth, "not logged in; run `codex login`"), None);
     }
 
     #[test]
-    fn a_write_that_was_refused_hints_at_the_sandbox() {
+    fn a_refused_write_gives_a_hint_about_the_sandbox() {
         let failed = |output: &str| {
             let action =
                 Action::new("1", ActionKind::Command, "touch a").with("output_tail", output);
@@ -137,6 +135,8 @@ mod tests {
             progress
         };
         let refused = failed("touch: cannot touch 'a': Read-only file system\n");
+        let of_sandbox =
+            |progress, sandbox| super::of_sandbox(&takopi_codex::CodexEntry, progress, sandbox);
         assert!(of_sandbox(&refused, None).is_some());
         assert!(of_sandbox(&refused, Some("read-only")).is_some());
         assert!(of_sandbox(&refused, Some("workspace-write")).is_none());

@@ -1,22 +1,22 @@
-//! Where the prompt comes from.
+//! The prompt of `takopi run`.
 //!
 //! The arguments; with `-` among them standard input follows as context; without any argument
 //! standard input is the prompt, unless it is a terminal. With arguments and no `-`, standard input
-//! is not touched.
+//! is not read.
 
 use std::io::{IsTerminal as _, Read as _};
 
 use crate::exit::Usage;
 
-/// A prompt, and whether something had to be replaced in it.
+/// A prompt, and whether bytes were replaced in it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Prompt {
     pub(crate) text: String,
     /// Standard input was not UTF-8.
-    pub(crate) mended: bool,
+    pub(crate) replaced: bool,
 }
 
-/// What to take the prompt from.
+/// Where the prompt comes from.
 #[derive(Debug, PartialEq, Eq)]
 enum Source {
     Arguments(String),
@@ -33,8 +33,8 @@ pub(crate) fn read(args: &[String]) -> anyhow::Result<Prompt> {
         Source::ArgumentsAndInput(prompt) => (prompt, Some(input()?)),
         Source::Input => (String::new(), Some(input()?)),
         Source::Nothing => {
-            let what = "no prompt: give it as an argument, or on standard input";
-            return Err(Usage::new(what).into());
+            let message = "no prompt: give it as an argument, or on standard input";
+            return Err(Usage::new(message).into());
         }
     };
     compose(prompt, input.as_deref()).map_err(Into::into)
@@ -60,7 +60,7 @@ fn input() -> anyhow::Result<Vec<u8>> {
 
 fn compose(prompt: String, input: Option<&[u8]>) -> Result<Prompt, Usage> {
     let input = String::from_utf8_lossy(input.unwrap_or_default());
-    let mended = matches!(input, std::borrow::Cow::Owned(_));
+    let replaced = matches!(input, std::borrow::Cow::Owned(_));
     let text = match (prompt.is_empty(), input.trim().is_empty()) {
         (_, true) => prompt,
         (true, false) => input.into_owned(),
@@ -69,7 +69,7 @@ fn compose(prompt: String, input: Option<&[u8]>) -> Result<Prompt, Usage> {
     if text.trim().is_empty() {
         return Err(Usage::new("the prompt is empty"));
     }
-    Ok(Prompt { text, mended })
+    Ok(Prompt { text, replaced })
 }
 
 #[cfg(test)]
@@ -82,14 +82,14 @@ mod tests {
     }
 
     #[test]
-    fn arguments_leave_standard_input_alone() {
+    fn with_arguments_standard_input_is_not_read() {
         for terminal in [true, false] {
             assert_eq!(from(&["a", "b"], terminal), Source::Arguments("a b".to_owned()));
         }
     }
 
     #[test]
-    fn a_dash_adds_standard_input_wherever_it_stands() {
+    fn a_dash_in_any_position_adds_standard_input() {
         for args in [["review", "-"], ["-", "review"]] {
             assert_eq!(from(&args, true), Source::ArgumentsAndInput("review".to_owned()));
         }
@@ -108,9 +108,9 @@ mod tests {
         assert_eq!(text("review", b"+ a\n").text, "review\n\n+ a\n");
         assert_eq!(text("review", b" \n").text, "review");
         assert_eq!(text("", b"all of it\n").text, "all of it\n");
-        assert!(!compose("alone".to_owned(), None).unwrap().mended);
-        let mended = text("review", b"caf\xe9");
-        assert_eq!((mended.text.as_str(), mended.mended), ("review\n\ncaf\u{fffd}", true));
+        assert!(!compose("alone".to_owned(), None).unwrap().replaced);
+        let replaced = text("review", b"caf\xe9");
+        assert_eq!((replaced.text.as_str(), replaced.replaced), ("review\n\ncaf\u{fffd}", true));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use takopi_core::process::raise_descriptor_limit;
 use takopi_core::{RunRequest, Runner};
 
 use crate::args::{Approve, Options, RunArgs, RunOptions};
-use crate::engines::Choice;
+use crate::engines::Chosen;
 use crate::exit::Usage;
 use crate::terminal::Terminal;
 use crate::turn::{Report, Turn};
@@ -14,12 +14,12 @@ use crate::view::Mode;
 use crate::{approve, keys, prompt, resume, signals};
 
 pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
-    let choice = Choice::of(&args.options.run)?;
-    let approve = who_answers(&args.options.run, &choice, terminal)?;
-    let (handler, questions) =
-        approve::handler(approve, args.options.run.approve.is_none(), approve::PATIENCE);
-    // A command runs one turn.
-    let runner = choice.runner(Duration::ZERO);
+    let chosen = Chosen::of(&args.options.run)?;
+    let approve = approve_mode(&args.options.run, &chosen, terminal);
+    let approvals =
+        approve::Approvals::new(approve, args.options.run.approve.is_none(), approve::PATIENCE);
+    // A command runs one turn, so nothing is kept warm.
+    let runner = chosen.runner(Duration::ZERO)?;
     let settings = args.options.run.settings();
     let directory = settings.cwd.map_or_else(std::env::current_dir, Ok)?;
     let sandbox = settings.sandbox;
@@ -28,19 +28,20 @@ pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
         (_, true) => Mode::Quiet,
         _ => Mode::Progress,
     };
-    let mut request = request(args, &*runner, &directory, terminal)?;
-    request.approvals = handler;
+    let mut request = request(args, &chosen, &*runner, &directory, terminal)?;
+    request.approvals = Some(approvals.handler);
     if let Err(error) = raise_descriptor_limit() {
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
     runtime()?.block_on(async {
         let mut received = signals::watch(request.cancel.clone())?;
         let turn = Turn { runner: &*runner, terminal, mode };
-        let seen = turn.show(request, questions, &mut received).await;
+        let seen = turn.show(request, approvals.questions, &mut received).await;
         let report = Report {
             signal: *received.borrow_and_update(),
             sandbox: sandbox.as_deref(),
-            could_ask: approve != Approve::Deny || !choice.can_ask(),
+            engine: Some(chosen.entry),
+            declines: approve == Approve::Deny && chosen.can_ask(),
         };
         let code = turn.report(&seen, &report);
         turn.end(&mut received).await;
@@ -48,15 +49,16 @@ pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
     })
 }
 
-/// The runtime of a command: the main thread writes, another one runs the tasks.
+/// The runtime of a command: the main thread writes output, another one runs the tasks.
 pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     Ok(builder.worker_threads(1).enable_all().build()?)
 }
 
-/// What is asked of the engine, but for who decides.
+/// The request, without its approval handler.
 fn request(
     args: RunArgs,
+    chosen: &Chosen,
     runner: &dyn Runner,
     directory: &std::path::Path,
     terminal: Terminal,
@@ -64,18 +66,18 @@ fn request(
     let mut request = template(args.options)?;
     request.resume = match &args.resume {
         Some(text) => Some(resume::token(runner, text)?),
-        None if args.last => Some(resume::last(runner, directory)?),
+        None if args.last => Some(resume::last(chosen.entry, directory)?),
         None => None,
     };
     let prompt = prompt::read(&args.prompt)?;
-    if prompt.mended {
-        terminal.note("standard input is not UTF-8; what could not be read is sent as \u{fffd}");
+    if prompt.replaced {
+        terminal.note("standard input is not UTF-8; invalid bytes are sent as \u{fffd}");
     }
     request.prompt = prompt.text;
     Ok(request)
 }
 
-/// A request with all that the options set, but for prompt and session.
+/// A request with everything that the options set, without prompt and session.
 pub(crate) fn template(options: Options) -> Result<RunRequest, Usage> {
     let mut settings = options.run.settings();
     settings.images.extend(options.image);
@@ -86,20 +88,13 @@ pub(crate) fn template(options: Options) -> Result<RunRequest, Usage> {
     }
 }
 
-/// Who would answer has nobody to answer.
-pub(crate) fn exec_cannot_ask() -> Usage {
-    Usage::new("over exec codex cannot ask: --approve ask and accept need --transport app-server")
-}
-
-/// Who answers what the agent asks.
-fn who_answers(args: &RunOptions, choice: &Choice, terminal: Terminal) -> Result<Approve, Usage> {
-    match args.approve {
-        Some(approve) if !choice.allows(approve) => Err(exec_cannot_ask()),
-        Some(Approve::Ask) if !keys::has_terminal() => Ok(Approve::Deny),
-        Some(approve) => Ok(approve),
-        None if choice.can_ask() && terminal.shows_errors && keys::has_terminal() => {
-            Ok(Approve::Ask)
-        }
-        None => Ok(Approve::Deny),
+/// How approval requests are decided: as asked for, or by the default. Without a terminal to ask on they
+/// are declined.
+fn approve_mode(options: &RunOptions, chosen: &Chosen, terminal: Terminal) -> Approve {
+    match options.approve {
+        Some(Approve::Ask) if !keys::has_terminal() => Approve::Deny,
+        Some(approve) => approve,
+        None if chosen.can_ask() && terminal.shows_errors && keys::has_terminal() => Approve::Ask,
+        None => Approve::Deny,
     }
 }

@@ -1,7 +1,7 @@
-//! Standard output and standard error: what they are, and writing to them.
+//! Standard output and standard error: whether they are terminals, and writing to them.
 //!
-//! A reader that went away is no error: what cannot be written to standard error is dropped, and a
-//! broken pipe on standard output is told to the caller only where it matters.
+//! A closed pipe is not an error: what cannot be written to standard error is dropped, and a broken pipe on
+//! standard output is reported to the caller only where it matters.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -10,7 +10,7 @@ use terminal_size::{Height, Width, terminal_size_of};
 
 use crate::args::Color;
 
-/// What a terminal is taken for that does not tell its size.
+/// The size of a terminal that does not report one.
 const USUAL_SIZE: (usize, usize) = (80, 24);
 
 /// The two outputs.
@@ -18,16 +18,16 @@ const USUAL_SIZE: (usize, usize) = (80, 24);
 pub(crate) struct Terminal {
     /// Standard output is a terminal.
     pub(crate) shows_output: bool,
-    /// Standard error is a terminal: somebody may be there.
+    /// Standard error is a terminal.
     pub(crate) shows_errors: bool,
-    /// It can be drawn on.
+    /// Standard error is a terminal with cursor control.
     pub(crate) draws: bool,
     output_color: bool,
     error_color: bool,
 }
 
 impl Terminal {
-    /// Looks at the outputs and the environment.
+    /// Detects what the outputs are.
     pub(crate) fn detect(color: Color) -> Self {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         let mut terminal = Self {
@@ -54,7 +54,7 @@ impl Terminal {
         self.error_color = color(self.shows_errors);
     }
 
-    /// Draws nothing on standard error, because others write there.
+    /// Turns drawing off, because logs are written to standard error too.
     pub(crate) fn draw_nothing(&mut self) {
         self.draws = false;
     }
@@ -69,27 +69,27 @@ impl Terminal {
         size_of(terminal_size_of(io::stdout())).0
     }
 
-    /// A line as standard error shows it.
+    /// A line with the colours of standard error.
     pub(crate) fn paint(self, line: &Line) -> String {
         if self.error_color { line.ansi() } else { line.plain() }
     }
 
     /// Writes a line to standard error.
-    pub(crate) fn say(self, line: &Line) {
+    pub(crate) fn line(self, line: &Line) {
         write_error(&format!("{}\n", self.paint(line)));
     }
 
-    /// Writes an error to standard error, one line for each of its own.
+    /// Writes an error to standard error.
     pub(crate) fn error(self, text: &str) {
         self.labelled(Style::Bad, "error", text);
     }
 
-    /// Writes what to do about it.
+    /// Writes a hint to standard error.
     pub(crate) fn hint(self, text: &str) {
         self.labelled(Style::Good, "hint", text);
     }
 
-    /// Writes what a person may want to know.
+    /// Writes a note to standard error.
     pub(crate) fn note(self, text: &str) {
         self.labelled(Style::Warn, "note", text);
     }
@@ -97,12 +97,12 @@ impl Terminal {
     fn labelled(self, style: Style, label: &str, text: &str) {
         for (n, text) in text.trim_end().lines().enumerate() {
             let head = if n == 0 { format!("{label}:") } else { " ".repeat(label.len() + 1) };
-            self.say(&Line::new().with(style, head).with(Style::Plain, format!(" {text}")));
+            self.line(&Line::new().with(style, head).with(Style::Plain, format!(" {text}")));
         }
     }
 
-    /// Whether answers are laid out for reading: on a terminal, in colour.
-    pub(crate) fn lays_out(self) -> bool {
+    /// Whether the Markdown of answers is formatted: on a terminal, in colour.
+    pub(crate) fn formats(self) -> bool {
         self.shows_output && self.output_color
     }
 
@@ -118,7 +118,7 @@ impl Terminal {
     }
 }
 
-/// Writes to standard output. A reader that went away is no error.
+/// Writes to standard output. A broken pipe is not an error.
 pub(crate) fn print(bytes: &[u8]) -> anyhow::Result<()> {
     match write_output(bytes) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -128,7 +128,7 @@ pub(crate) fn print(bytes: &[u8]) -> anyhow::Result<()> {
     }
 }
 
-/// Text for a terminal, as it stands but for what could steer it.
+/// Text for a terminal, without control characters.
 pub(crate) fn harmless(text: &str) -> String {
     text.split_inclusive('\n')
         .map(|line| match line.strip_suffix('\n') {
@@ -138,14 +138,14 @@ pub(crate) fn harmless(text: &str) -> String {
         .collect()
 }
 
-/// Writes to standard output, all of it and at once.
+/// Writes to standard output and flushes it.
 pub(crate) fn write_output(bytes: &[u8]) -> io::Result<()> {
     let mut output = io::stdout().lock();
     output.write_all(bytes)?;
     output.flush()
 }
 
-/// Writes to standard error, in one piece. Nobody can be told if that fails.
+/// Writes to standard error in one call. Errors are ignored: there is nowhere to report them.
 pub(crate) fn write_error(text: &str) {
     let mut errors = io::stderr().lock();
     let _ = errors.write_all(text.as_bytes());

@@ -1,8 +1,9 @@
-//! One turn, seen and told: it is run, shown while it goes on, and reported when it is over.
+//! One turn: run, shown while it runs, and reported when it ends.
 
 use futures::StreamExt as _;
 use takopi_bridge::present::terminal::{TICK, summary};
 use takopi_bridge::present::{Line, Style};
+use takopi_core::catalog::EngineEntry;
 use takopi_core::{Completed, Host, Reason, RunRequest, Runner};
 use tokio::time::MissedTickBehavior;
 
@@ -10,10 +11,10 @@ use crate::approve::{Question, Questions};
 use crate::exit;
 use crate::signals::{Received, Signal};
 use crate::terminal::{self, Terminal};
-use crate::view::{Mode, Seen, View};
+use crate::view::{Mode, Output, Seen, View};
 use crate::{answer, hints, resume};
 
-/// What a turn is shown with.
+/// How a turn is run and shown.
 #[derive(Clone, Copy)]
 pub(crate) struct Turn<'a> {
     pub(crate) runner: &'a dyn Runner,
@@ -21,19 +22,21 @@ pub(crate) struct Turn<'a> {
     pub(crate) mode: Mode,
 }
 
-/// What else bears on how a turn is reported.
+/// What the report of a turn depends on.
 #[derive(Debug, Default)]
 pub(crate) struct Report<'a> {
     /// The signal that ended it.
     pub(crate) signal: Option<Signal>,
     /// The sandbox that was asked for.
     pub(crate) sandbox: Option<&'a str>,
-    /// Somebody could answer what the agent asked.
-    pub(crate) could_ask: bool,
+    /// The engine, for hints.
+    pub(crate) engine: Option<&'static dyn EngineEntry>,
+    /// Approval requests were declined because no person could be asked.
+    pub(crate) declines: bool,
 }
 
 impl Turn<'_> {
-    /// Runs a request to its end, and shows it meanwhile.
+    /// Runs a request to its end and shows its progress.
     pub(crate) async fn show(
         self,
         request: RunRequest,
@@ -47,12 +50,12 @@ impl Turn<'_> {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                // What happened before a question is shown before it.
+                // Events that precede a question are shown before it.
                 biased;
                 event = events.next() => match event {
                     Some(event) => {
                         if view.event(&event).is_err() {
-                            // Nobody reads the events any more.
+                            // The reader of the events has gone away.
                             cancel.cancel();
                         }
                     }
@@ -60,59 +63,61 @@ impl Turn<'_> {
                 },
                 Some(question) = next(&mut questions) => view.ask(question),
                 Some(key) = view.key() => view.pressed(key),
-                Ok(()) = received.changed() => view.ending(),
+                Ok(()) = received.changed() => view.stopping(),
                 _ = ticks.tick(), if view.is_moving() => view.tick(),
             }
         }
     }
 
-    /// Says how it ended; returns the exit code.
+    /// Reports how the turn ended; returns the exit code.
     pub(crate) fn report(self, seen: &Seen, report: &Report<'_>) -> anyhow::Result<u8> {
         let Some(completed) = seen.progress.outcome() else {
-            anyhow::bail!("the run ended without saying how");
+            anyhow::bail!("the run ended without a result");
         };
-        if seen.unread {
-            // Who went away is not to be told why it ended.
+        if seen.output == Output::Closed {
+            // The reader has gone away: there is no point in an error message.
             return Ok(exit::FAILED);
         }
         if self.mode != Mode::Json {
             self.answer(completed)?;
         }
         if self.mode == Mode::Progress {
-            self.terminal.say(&summary(&seen.progress, seen.took));
+            self.terminal.line(&summary(&seen.progress, seen.took));
         }
         if !completed.ok {
             self.error(completed);
         }
         if self.mode == Mode::Progress {
-            let sandbox = hints::of_sandbox(&seen.progress, report.sandbox);
-            let silence = hints::of_silence(&seen.progress, report.could_ask);
-            sandbox.into_iter().chain(silence).for_each(|hint| self.terminal.hint(hint));
+            let sandbox = report
+                .engine
+                .and_then(|entry| hints::of_sandbox(entry, &seen.progress, report.sandbox));
+            let declined = report.declines.then(|| hints::of_declined(&seen.progress)).flatten();
+            sandbox.iter().chain(&declined).for_each(|hint| self.terminal.hint(hint));
             self.resume_line(seen);
         }
         Ok(exit::of_run(completed, report.signal))
     }
 
-    /// The answer; on a terminal it is set off from what stands around it.
+    /// Prints the answer; on a terminal with a blank line before and after it.
     fn answer(self, completed: &Completed) -> anyhow::Result<()> {
-        let set_off = self.mode == Mode::Progress
+        let spaced = self.mode == Mode::Progress
             && self.terminal.draws
             && self.terminal.shows_output
             && !completed.answer.is_empty();
-        if set_off {
+        if spaced {
             terminal::print(b"\n")?;
         }
         answer::print(&completed.answer, self.terminal)?;
-        if set_off {
+        if spaced {
             terminal::print(b"\n")?;
         }
         Ok(())
     }
 
     fn error(self, completed: &Completed) {
-        // The summary says it already.
-        let said = self.mode == Mode::Progress && completed.reason == Some(Reason::Interrupted);
-        if !said {
+        // The summary has it already.
+        let reported = self.mode == Mode::Progress && completed.reason == Some(Reason::Interrupted);
+        if !reported {
             self.terminal.error(completed.error.as_deref().unwrap_or("the run failed"));
         }
         if let Some(hint) = hints::of_run(completed) {
@@ -121,25 +126,27 @@ impl Turn<'_> {
     }
 
     fn resume_line(self, seen: &Seen) {
+        let known = seen.started || seen.progress.outcome().is_some_and(waited_for_session);
         if let Some(token) = seen.progress.resume()
+            && known
             && resume::is_valid(self.runner, token)
         {
             // Without its backticks: a shell would run what is between them.
             let line = self.runner.format_resume(token);
-            self.terminal.say(&Line::new().with(Style::Dim, line.trim_matches('`')));
+            self.terminal.line(&Line::new().with(Style::Dim, line.trim_matches('`')));
         }
     }
 
-    /// Waits until nothing is left of the run, unless one more signal says not to.
+    /// Waits until nothing is left of the run, or until one more signal arrives.
     pub(crate) async fn end(self, received: &mut Received) {
-        let all_over = async {
+        let settled = async {
             self.runner.shutdown().await;
             if let Ok(host) = Host::global() {
                 host.settle().await;
             }
         };
         tokio::select! {
-            () = all_over => {}
+            () = settled => {}
             Ok(()) = received.changed() => {}
         }
     }
@@ -147,4 +154,9 @@ impl Turn<'_> {
 
 async fn next(questions: &mut Option<Questions>) -> Option<Question> {
     questions.as_mut()?.next().await
+}
+
+/// Whether a run that never started ended while another one was using its session: the session exists.
+fn waited_for_session(completed: &Completed) -> bool {
+    matches!(completed.reason, Some(Reason::SessionBusy | Reason::Interrupted))
 }

@@ -1,7 +1,7 @@
-//! What is seen of a run while it goes on.
+//! The display of a run while it goes on.
 //!
-//! Events, time and questions go in; lines go to standard error, or events to standard output. On a
-//! terminal what goes on is drawn at the bottom; elsewhere each step is a line.
+//! Events, time and approval requests go in; lines go to standard error, or events to standard output. On a
+//! terminal the open steps are drawn at the bottom; elsewhere each step is a line.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,21 +20,21 @@ use crate::keys::Keys;
 use crate::screen::Screen;
 use crate::terminal::{Terminal, write_output};
 
-/// What is said while a run is being ended.
-const ENDING: &str = "ending the run (again to leave at once)";
+/// Shown while a run is being stopped.
+const STOPPING: &str = "stopping the run (again to exit at once)";
 
 /// What is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// The run, as it goes on.
+    /// The steps of the run.
     Progress,
-    /// Nothing but questions.
+    /// Only approval requests.
     Quiet,
-    /// The events on standard output; on standard error nothing but questions.
+    /// The events on standard output; only approval requests on standard error.
     Json,
 }
 
-/// The view of one run.
+/// The display of one run.
 #[derive(Debug)]
 pub(crate) struct View {
     mode: Mode,
@@ -42,16 +42,33 @@ pub(crate) struct View {
     screen: Screen,
     progress: Progress,
     begun: Instant,
-    /// The question that is shown, and how.
-    question: Option<(Question, Asked)>,
-    /// Those that come after it.
-    questions: VecDeque<Question>,
+    /// The approval request that is shown.
+    shown: Option<ShownQuestion>,
+    /// The requests after it.
+    waiting: VecDeque<Question>,
     keys: Option<Keys>,
-    /// What stands below everything else, such as that the run is being ended.
+    /// The last line of the block, e.g. that the run is being stopped.
     notice: Option<&'static str>,
-    unread: bool,
+    /// The engine confirmed the session.
+    started: bool,
+    output: Output,
     /// The last step that was written where nothing is drawn.
-    said: Vec<Line>,
+    last_step: Vec<Line>,
+}
+
+/// An approval request on the screen.
+#[derive(Debug)]
+struct ShownQuestion {
+    question: Question,
+    asked: Asked,
+}
+
+/// Whether standard output is still read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Output {
+    Open,
+    /// Writing to it failed.
+    Closed,
 }
 
 impl View {
@@ -62,39 +79,41 @@ impl View {
             screen: Screen::new(terminal),
             progress: Progress::default(),
             begun: Instant::now(),
-            question: None,
-            questions: VecDeque::new(),
+            shown: None,
+            waiting: VecDeque::new(),
             keys: None,
             notice: None,
-            unread: false,
-            said: Vec::new(),
+            started: false,
+            output: Output::Open,
+            last_step: Vec::new(),
         }
     }
 
-    /// Takes an event in. An error means that nobody reads standard output any more.
+    /// Shows an event. An error means that standard output cannot be written to.
     pub(crate) fn event(&mut self, event: &TakopiEvent) -> io::Result<()> {
         self.progress.apply(event, self.begun.elapsed());
+        self.started |= matches!(event, TakopiEvent::Started(_));
         match (self.mode, event) {
             (Mode::Json, event) => {
                 let mut line = serde_json::to_vec(event)?;
                 line.push(b'\n');
-                write_output(&line).inspect_err(|_| self.unread = true)?;
+                write_output(&line).inspect_err(|_| self.output = Output::Closed)?;
             }
             (Mode::Progress, TakopiEvent::Action(event)) if self.terminal.draws => {
                 let lines = entry(event, Feed::Ends, Some(drawable_width()));
-                // The rest is drawn when time has passed: news can come by the hundred.
+                // Open steps are drawn at the next tick: there can be hundreds of events a second.
                 if !lines.is_empty() {
                     self.draw(&lines);
                 }
             }
             (Mode::Progress, TakopiEvent::Action(event)) => {
                 let lines = entry(event, Feed::All, None);
-                // News that reads the same is none.
-                if lines != self.said {
+                // An update that looks the same is not repeated.
+                if lines != self.last_step {
                     for line in &lines {
-                        self.terminal.say(line);
+                        self.terminal.line(line);
                     }
-                    self.said = lines;
+                    self.last_step = lines;
                 }
             }
             _ => {}
@@ -102,96 +121,100 @@ impl View {
         Ok(())
     }
 
-    /// Whether the picture changes with time.
+    /// Whether the display changes with time.
     pub(crate) fn is_moving(&self) -> bool {
-        self.question.is_some() || (self.terminal.draws && self.mode == Mode::Progress)
+        self.shown.is_some() || (self.terminal.draws && self.mode == Mode::Progress)
     }
 
-    /// Some time passed.
+    /// Redraws.
     pub(crate) fn tick(&mut self) {
-        self.question.take_if(|(question, _)| question.pending.is_withdrawn());
-        if self.question.is_none() {
+        self.shown.take_if(|shown| shown.question.pending.is_withdrawn());
+        if self.shown.is_none() {
             self.next_question();
         }
         self.draw(&[]);
     }
 
-    /// Shows a question, when it is its turn.
+    /// Shows an approval request once those before it are decided.
     pub(crate) fn ask(&mut self, question: Question) {
-        self.questions.push_back(question);
+        self.waiting.push_back(question);
         self.tick();
     }
 
     fn next_question(&mut self) {
-        let waiting = |question: &Question| !question.pending.is_withdrawn();
-        let next = std::iter::from_fn(|| self.questions.pop_front()).find(waiting);
+        let is_open = |question: &Question| !question.pending.is_withdrawn();
+        let next = std::iter::from_fn(|| self.waiting.pop_front()).find(is_open);
         let Some(next) = next else {
             self.keys = None;
             return;
         };
-        // Anew for each: what was typed before it was shown does not count, and what is typed from
-        // then on does.
+        // A new reader for each request: keys pressed before it was shown do not count.
         drop(self.keys.take());
         self.keys = Keys::listen();
         let asked = question(&next.pending.request, drawable_width());
         let lines = asked.lines.clone();
-        self.question = Some((next, asked));
+        self.shown = Some(ShownQuestion { question: next, asked });
         self.show(&lines);
     }
 
-    /// Shows lines of the question, and what can be answered.
+    /// Shows lines of the request, and the possible decisions.
     fn show(&mut self, lines: &[Line]) {
         if self.terminal.draws {
             self.draw(lines);
         } else {
             for line in lines.iter().chain(&self.choices()) {
-                self.terminal.say(line);
+                self.terminal.line(line);
             }
         }
     }
 
     fn choices(&self) -> Vec<Line> {
-        let Some((question, asked)) = &self.question else { return Vec::new() };
+        let Some(ShownQuestion { question, asked }) = &self.shown else { return Vec::new() };
         choices(&question.pending.request, asked, question.left(), drawable_width())
     }
 
-    /// The next key; `None` if there is no question.
+    /// The next key; `None` if there is no approval request.
     pub(crate) async fn key(&mut self) -> Option<char> {
         self.keys.as_mut()?.next().await
     }
 
-    /// A key was pressed.
+    /// Handles a key.
     pub(crate) fn pressed(&mut self, key: char) {
-        let request = self.question.as_ref().map(|(question, _)| &question.pending.request);
+        let request = self.shown.as_ref().map(|shown| &shown.question.pending.request);
         if let Some(decision) = decision(key)
             && request.is_some_and(|request| can_choose(request, decision))
-            && let Some((question, _)) = self.question.take()
+            && let Some(shown) = self.shown.take()
         {
-            // It may have been withdrawn in this moment.
-            let _ = question.pending.answer(decision);
+            // It may have been withdrawn at this moment.
+            let _ = shown.question.pending.answer(decision);
         }
         let unfolded =
-            self.question.as_mut().and_then(|(_, asked)| asked.unfolded.take_if(|_| key == 'v'));
+            self.shown.as_mut().and_then(|shown| shown.asked.unfolded.take_if(|_| key == 'v'));
         if let Some(lines) = unfolded {
             self.show(&lines);
         }
         self.tick();
     }
 
-    /// Says that the run is being ended.
-    pub(crate) fn ending(&mut self) {
-        self.notice = Some(ENDING);
+    /// Shows that the run is being stopped.
+    pub(crate) fn stopping(&mut self) {
+        self.notice = Some(STOPPING);
         if self.mode == Mode::Progress && !self.terminal.draws {
-            self.terminal.note(ENDING);
+            self.terminal.note(STOPPING);
         }
         self.draw(&[]);
     }
 
-    /// The run is over: nothing is left at the bottom.
+    /// Ends the display; what was drawn at the bottom is removed.
     pub(crate) fn close(mut self) -> Seen {
         self.keys = None;
         self.screen.clear();
-        Seen { progress: self.progress, took: self.begun.elapsed(), unread: self.unread }
+        Seen {
+            progress: self.progress,
+            took: self.begun.elapsed(),
+            started: self.started,
+            output: self.output,
+        }
     }
 
     fn draw(&mut self, stay: &[Line]) {
@@ -200,10 +223,10 @@ impl View {
         }
         let (_, height) = Terminal::size();
         let width = drawable_width();
-        let mut block = match &self.question {
+        let mut block = match &self.shown {
             Some(_) => self.choices(),
             None if self.mode == Mode::Progress => {
-                // Half of the screen at the most: the rest is for what scrolls by.
+                // At most half of the screen: the rest is for finished steps.
                 let frame = Frame { elapsed: self.begun.elapsed(), width, height: height / 2 };
                 live(&self.progress, frame)
             }
@@ -218,16 +241,18 @@ impl View {
     }
 }
 
-/// A run that is over, as far as it was seen.
+/// A run that has ended.
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) progress: Progress,
     pub(crate) took: Duration,
-    /// Somebody should have read the events, and went away.
-    pub(crate) unread: bool,
+    /// The engine confirmed the session.
+    pub(crate) started: bool,
+    /// With `--json`, whether every event could be written.
+    pub(crate) output: Output,
 }
 
-/// One column less than there is: a line that fills the last one wraps on some terminals.
+/// The width without the last column: a line that fills it wraps on some terminals.
 fn drawable_width() -> usize {
     Terminal::size().0.saturating_sub(1).max(1)
 }

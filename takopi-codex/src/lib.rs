@@ -26,21 +26,26 @@
 //! - [`exec`]: `codex exec --json`, one process a run; its arguments, its lines, its ends;
 //! - `common`: the items of a turn in either transport's spelling, and the state machine that turns
 //!   them into events, so that both give the same events for the same thing;
-//! - `failure`: why a turn failed, by machine and for people.
+//! - `failure`: why a turn failed, by machine and for people;
+//! - `entry`, `rollouts`, `doctor`: the engine in a catalog, its stored sessions, its installation checks.
 
 pub mod app_server;
 mod codex;
 mod common;
+mod doctor;
+mod entry;
 pub mod exec;
 mod failure;
 mod mcp;
 mod rates;
+mod rollouts;
 mod version;
 
 use takopi_core::EngineId;
 use takopi_core::runner::ResumeCodec;
 
 pub use codex::Codex;
+pub use entry::CodexEntry;
 pub use mcp::{BadMcpName, McpServer};
 pub use version::{MINIMUM_VERSION, Version};
 

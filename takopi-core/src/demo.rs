@@ -12,14 +12,16 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use uuid::Uuid;
 
+use crate::catalog::{EngineEntry, EngineSetup, Feature, SetupError, TransportInfo};
 use crate::model::{
     Action, ActionEvent, ActionKind, Completed, EngineId, Level, Phase, Reason, ResumeToken,
     Started, Usage,
 };
 use crate::runner::{
     ApprovalRequest, ChangeKind, Decision, Engine, EngineRun, EngineRunner, FileChange, Patch,
-    Question, ResumeCodec, RunError, RunRequest, SessionScope, SteerMessages, StoppedError,
+    Question, ResumeCodec, RunError, RunRequest, Runner, SessionScope, SteerMessages, StoppedError,
 };
+use crate::settings::parse_duration;
 
 /// The demo engine's name.
 pub const DEMO: EngineId = EngineId::from_static("demo");
@@ -224,6 +226,46 @@ impl Engine for Demo {
         Box::pin(async move {
             let _ = self.turn(&run).await;
         })
+    }
+}
+
+/// The demo engine for programs with many engines. Its one option is `pace`, the time each step takes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct DemoEntry;
+
+impl EngineEntry for DemoEntry {
+    fn id(&self) -> EngineId {
+        DEMO
+    }
+
+    fn title(&self) -> &'static str {
+        "A scripted agent inside takopi"
+    }
+
+    fn transports(&self) -> &[TransportInfo] {
+        const IN_PROCESS: TransportInfo = TransportInfo::new(
+            "in-process",
+            "a script inside this process",
+            &[Feature::Approvals, Feature::Steering],
+        );
+        &[IN_PROCESS]
+    }
+
+    fn settings(&self) -> &[&str] {
+        &["options"]
+    }
+
+    fn runner(&self, setup: &EngineSetup) -> Result<Arc<dyn Runner>, SetupError> {
+        self.transport(setup.transport.as_deref())?;
+        let mut demo = Demo::new();
+        for (key, value) in &setup.options {
+            if key != "pace" {
+                return Err(SetupError::new(format!("-c {key}: the demo has only `pace`")));
+            }
+            let pace = parse_duration(value);
+            demo = demo.pace(pace.map_err(|error| SetupError::new(format!("-c pace: {error}")))?);
+        }
+        Ok(Arc::new(demo.runner()))
     }
 }
 

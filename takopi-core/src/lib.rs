@@ -59,12 +59,14 @@
 //! An engine that is a program printing JSON lines needs a [`jsonl::LineEngine`], which describes what
 //! to start, and a [`jsonl::Translator`], a pure state machine from lines to events. Locking, ordering,
 //! the terminal event and the process's end come from here. `examples/third_party_engine.rs` is a
-//! complete one around an ordinary program.
+//! complete one around an ordinary program. A [`catalog::EngineEntry`] offers it to programs with many
+//! engines, such as the `takopi` command.
 
 #[cfg(not(unix))]
 compile_error!("takopi runs on Linux and macOS; Windows is not supported yet");
 
 pub mod approvals;
+pub mod catalog;
 pub mod demo;
 pub mod host;
 pub mod jsonl;

@@ -75,6 +75,11 @@ macro_rules! run_settings {
                 $( self.$name.fill_from(&defaults.$name); )*
             }
 
+            /// Unsets every setting whose name `keep` does not accept.
+            pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
+                $( if !keep(stringify!($name)) { self.$name = Default::default(); } )*
+            }
+
             /// About how many bytes they take in memory.
             pub fn weight(&self) -> usize {
                 size_of::<Self>() $( + self.$name.weight() )*
@@ -347,6 +352,13 @@ mod tests {
         for value in [json!("soon"), json!(-1), json!(true), json!("1e300")] {
             assert!(error("wait", value).contains("expected a length of time"));
         }
+    }
+
+    #[test]
+    fn settings_that_are_not_retained_are_unset() {
+        let mut settings = RunSettings::new().model("m").effort("high");
+        settings.retain(|name| name == "effort");
+        assert_eq!(settings, RunSettings::new().effort("high"));
     }
 
     #[test]

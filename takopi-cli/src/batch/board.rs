@@ -187,7 +187,7 @@ impl Board {
     fn say(&mut self, line: Line) {
         match self.show {
             Show::Picture => self.stay.push(line),
-            _ => self.terminal.say(&line),
+            _ => self.terminal.line(&line),
         }
     }
 

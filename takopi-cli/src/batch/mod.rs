@@ -23,7 +23,7 @@ use args::BatchCommand;
 use board::{Board, Show};
 
 use crate::args::Approve;
-use crate::engines::Choice;
+use crate::engines::Chosen;
 use crate::exit::{self, Usage};
 use crate::signals::{Received, Signal};
 use crate::terminal::{self, Terminal};
@@ -45,11 +45,8 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
     }
     let show = Show::of(&args, terminal);
     let stop = CancellationToken::new();
-    let choice = Choice::of(&args.options.run)?;
-    let runner = choice.shared_runner(args.jobs);
-    let batch = batch(&args, &choice, runner.clone(), terminal)?
-        .stop(stop.clone())
-        .report_runs(show.runs());
+    let runner = Chosen::of(&args.options.run)?.shared_runner(args.jobs)?;
+    let batch = batch(&args, runner.clone(), terminal)?.stop(stop.clone()).report_runs(show.runs());
     if let Some(out) = args.out.as_deref().filter(|out| is_input(out, &args)) {
         let what = format!("{} has the prompts: the results need another file", out.display());
         return Err(Usage::new(what).into());
@@ -137,30 +134,22 @@ async fn watch(
 /// The batch that the arguments ask for.
 fn batch(
     args: &BatchArgs,
-    choice: &Choice,
     runner: std::sync::Arc<dyn Runner>,
     terminal: Terminal,
 ) -> anyhow::Result<Batch> {
     let approve = match args.options.run.approve {
-        Some(Approve::Accept) if !choice.can_ask() => {
-            let what = "over exec codex cannot ask: --approve accept needs --transport app-server";
-            return Err(Usage::new(what).into());
-        }
         Some(Approve::Ask) => {
             if !args.options.quiet {
-                terminal.note("a batch asks nobody: what the agent asks is declined");
+                terminal.note("a batch has no user to ask: approval requests are declined");
             }
             Approve::Deny
         }
         other => other.unwrap_or(Approve::Deny),
     };
-    if let Some(missing) = args.options.run.cd.as_ref().filter(|directory| !directory.is_dir()) {
-        let what = format!("the directory {} does not exist", missing.display());
-        return Err(Usage::new(what).into());
-    }
     let mut template = run::template(args.options.clone())?;
     let is_default = args.options.run.approve != Some(Approve::Deny);
-    template.approvals = approve::handler(approve, is_default, approve::PATIENCE).0;
+    template.approvals =
+        Some(approve::Approvals::new(approve, is_default, approve::PATIENCE).handler);
     Ok(Batch::new(runner)
         .template(template)
         .jobs(args.jobs)
@@ -276,7 +265,7 @@ impl Ending<'_> {
                 terminal::print(format!("{figures}\n").as_bytes())?;
             }
             Show::Quiet => {}
-            _ => table::lines(&report).iter().for_each(|line| self.terminal.say(line)),
+            _ => table::lines(&report).iter().for_each(|line| self.terminal.line(line)),
         }
         if let Some(halt) = &outcome.halt {
             self.say_why(halt, engine);

@@ -180,7 +180,7 @@ impl View {
             return self.screen.draw(lines, self.block(), self.width());
         }
         for line in lines {
-            self.terminal.say(line);
+            self.terminal.line(line);
         }
     }
 

@@ -1,10 +1,10 @@
 //! The conversations, as browsers see them: the web's [`Transport`].
 //!
-//! - Whoever watches gets everything there is, and then every change in order. A browser that falls
-//!   behind is dropped; it comes back by itself and gets everything again.
-//! - Bounded: so many conversations, so many messages and bytes in each. The oldest go first, and
-//!   none that something is still going on in.
-//! - The resume line at the end of a message is the conversation's, and told with it.
+//! - A browser gets a snapshot, and then every change in order. One that falls behind is disconnected; it
+//!   reconnects by itself and gets a new snapshot.
+//! - The number of conversations, and the messages and bytes of each, are bounded. The oldest are removed
+//!   first, but never one that is still running.
+//! - The resume line at the end of a message belongs to the conversation and is sent with it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,9 +24,9 @@ use super::markdown::html;
 const MOST_CHATS: usize = 50;
 const MOST_MESSAGES: usize = 200;
 const MOST_BYTES: usize = 1 << 20;
-/// How many changes a browser may be behind.
+/// The most changes that a browser may be behind.
 const BEHIND: usize = 256;
-/// The letters of a conversation's title.
+/// The most characters of a title.
 const TITLE: usize = 80;
 
 /// A conversation.
@@ -34,12 +34,12 @@ const TITLE: usize = 80;
 pub(super) struct Chat {
     id: String,
     title: String,
-    /// The line to go on with it elsewhere.
+    /// The line that resumes its session elsewhere.
     resume: Option<String>,
     messages: Vec<Message>,
 }
 
-/// A message of the user, which has a text, or of the agent, which has HTML.
+/// A message of the user, with text, or of the agent, with HTML.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Message {
     id: String,
@@ -49,7 +49,7 @@ pub(super) struct Message {
     buttons: Vec<Button>,
     /// The number of the job it belongs to.
     job: Option<u64>,
-    /// When it was last written, in milliseconds; not known of what was said in an earlier session.
+    /// When it was last written, in milliseconds; not known for messages of a stored session.
     at: Option<i64>,
 }
 
@@ -66,16 +66,33 @@ struct State {
     last: u64,
 }
 
-/// All conversations, and those who watch them.
+/// All conversations, and the browsers that watch them.
 #[derive(Debug)]
 pub(super) struct Room {
     state: Mutex<State>,
-    news: broadcast::Sender<Arc<str>>,
+    changes: broadcast::Sender<Arc<str>>,
+}
+
+/// What a browser receives.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// Everything there is.
+    pub(super) snapshot: Arc<str>,
+    /// Every change after it.
+    pub(super) changes: broadcast::Receiver<Arc<str>>,
+}
+
+/// A message of a user that was added to a conversation.
+#[derive(Debug)]
+pub(super) struct Added {
+    pub(super) id: MessageId,
+    /// The line that resumes the session of the conversation, if it is known.
+    pub(super) resume_line: Option<String>,
 }
 
 impl Default for Room {
     fn default() -> Self {
-        Self { state: Mutex::default(), news: broadcast::Sender::new(BEHIND) }
+        Self { state: Mutex::default(), changes: broadcast::Sender::new(BEHIND) }
     }
 }
 
@@ -84,20 +101,20 @@ impl Room {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All there is, and what comes next.
-    pub(super) fn watch(&self) -> (Arc<str>, broadcast::Receiver<Arc<str>>) {
+    /// Everything there is, and what changes from now on.
+    pub(super) fn watch(&self) -> Watch {
         let state = self.state();
-        let all = json!({ "type": "snapshot", "chats": state.chats });
-        (all.to_string().into(), self.news.subscribe())
+        let snapshot = json!({ "type": "snapshot", "chats": state.chats });
+        Watch { snapshot: snapshot.to_string().into(), changes: self.changes.subscribe() }
     }
 
-    /// How many watch.
+    /// The number of browsers.
     pub(super) fn watchers(&self) -> usize {
-        self.news.receiver_count()
+        self.changes.receiver_count()
     }
 
-    /// Begins a conversation, or opens that of an earlier session, once; returns its id.
-    pub(super) fn open(&self, title: &str, line: Option<&str>, said: Vec<Message>) -> String {
+    /// Starts a conversation, or opens that of a stored session unless it is open; returns its id.
+    pub(super) fn open(&self, title: &str, line: Option<&str>, messages: Vec<Message>) -> String {
         let mut state = self.state();
         let resume = line.map(str::to_owned);
         let is_open = |chat: &&Chat| resume.is_some() && chat.resume == resume;
@@ -105,65 +122,64 @@ impl Room {
             return open.id.clone();
         }
         let title = one_line(title, TITLE);
-        // Of its own: a page that was open before the server was must not take it for another.
+        // Unique: a page that outlived an earlier server must not confuse it with another.
         let id = Uuid::new_v4().simple().to_string();
         let chat = Chat { id: id.clone(), title, resume, messages: Vec::new() };
-        self.tell_chat(&chat);
+        self.publish_chat(&chat);
         state.chats.push(chat);
-        for message in said {
+        for message in messages {
             self.add(&mut state, &id, message);
         }
         if state.chats.len() > MOST_CHATS
             && let Some(idle) = state.chats.iter().position(Chat::is_idle)
         {
             let closed = state.chats.remove(idle);
-            self.tell(&json!({ "type": "closed", "chat": closed.id }));
+            self.publish(&json!({ "type": "closed", "chat": closed.id }));
         }
         id
     }
 
-    /// Adds what a user said; returns the message, and the line to go on with the conversation if
-    /// that is known. `None` if there is no such conversation.
-    pub(super) fn heard(&self, chat: &str, text: &str) -> Option<(MessageId, Option<String>)> {
+    /// Adds a message of a user; `None` if there is no such conversation.
+    pub(super) fn add_user_message(&self, chat: &str, text: &str) -> Option<Added> {
         let mut state = self.state();
         let message = Message { at: Some(now()), ..Message::of_user(text) };
         let message = self.add(&mut state, chat, message)?;
-        Some((message.into(), state.chat(chat)?.resume.clone()))
+        Some(Added { id: message.into(), resume_line: state.chat(chat)?.resume.clone() })
     }
 
     fn add(&self, state: &mut State, chat: &str, mut message: Message) -> Option<String> {
         let id = state.number().to_string();
         message.id.clone_from(&id);
         let chat = state.chat(chat)?;
-        self.tell(&json!({ "type": "message", "chat": chat.id, "message": message }));
+        self.publish(&json!({ "type": "message", "chat": chat.id, "message": message }));
         chat.messages.push(message);
         while chat.messages.len() > MOST_MESSAGES || chat.bytes() > MOST_BYTES {
             let last = chat.messages.len() - 1;
             let over = chat.messages[..last].iter().position(|it| it.buttons.is_empty());
             let Some(over) = over else { break };
             let gone = chat.messages.remove(over);
-            self.tell(&json!({ "type": "gone", "chat": chat.id, "message": gone.id }));
+            self.publish(&json!({ "type": "gone", "chat": chat.id, "message": gone.id }));
         }
         Some(id)
     }
 
-    /// The resume line of a conversation may be new.
-    fn learn(&self, chat: &mut Chat, content: &Content) {
+    /// Updates the resume line of a conversation.
+    fn update_resume(&self, chat: &mut Chat, content: &Content) {
         let line = content.resume_line.as_ref().map(|line| line.trim_matches('`').to_owned());
         if line.is_some() && line != chat.resume {
             chat.resume = line;
-            self.tell_chat(chat);
+            self.publish_chat(chat);
         }
     }
 
-    fn tell_chat(&self, chat: &Chat) {
+    fn publish_chat(&self, chat: &Chat) {
         let Chat { id, title, resume, .. } = chat;
-        self.tell(&json!({ "type": "chat", "id": id, "title": title, "resume": resume }));
+        self.publish(&json!({ "type": "chat", "id": id, "title": title, "resume": resume }));
     }
 
-    fn tell(&self, news: &serde_json::Value) {
-        // Nobody may be watching.
-        let _ = self.news.send(news.to_string().into());
+    fn publish(&self, change: &serde_json::Value) {
+        // Fails if no browser is connected.
+        let _ = self.changes.send(change.to_string().into());
     }
 }
 
@@ -209,9 +225,9 @@ impl Message {
         }
     }
 
-    /// What an agent said in an earlier session.
+    /// A message of the agent in a stored session.
     pub(super) fn of_agent(text: &str) -> Self {
-        Self { kind: "said", html: html(text), ..Self::default() }
+        Self { kind: "agent", html: html(text), ..Self::default() }
     }
 }
 
@@ -225,7 +241,7 @@ impl Transport for Room {
         let mut state = self.state();
         let id = self.add(&mut state, &place.chat, Message::of_kit(&content));
         if let Some(chat) = state.chat(&place.chat) {
-            self.learn(chat, &content);
+            self.update_resume(chat, &content);
         }
         id.map(MessageId::from).ok_or_else(|| TransportError::failed("the conversation was closed"))
     }
@@ -233,11 +249,11 @@ impl Transport for Room {
     async fn edit(&self, place: MessageRef, content: Content) -> Result<(), TransportError> {
         let mut state = self.state();
         let chat = state.chat(&place.chat).ok_or(TransportError::Gone)?;
-        self.learn(chat, &content);
+        self.update_resume(chat, &content);
         let shown = chat.messages.iter_mut().find(|it| it.id == place.message.as_str());
         let shown = shown.ok_or(TransportError::Gone)?;
         *shown = Message { id: std::mem::take(&mut shown.id), ..Message::of_kit(&content) };
-        self.tell(&json!({ "type": "message", "chat": place.chat, "message": shown }));
+        self.publish(&json!({ "type": "message", "chat": place.chat, "message": shown }));
         Ok(())
     }
 
@@ -245,7 +261,7 @@ impl Transport for Room {
         let mut state = self.state();
         if let Some(chat) = state.chat(&place.chat) {
             chat.messages.retain(|it| it.id != place.message.as_str());
-            self.tell(&json!({
+            self.publish(&json!({
                 "type": "gone", "chat": place.chat, "message": place.message.as_str(),
             }));
         }
@@ -272,21 +288,21 @@ mod tests {
         room.send(message).await.unwrap().at(chat)
     }
 
-    fn read(news: &str) -> Value {
-        serde_json::from_str(news).unwrap()
+    fn read(change: &str) -> Value {
+        serde_json::from_str(change).unwrap()
     }
 
     fn snapshot(room: &Room) -> Value {
-        read(&room.watch().0)
+        read(&room.watch().snapshot)
     }
 
     #[tokio::test]
-    async fn whoever_watches_gets_all_there_is_and_then_every_change_in_order() {
+    async fn a_browser_gets_a_snapshot_and_then_every_change_in_order() {
         let room = Room::default();
         let chat = room.open("say hi\nplease", None, Vec::new());
-        room.heard(&chat, "say hi\nplease").unwrap();
-        let (all, mut news) = room.watch();
-        let all = read(&all);
+        room.add_user_message(&chat, "say hi\nplease").unwrap();
+        let Watch { snapshot, mut changes } = room.watch();
+        let all = read(&snapshot);
         assert_eq!(all["chats"][0]["title"], "say hi please");
         assert_eq!(all["chats"][0]["messages"][0]["text"], "say hi\nplease");
 
@@ -294,41 +310,44 @@ mod tests {
         room.edit(message.clone(), content("**hi**", false)).await.unwrap();
         room.delete(message.clone()).await.unwrap();
         let kinds = ["message", "message", "gone"].map(|kind| {
-            let told = read(&news.try_recv().unwrap());
-            assert_eq!((&told["type"], &told["chat"]), (&kind.into(), &chat.clone().into()));
-            told["message"]["html"].as_str().unwrap_or_default().to_owned()
+            let change = read(&changes.try_recv().unwrap());
+            assert_eq!((&change["type"], &change["chat"]), (&kind.into(), &chat.clone().into()));
+            change["message"]["html"].as_str().unwrap_or_default().to_owned()
         });
         assert_eq!(kinds, ["<p>working</p>\n", "<p><strong>hi</strong></p>\n", ""]);
         assert!(matches!(
             room.edit(message, content("late", false)).await,
             Err(TransportError::Gone)
         ));
-        assert_eq!(news.try_recv(), Err(TryRecvError::Empty));
+        assert_eq!(changes.try_recv(), Err(TryRecvError::Empty));
     }
 
     #[tokio::test]
-    async fn the_resume_line_is_the_conversations_and_not_the_messages() {
+    async fn the_resume_line_is_shown_with_the_conversation_and_not_in_the_message() {
         let room = Room::default();
         let chat = room.open("hello", None, Vec::new());
         let line = "`codex resume 0199`";
-        let mut said = content(&format!("done\n\n{line}"), false);
-        said.resume_line = Some(line.to_owned());
-        room.send(Outgoing::new(Place::new(&chat), said)).await.unwrap();
+        let mut last = content(&format!("done\n\n{line}"), false);
+        last.resume_line = Some(line.to_owned());
+        room.send(Outgoing::new(Place::new(&chat), last)).await.unwrap();
         let all = snapshot(&room);
         let shown = &all["chats"][0];
         assert_eq!(shown["resume"], "codex resume 0199");
         assert_eq!(shown["messages"][0]["html"], "<p>done</p>\n");
-        assert_eq!(room.heard(&chat, "go on").unwrap().1.as_deref(), Some("codex resume 0199"));
-        // And the session's conversation is open already.
+        assert_eq!(
+            room.add_user_message(&chat, "go on").unwrap().resume_line.as_deref(),
+            Some("codex resume 0199")
+        );
+        // The conversation of that session is open already.
         assert_eq!(room.open("again", Some("codex resume 0199"), Vec::new()), chat);
         assert_ne!(room.open("another", Some("codex resume 0200"), Vec::new()), chat);
     }
 
     #[tokio::test]
-    async fn a_watcher_that_is_too_far_behind_is_told_so_and_others_are_not_held_up() {
+    async fn a_browser_that_is_too_far_behind_is_disconnected_and_delays_no_other() {
         let room = Room::default();
         let chat = room.open("hello", None, Vec::new());
-        let (_, mut slow) = room.watch();
+        let mut slow = room.watch().changes;
         for _ in 0..=BEHIND {
             send(&room, &chat, "working", true).await;
         }
@@ -336,7 +355,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_messages_go_first_but_none_that_goes_on() {
+    async fn the_oldest_messages_are_removed_first_but_none_that_is_running() {
         let room = Room::default();
         let chat = room.open("hello", None, Vec::new());
         let running = send(&room, &chat, "running", true).await;
@@ -356,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_oldest_conversation_closes_but_none_that_something_goes_on_in() {
+    async fn the_oldest_idle_conversation_is_closed_first() {
         let room = Room::default();
         let busy = room.open("busy", None, Vec::new());
         send(&room, &busy, "running", true).await;
@@ -364,7 +383,7 @@ mod tests {
         for _ in 2..=MOST_CHATS {
             room.open("more", None, Vec::new());
         }
-        assert!(room.heard(&busy, "hello?").is_some());
-        assert!(room.heard(&idle, "hello?").is_none());
+        assert!(room.add_user_message(&busy, "hello?").is_some());
+        assert!(room.add_user_message(&idle, "hello?").is_none());
     }
 }

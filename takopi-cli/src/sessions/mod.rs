@@ -1,10 +1,7 @@
-//! `takopi sessions`: the conversations on this machine.
+//! `takopi sessions`: the stored sessions of all engines on this machine.
 //!
-//! Codex keeps each session in a file; takopi reads those and changes nothing. Who holds a session
-//! is told by takopi's own locks.
-
-mod store;
-mod talk;
+//! Each engine reads its own storage ([`SessionStore`]). The holder of a session is known from takopi's
+//! locks.
 
 use std::path::{Path, PathBuf};
 
@@ -12,66 +9,104 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
 use takopi_bridge::present::terminal::answer;
-use takopi_bridge::present::{Line, Style, one_line};
+use takopi_bridge::present::{Line, Style, one_line, wrap};
+use takopi_core::catalog::{
+    EngineEntry, Role, SessionError, SessionStore, StoredSession, TranscriptEntry,
+};
 use takopi_core::locks::Holder;
-use takopi_core::{Host, ResumeToken};
+use takopi_core::{EngineId, Host, ResumeToken};
 
 use crate::args::{SessionsArgs, SessionsCommand};
+use crate::engines::{self, ENGINES};
 use crate::exit::{self, Usage};
 use crate::hints;
 use crate::terminal::{self, Terminal, harmless};
-use store::{Session, Store};
-use talk::{Entry, Speaker};
 
-pub(crate) use store::codex_home;
+/// The most characters of a first prompt that are listed.
+const PROMPT_CHARS: usize = 200;
 
 pub(crate) fn main(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
-    let store = Store::open()?;
     match &args.command {
-        Some(SessionsCommand::Show { id, json }) => show(&store, id, *json, terminal),
-        None => list(&store, args, terminal),
+        Some(SessionsCommand::Show { id, json }) => show(id, *json, terminal),
+        None => list(args, terminal),
     }
 }
 
-/// The id of the newest session of a directory.
-pub(crate) fn newest_of(directory: &Path) -> anyhow::Result<Option<String>> {
-    let store = Store::open()?;
-    let newest = store.sessions(Some(directory)).next();
-    Ok(newest.map(|session| session.id))
+/// The stores of the engines that have one.
+struct Stores(Vec<Box<dyn SessionStore>>);
+
+impl Stores {
+    fn open(engines: impl IntoIterator<Item = &'static dyn EngineEntry>) -> anyhow::Result<Self> {
+        let stores: Result<Vec<_>, SessionError> =
+            engines.into_iter().filter_map(|entry| entry.sessions().transpose()).collect();
+        Ok(Self(stores?))
+    }
+
+    /// The sessions of all stores, most recently written first.
+    fn list(&self, directory: Option<&Path>) -> impl Iterator<Item = StoredSession> {
+        let mut lists: Vec<_> =
+            self.0.iter().map(|store| store.list(directory).peekable()).collect();
+        std::iter::from_fn(move || {
+            let updated = lists.iter_mut().map(|list| list.peek().map(|session| session.updated));
+            // An empty list counts as the oldest.
+            let (newest, _) = updated.enumerate().max_by_key(|(_, updated)| *updated)?;
+            lists[newest].next()
+        })
+    }
+
+    /// The store with the one session whose id begins with this prefix.
+    fn find(&self, prefix: &str) -> Result<(&dyn SessionStore, StoredSession), SessionError> {
+        let mut found = None;
+        let mut missing = SessionError::NotFound(prefix.to_owned());
+        for store in &self.0 {
+            match (store.find(prefix), &found) {
+                (Ok(session), None) => found = Some((&**store, session)),
+                (Ok(_), Some(_)) => {
+                    return Err(SessionError::Ambiguous { prefix: prefix.to_owned(), count: 2 });
+                }
+                (Err(SessionError::NotFound(_)), _) => {}
+                (Err(error), _) => missing = error,
+            }
+        }
+        found.ok_or(missing)
+    }
 }
 
-/// A session to choose from.
+/// A session that can be opened in `takopi serve`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Offered {
     id: String,
-    words: String,
+    title: String,
     when: String,
     place: String,
 }
 
-/// The newest sessions.
-pub(crate) fn newest(count: usize) -> anyhow::Result<Vec<Offered>> {
-    let offer = |session: Session| Offered {
-        words: one_line(words(&session), 80),
+/// The newest sessions of these engines.
+pub(crate) fn newest(engines: &[EngineId], count: usize) -> anyhow::Result<Vec<Offered>> {
+    let entries = ENGINES.iter().copied().filter(|entry| engines.contains(&entry.id()));
+    let offer = |session: StoredSession| Offered {
+        title: one_line(title(&session), 80),
         when: moment(session.updated),
         place: place(&session),
-        id: session.id,
+        id: session.token.value,
     };
-    Ok(Store::open()?.sessions(None).take(count).map(offer).collect())
+    Ok(Stores::open(entries)?.list(None).take(count).map(offer).collect())
 }
 
-/// What was said in a session, and whether by the user.
-pub(crate) fn conversation(id: &str) -> anyhow::Result<Vec<(bool, String)>> {
-    let entries = talk::read(&Store::open()?.find(id)?.path)?.into_iter();
-    Ok(entries
-        .filter(|entry| matches!(entry.speaker, Speaker::User | Speaker::Agent))
-        .map(|entry| (entry.speaker == Speaker::User, entry.text))
-        .collect())
+/// The messages of a stored session, without its commands and notes.
+pub(crate) fn messages(session: &ResumeToken) -> anyhow::Result<Vec<TranscriptEntry>> {
+    let Some(store) = engines::find(session.engine.as_str())?.sessions()? else {
+        return Ok(Vec::new());
+    };
+    let mut entries = store.transcript(session)?;
+    entries.retain(|entry| matches!(entry.role, Role::User | Role::Agent));
+    Ok(entries)
 }
 
 /// A session as `--json` prints it.
 #[derive(Debug, Serialize)]
 struct Listed<'a> {
+    engine: &'a EngineId,
     id: &'a str,
     updated: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,34 +116,38 @@ struct Listed<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     name: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    first_words: Option<&'a str>,
+    first_prompt: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     holder: Option<Holder>,
 }
 
-fn list(store: &Store, args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
+fn list(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let directory = match &args.cd {
         Some(directory) if !directory.is_dir() => {
-            let what = format!("the directory {} does not exist", directory.display());
-            return Err(Usage::new(what).into());
+            let message = format!("the directory {} does not exist", directory.display());
+            return Err(Usage::new(message).into());
         }
         directory => directory.as_deref(),
     };
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let host = Host::global()?;
+    let stores = Stores::open(ENGINES.iter().copied())?;
     let mut found = false;
-    for session in store.sessions(directory).take(limit) {
+    for session in stores.list(directory).take(limit) {
         found = true;
-        let token = ResumeToken::new(takopi_codex::CODEX, session.id.as_str());
-        let holder = hints::holder(&host, &token);
+        let holder = hints::holder(&host, &session.token);
         if args.json {
             terminal::print(&json_line(&Listed {
-                id: &session.id,
+                engine: &session.token.engine,
+                id: &session.token.value,
                 updated: session.updated.to_string(),
                 created: session.created.as_deref(),
                 cwd: session.cwd.as_deref(),
                 name: session.name.as_deref(),
-                first_words: session.first_words.as_deref(),
+                first_prompt: session
+                    .first_prompt
+                    .as_deref()
+                    .map(|text| one_line(text, PROMPT_CHARS)),
                 holder,
             })?)?;
         } else if terminal.shows_output {
@@ -118,43 +157,45 @@ fn list(store: &Store, args: &SessionsArgs, terminal: Terminal) -> anyhow::Resul
         }
     }
     if !found && !args.json {
-        terminal.note(&format!("no sessions in {}", store.directory().display()));
+        let places = stores.0.iter().map(|store| store.location().display().to_string());
+        terminal.note(&format!("no sessions in {}", places.collect::<Vec<_>>().join(", ")));
     }
     Ok(exit::OK)
 }
 
-/// A session for people: two lines.
-fn block(session: &Session, holder: Option<&Holder>) -> Vec<Line> {
+/// A session on a terminal: two lines.
+fn block(session: &StoredSession, holder: Option<&Holder>) -> Vec<Line> {
     let width = Terminal::output_width();
     let mut head = Line::new()
-        .with(Style::Strong, &session.id)
+        .with(Style::Strong, &session.token.value)
         .with(Style::Dim, format!("  {}  ", moment(session.updated)))
         .with(Style::Plain, place(session));
     if let Some(holder) = holder {
         head = head.with(Style::Warn, format!("  {}", hints::held(holder)));
     }
-    let words = one_line(words(session), width.saturating_sub(4));
-    vec![head.cut(width), Line::new().with(Style::Plain, "    ").with(Style::Plain, words)]
+    let title = one_line(title(session), width.saturating_sub(4));
+    vec![head.cut(width), Line::new().with(Style::Plain, "    ").with(Style::Plain, title)]
 }
 
-/// A session for programs that cut lines at tabs.
-fn row(session: &Session, holder: Option<&Holder>) -> String {
+/// A session in a pipe: fields separated by tabs.
+fn row(session: &StoredSession, holder: Option<&Holder>) -> String {
     let fields = [
-        session.id.clone(),
+        session.token.value.clone(),
         moment(session.updated),
         one_line(&place(session), 500),
-        one_line(words(session), 200),
+        one_line(title(session), PROMPT_CHARS),
         holder.map(hints::held).unwrap_or_default(),
     ];
     format!("{}\n", fields.join("\t").trim_end())
 }
 
-fn words(session: &Session) -> &str {
-    session.name.as_deref().or(session.first_words.as_deref()).unwrap_or("(nothing was said)")
+/// The name of a session, or its first prompt.
+fn title(session: &StoredSession) -> &str {
+    session.name.as_deref().or(session.first_prompt.as_deref()).unwrap_or("(no messages)")
 }
 
-/// The directory, as people write it.
-fn place(session: &Session) -> String {
+/// The directory, with `~` for the home directory.
+fn place(session: &StoredSession) -> String {
     let Some(directory) = &session.cwd else { return "?".to_owned() };
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     match home.and_then(|home| directory.strip_prefix(home).ok().map(Path::to_owned)) {
@@ -174,13 +215,14 @@ fn json_line(value: &impl Serialize) -> anyhow::Result<Vec<u8>> {
     Ok(line)
 }
 
-fn show(store: &Store, id: &str, json: bool, terminal: Terminal) -> anyhow::Result<u8> {
-    let session = store.find(id)?;
-    for entry in talk::read(&session.path)? {
+fn show(id: &str, json: bool, terminal: Terminal) -> anyhow::Result<u8> {
+    let stores = Stores::open(ENGINES.iter().copied())?;
+    let (store, session) = stores.find(id)?;
+    for entry in store.transcript(&session.token)? {
         if json {
             terminal::print(&json_line(&entry)?)?;
-        } else if terminal.lays_out() {
-            terminal.print_lines(&laid_out(&entry))?;
+        } else if terminal.formats() {
+            terminal.print_lines(&formatted(&entry))?;
         } else {
             let text = plain(&entry);
             let text = if terminal.shows_output { harmless(&text) } else { text };
@@ -190,41 +232,40 @@ fn show(store: &Store, id: &str, json: bool, terminal: Terminal) -> anyhow::Resu
     Ok(exit::OK)
 }
 
-fn plain(entry: &Entry) -> String {
-    match entry.speaker {
-        Speaker::Agent => format!("{}\n\n", entry.text.trim_end()),
-        Speaker::User => {
+fn plain(entry: &TranscriptEntry) -> String {
+    match entry.role {
+        Role::Agent => format!("{}\n\n", entry.text.trim_end()),
+        Role::User => {
             let quoted = entry.text.trim_end().lines().map(|line| format!("> {line}\n"));
             format!("{}\n", quoted.collect::<String>())
         }
-        Speaker::Command | Speaker::Note => format!("{}\n\n", said(entry)),
+        _ => format!("{}\n\n", step(entry)),
     }
 }
 
-fn laid_out(entry: &Entry) -> Vec<Line> {
+fn formatted(entry: &TranscriptEntry) -> Vec<Line> {
     let width = Terminal::output_width();
-    let mut lines = match entry.speaker {
-        Speaker::Agent => answer(&entry.text, width),
-        Speaker::User => {
-            let lines =
-                takopi_bridge::present::wrap(entry.text.trim_end(), width.saturating_sub(2));
+    let mut lines = match entry.role {
+        Role::Agent => answer(&entry.text, width),
+        Role::User => {
+            let lines = wrap(entry.text.trim_end(), width.saturating_sub(2));
             lines
                 .into_iter()
                 .map(|text| Line::new().with(Style::Good, "> ").with(Style::Strong, text))
                 .collect()
         }
-        Speaker::Command | Speaker::Note => vec![Line::new().with(Style::Dim, said(entry))],
+        _ => vec![Line::new().with(Style::Dim, step(entry))],
     };
     lines.push(Line::new());
     lines
 }
 
-/// A deed in one line.
-fn said(entry: &Entry) -> String {
+/// A command or a note in one line.
+fn step(entry: &TranscriptEntry) -> String {
     let text = one_line(&entry.text, 500);
-    match (entry.speaker, entry.exit_code) {
-        (Speaker::Command, Some(code)) if code != 0 => format!("$ {text} (exit {code})"),
-        (Speaker::Command, _) => format!("$ {text}"),
+    match (entry.role, entry.exit_code) {
+        (Role::Command, Some(code)) if code != 0 => format!("$ {text} (exit {code})"),
+        (Role::Command, _) => format!("$ {text}"),
         _ => format!("({text})"),
     }
 }

@@ -183,8 +183,8 @@ impl Launch {
         }
         let path = self.env.iter().rev().find(|(name, _)| name == "PATH");
         let path = path.map(|(_, value)| value.as_os_str());
-        let program = find_program(&self.program, path)
-            .ok_or_else(|| SpawnError::Missing { program: self.program.clone() })?;
+        let program =
+            find_program(&self.program, path).ok_or_else(|| SpawnError::missing(&self.program))?;
         if is_executable(&program) {
             Ok(program)
         } else {
@@ -297,6 +297,12 @@ pub enum SpawnError {
         /// The name or path that was asked for.
         program: PathBuf,
     },
+    /// A directory was named instead of a program.
+    #[error("{} is a directory, not a program", program.display())]
+    Directory {
+        /// The directory.
+        program: PathBuf,
+    },
     /// The program's file may not be executed.
     #[error("{} is not executable", program.display())]
     NotExecutable {
@@ -345,10 +351,23 @@ impl SpawnError {
         }
     }
 
+    fn missing(program: &std::path::Path) -> Self {
+        let program = program.to_owned();
+        // A bare name is looked up on the `PATH`, whatever is in the current directory.
+        let is_path = program.components().count() > 1 || program.is_absolute();
+        if is_path && program.is_dir() {
+            Self::Directory { program }
+        } else {
+            Self::Missing { program }
+        }
+    }
+
     /// The reason a run ends with.
     pub fn reason(&self) -> Reason {
         match self {
-            Self::Missing { .. } | Self::NotExecutable { .. } => Reason::EngineMissing,
+            Self::Missing { .. } | Self::Directory { .. } | Self::NotExecutable { .. } => {
+                Reason::EngineMissing
+            }
             Self::NoDirectory { .. } => Reason::InvalidRequest,
             Self::OutOfDescriptors { .. } | Self::Supervisor { .. } | Self::System { .. } => {
                 Reason::SpawnFailed

@@ -92,7 +92,6 @@ fn what_is_wrong_is_said_before_anything_runs() {
         (&["good.txt", "other.txt"], "one file of prompts at a time: cat good.txt other.txt |"),
         (&["good.txt", "--out", "notes"], "hint: choose another file for the results"),
         (&["good.txt", "--cd", "/no/such"], "the directory /no/such does not exist"),
-        (&["good.txt", "--image", "/no/such"], "the image /no/such does not exist"),
         (&["good.txt", "--fail-fast", "--on-failure", "stop"], "cannot be used with"),
         (&["report", "notes"], "notes:1 is not a result of a batch"),
         (&["report", "missing"], "cannot read missing: No such file"),
@@ -104,8 +103,15 @@ fn what_is_wrong_is_said_before_anything_runs() {
         assert!(ran.stderr.contains(said), "{args:?}: {}", ran.stderr);
         assert!(args[1] != "report" || !ran.stderr.contains("hint"), "{args:?}: {}", ran.stderr);
     }
-    let over_exec = ["batch", "good.txt", "--transport", "exec", "--approve", "accept"];
-    assert_eq!(lab.run(&over_exec).code, Some(2));
+    // With codex, which is not installed here: it is not started.
+    for (args, said) in [
+        (["--transport=exec", "--approve=accept"], "codex cannot ask for approval over exec"),
+        (["--image", "/no/such"], "the image /no/such does not exist"),
+    ] {
+        let ran = lab.run(&[&["batch", "good.txt"], &args[..]].concat());
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        assert!(ran.stderr.contains(said), "{}", ran.stderr);
+    }
     assert_eq!(std::fs::read_to_string(lab.path("work/notes")).unwrap(), "not results\n");
 }
 

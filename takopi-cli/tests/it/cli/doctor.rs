@@ -1,4 +1,4 @@
-//! `takopi doctor`: what it finds, what it says to do, and what it repairs.
+//! `takopi doctor`: its findings, its hints, and its repairs.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -13,7 +13,7 @@ fn doctor(lab: &Lab, program: &str, args: &[&str]) -> Ran {
 }
 
 #[test]
-fn all_is_well() {
+fn a_good_installation_has_no_problems() {
     let lab = Lab::new();
     let program = codex("good");
     let ran = doctor(&lab, &program, &[]);
@@ -25,7 +25,7 @@ fn all_is_well() {
     ✓ codex    CODEX
     ✓ version  0.166.0
     ✓ login    Logged in using ChatGPT
-    ✓ state    LAB/state (not yet made)
+    ✓ state    LAB/state (not created yet)
     ✓ locks    work
     ✓ strays   none
     ");
@@ -33,7 +33,7 @@ fn all_is_well() {
 }
 
 #[test]
-fn everything_that_is_wrong_comes_with_a_hint() {
+fn every_problem_has_a_hint() {
     let lab = Lab::new();
     lab.write("home/.config/takopi/config.toml", "engine = 'abacus'\n");
     let ran = doctor(&lab, &codex("old"), &["--json"]);
@@ -51,16 +51,19 @@ fn everything_that_is_wrong_comes_with_a_hint() {
         problems,
         [
             ("config", "correct the file, or move it away"),
-            ("version", "`npm install -g @openai/codex@latest` updates it"),
+            ("version", "update it with `npm install -g @openai/codex@latest`"),
             ("login", "log in with `codex login`"),
         ]
     );
     let config = found["findings"][0]["what"].as_str().unwrap();
-    assert!(config.contains("config.toml:1: unknown variant `abacus`"), "{config}");
+    assert!(
+        config.contains("config.toml:1: unknown engine `abacus`; known engines: codex, demo"),
+        "{config}"
+    );
 }
 
 #[test]
-fn a_missing_codex_is_named_with_a_way_to_get_it() {
+fn a_missing_codex_is_reported_with_installation_advice() {
     let ran = doctor(&Lab::new(), "/no/such/codex", &[]);
     assert_eq!(ran.code, Some(1));
     let expected = "✗ codex    /no/such/codex was not found\n           \
@@ -69,7 +72,31 @@ fn a_missing_codex_is_named_with_a_way_to_get_it() {
 }
 
 #[test]
-fn a_provider_of_ones_own_needs_no_login() {
+fn a_program_that_cannot_be_codex_is_not_asked_for_its_login() {
+    let lab = Lab::new();
+    let ran = doctor(&lab, "/bin/true", &[]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stdout);
+    assert!(ran.stdout.contains("✗ version  /bin/true printed no version"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("login"), "{}", ran.stdout);
+    let ran = doctor(&lab, "/usr", &[]);
+    assert!(ran.stdout.contains("✗ codex    /usr is a directory\n"), "{}", ran.stdout);
+}
+
+#[test]
+fn a_missing_codex_home_and_a_broken_configuration_of_codex_are_named() {
+    let lab = Lab::new();
+    let mut command = lab.takopi(&["doctor", "--codex-bin", &codex("good")]);
+    let ran = super::lab::ran(command.env("CODEX_HOME", "/no/such"));
+    assert_eq!(ran.code, Some(1), "{}", ran.stdout);
+    assert!(ran.stdout.contains("✗ home     CODEX_HOME=/no/such is not a directory\n"));
+    let file = lab.write("codex/config.toml", "model = 'm'\nprofile =\n");
+    let ran = doctor(&lab, &codex("good"), &[]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stdout);
+    assert!(ran.stdout.contains(&format!("✗ home     {}:2: ", file.display())), "{}", ran.stdout);
+}
+
+#[test]
+fn another_model_provider_needs_no_login() {
     let lab = Lab::new();
     lab.write("codex/config.toml", "model_provider = \"mine\"\n");
     let ran = doctor(&lab, &codex("old"), &[]);
@@ -78,10 +105,11 @@ fn a_provider_of_ones_own_needs_no_login() {
 }
 
 #[test]
-fn a_state_directory_open_to_others_is_closed_by_fix() {
+fn fix_removes_the_access_of_others_to_the_state_directory() {
     let lab = Lab::new();
     std::fs::create_dir(lab.path("state")).unwrap();
-    for (mode, code, said) in [(0o755, 0, "can be read by others"), (0o777, 1, "can be written to")]
+    for (mode, code, said) in
+        [(0o755, 0, "is readable by others"), (0o777, 1, "is writable by others")]
     {
         let mode = std::fs::Permissions::from_mode(mode);
         std::fs::set_permissions(lab.path("state"), mode).unwrap();
@@ -95,7 +123,7 @@ fn a_state_directory_open_to_others_is_closed_by_fix() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn what_a_killed_takopi_left_running_is_found_and_ended() {
+fn processes_of_a_killed_takopi_are_found_and_stopped() {
     let lab = Lab::new();
     let program = codex("stubborn");
     let args = ["run", "--transport", "exec", "--codex-bin", &program, "hello"];
@@ -109,6 +137,6 @@ fn what_a_killed_takopi_left_running_is_found_and_ended() {
     assert!(ran.stdout.contains("✗ strays ") && ran.stdout.contains("stubborn"), "{}", ran.stdout);
     let fixed = doctor(&lab, &codex("good"), &["--fix"]);
     assert_eq!(fixed.code, Some(0), "{}", fixed.stdout);
-    assert!(fixed.stdout.contains("✓ strays   ended: "), "{}", fixed.stdout);
+    assert!(fixed.stdout.contains("✓ strays   stopped: "), "{}", fixed.stdout);
     assert!(doctor(&lab, &codex("good"), &[]).stdout.contains("✓ strays   none"));
 }

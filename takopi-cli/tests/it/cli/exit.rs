@@ -52,13 +52,19 @@ fn usage_is_2_and_nothing_is_on_standard_output() {
         (&["run", "--engine", "demo", "--cd", "/no/such", "x"], "does not exist"),
         (&["run", "--engine", "demo", "--resume", "no-token", "x"], "is not a session id of demo"),
         (&["run", "--resume", "no-token", "x"], "is not a session id of codex"),
-        (&["run", "--resume", "two words", "x"], "no line such as `codex resume ID`"),
+        (&["run", "--resume", "two words", "x"], "the text has no line such as `codex resume ID`"),
         (&["run", "--resume", "a", "--last", "x"], "cannot be used with"),
-        (&["run", "--engine", "demo", "--last", "x"], "demo keeps no sessions"),
+        (&["run", "--engine", "demo", "--last", "x"], "demo stores no sessions"),
         (&["run", "--image", "/no/such.png", "x"], "the image /no/such.png does not exist"),
         (&["run", "--output-schema", "/no/such", "x"], "the output schema /no/such does not exist"),
-        (&["run", "--transport", "exec", "--approve", "ask", "x"], "over exec codex cannot ask"),
-        (&["run", "--transport", "exec", "--approve", "accept", "x"], "over exec codex cannot ask"),
+        (
+            &["run", "--transport", "exec", "--approve", "ask", "x"],
+            "codex cannot ask for approval over exec",
+        ),
+        (
+            &["run", "--transport", "exec", "--approve", "accept", "x"],
+            "codex cannot ask for approval over exec",
+        ),
         (&["run", "--engine", "demo", "-c", "pace=soon", "x"], "-c pace: expected a length"),
         (&["run", "--config", "/no/such", "x"], "cannot read /no/such"),
         (&["dance"], "unrecognized subcommand"),
@@ -67,6 +73,70 @@ fn usage_is_2_and_nothing_is_on_standard_output() {
         let ran = lab.run(args);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{args:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(said), "{args:?}: {}", ran.stderr);
+    }
+}
+
+#[test]
+fn a_flag_that_the_engine_does_not_understand_is_refused_by_name() {
+    let lab = Lab::new();
+    for flag in [
+        &["--model", "m"][..],
+        &["--effort", "high"],
+        &["--sandbox", "read-only"],
+        &["--image", "work"],
+        &["--output-schema", "work"],
+        &["--codex-bin", "/bin/true"],
+    ] {
+        for command in ["run", "batch"] {
+            let ran = lab.run(&[&[command, "--engine", "demo"], flag].concat());
+            assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{}", ran.stderr);
+            let expected = format!("error: {} is not an option of demo; ", flag[0]);
+            assert!(ran.stderr.starts_with(&expected), "{}", ran.stderr);
+        }
+    }
+    for (args, message) in [
+        (["--engine", "abacus"], "error: unknown engine `abacus`; known engines: codex, demo\n"),
+        (
+            ["--transport", "post"],
+            "error: codex has no transport `post`; it has app-server, exec\n",
+        ),
+        (
+            ["--engine=demo", "--transport=exec"],
+            "error: demo has no transport `exec`; it has in-process\n",
+        ),
+        (["--engine=demo", "-cspeed=1"], "error: -c speed: the demo has only `pace`\n"),
+    ] {
+        let ran = lab.run(&[&["run", "hello"], &args[..]].concat());
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(2), message));
+    }
+}
+
+#[test]
+fn defaults_that_the_engine_does_not_understand_do_not_apply_to_it() {
+    let lab = Lab::new();
+    lab.write("home/.config/takopi/config.toml", "transport = 'exec'\nmodel = 'm'\n");
+    let mut command = lab.takopi(&["run", "--engine", "demo", "-q", "hello"]);
+    command.envs([("TAKOPI_CODEX_BIN", "/no/such"), ("TAKOPI_EFFORT", "high")]);
+    let ran = super::lab::ran(&mut command);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+}
+
+#[test]
+fn a_session_that_does_not_exist_gets_no_resume_line() {
+    let lab = Lab::new();
+    let args = ["run", "--codex-bin", "/no/such/codex", "--resume", SESSION, "hello"];
+    let ran = lab.run(&args);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("codex resume"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_missing_directory_gives_no_hint_about_the_installation() {
+    let lab = Lab::new();
+    for args in [&["run", "x"][..], &["chat"], &["serve", "--listen", "127.0.0.1:0"]] {
+        let ran = lab.run(&[args, &["-C", "/nope"]].concat());
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        assert_eq!(ran.stderr, "error: the directory /nope does not exist\n");
     }
 }
 
@@ -101,6 +171,9 @@ fn an_engine_that_is_missing_or_not_executable_is_3() {
             assert!(ran.stderr.contains(hint), "{}", ran.stderr);
         }
     }
+    let ran = lab.run(&["run", "--codex-bin", "/usr", "hello"]);
+    assert_eq!(ran.code, Some(3));
+    assert!(ran.stderr.contains("error: /usr is a directory, not a program\n"), "{}", ran.stderr);
 }
 
 #[test]
@@ -217,7 +290,7 @@ fn the_second_signal_kills() {
     let mut running = Running::start(lab.takopi(&args));
     running.wait_for("▸ sleep");
     running.signal(Signal::SIGINT);
-    running.wait_for("ending the run");
+    running.wait_for("stopping the run");
     running.signal(Signal::SIGINT);
     let ran = running.end();
     // How the killed run ended may or may not still be said: takopi is leaving meanwhile.

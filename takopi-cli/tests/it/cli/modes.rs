@@ -35,7 +35,7 @@ fn the_answer_alone_is_on_standard_output() {
     ! one test fails; this is only a demo
     ✓ todo 2/2: nothing left
     ✓ Demo · 0s · 10 steps · 11 tokens in, 7 out
-    hint: the agent asked for approval and was declined; --approve accept accepts everything
+    hint: the agent asked for approval and was declined; --approve accept accepts every request
     takopi run --engine demo --resume demo-ID
     ");
 }
@@ -171,7 +171,9 @@ fn completions_and_help_are_printed() {
     for shell in ["bash", "zsh", "fish"] {
         let ran = lab.run(&["completions", shell]);
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
-        assert!(ran.stdout.contains("takopi") && ran.stdout.contains("idle-timeout"), "{shell}");
+        for word in ["takopi", "idle-timeout", "codex-bin", "app-server", "demo"] {
+            assert!(ran.stdout.contains(word), "{shell}: {word}");
+        }
     }
     let help = lab.run(&["--help"]);
     assert_eq!(help.code, Some(0));

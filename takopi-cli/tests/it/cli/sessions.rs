@@ -37,7 +37,7 @@ fn lab() -> Lab {
 }
 
 #[test]
-fn they_are_listed_newest_first() {
+fn sessions_are_listed_newest_first() {
     let lab = lab();
     let ran = lab.run(&["sessions"]);
     let here = lab.path("work");
@@ -62,7 +62,7 @@ fn a_directory_narrows_the_list() {
 }
 
 #[test]
-fn json_has_all_there_is_and_who_holds_it() {
+fn json_has_every_field_and_the_holder() {
     let lab = lab();
     let locks = FileLocks::new(LocalLocks::new(), lab.path("state/locks"));
     let engine = EngineId::from_static("codex");
@@ -75,18 +75,18 @@ fn json_has_all_there_is_and_who_holds_it() {
         .unwrap();
     let ran = lab.run(&["sessions", "--json", "-n", "1"]);
     let listed: Value = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(listed["id"], OTHER);
+    assert_eq!((&listed["engine"], &listed["id"]), (&"codex".into(), &OTHER.into()));
     assert_eq!(listed["updated"], "2026-11-16T02:26:50Z");
     assert_eq!(listed["cwd"], "/srv/project");
     assert_eq!(listed["name"], "the greeting");
-    assert_eq!(listed["first_words"], "hi");
+    assert_eq!(listed["first_prompt"], "hi");
     assert_eq!(listed["holder"]["pid"], std::process::id());
     let plain = lab.run(&["sessions", "-n", "1"]).stdout;
     assert!(plain.contains(&format!("\theld by pid {} since ", std::process::id())), "{plain}");
 }
 
 #[test]
-fn a_conversation_is_shown() {
+fn show_prints_the_messages() {
     let lab = lab();
     let ran = lab.run(&["sessions", "show", &SESSION[..12]]);
     assert_eq!(ran.stdout, "> count the files\n> here\n\nThere are **3**.\n\n");
@@ -108,5 +108,5 @@ fn last_without_a_session_of_this_directory_is_an_error() {
     write(&lab, OTHER, "/srv/project", &[]);
     let ran = lab.run(&["run", "--last", "x"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
-    assert!(ran.stderr.contains("begin one without --last"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("start one without --last"), "{}", ran.stderr);
 }

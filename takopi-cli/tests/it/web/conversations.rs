@@ -116,7 +116,7 @@ async fn approval_is_asked_for_and_given_on_the_page() {
         page.wait_for("document.querySelector('.question button')").await;
         let asked = text_of(&mut page, ".question").await;
         assert!(asked.contains("codex wants to change files\nadd new.txt (+1)"), "{asked}");
-        page.wait_for("document.querySelector('#now .about').innerText === 'asks for approval'")
+        page.wait_for("document.querySelector('#now .about').innerText === 'waiting for approval'")
             .await;
         page.click(&format!(".question [data-press={press}]")).await;
         answers(&mut page, 1).await;
@@ -148,7 +148,7 @@ async fn after_a_restart_a_conversation_goes_on_from_the_open_page_the_list_or_i
     server.kill().await;
     page.wait_for("document.querySelector('#state').className === 'bad'").await;
     let server = Server::start_at(&lab, &host, &[]).await;
-    page.wait_for("document.querySelector('.said')?.innerText === 'I will remember 7.'").await;
+    page.wait_for("document.querySelector('.agent')?.innerText === 'I will remember 7.'").await;
     assert_eq!(text_of(&mut page, "#resume code").await, line);
     say(&mut page, "which number was it?").await;
     answers(&mut page, 1).await;
@@ -164,7 +164,7 @@ async fn after_a_restart_a_conversation_goes_on_from_the_open_page_the_list_or_i
         .await;
     assert_eq!(page.eval("document.querySelectorAll('#now li').length").await, 0);
     page.click("#earlier button").await;
-    page.wait_for("document.querySelectorAll('.said').length === 2").await;
+    page.wait_for("document.querySelectorAll('.agent').length === 2").await;
     say(&mut page, "once more").await;
     answers(&mut page, 1).await;
 
@@ -176,7 +176,7 @@ async fn after_a_restart_a_conversation_goes_on_from_the_open_page_the_list_or_i
     page.click("#open input").await;
     page.type_text(&format!("`{line}`")).await;
     page.press_enter(false).await;
-    page.wait_for("document.querySelectorAll('.said').length === 3").await;
+    page.wait_for("document.querySelectorAll('.agent').length === 3").await;
     say(&mut page, "at last").await;
     answers(&mut page, 1).await;
     let heard = lab.model.requests_about("at last")[0].assistant_texts();

@@ -42,14 +42,14 @@ async fn only_its_own_page_may_talk_to_it() {
     assert_eq!(status("GET", "/", &[&own], ""), 200);
     assert_eq!(status("GET", "/", &["Host: evil.example"], ""), 421);
     assert_eq!(status("GET", "/", &[], ""), 421);
-    assert_eq!(status("POST", "/say", &[&own, &own_page, JSON], SAY), 200);
-    assert_eq!(status("POST", "/say", &["Host: evil.example", JSON], SAY), 421);
+    assert_eq!(status("POST", "/send", &[&own, &own_page, JSON], SAY), 200);
+    assert_eq!(status("POST", "/send", &["Host: evil.example", JSON], SAY), 421);
     for origin in ["Origin: http://evil.example", "Origin: null", "Origin: http://localhost:1"] {
-        assert_eq!(status("POST", "/say", &[&own, origin, JSON], SAY), 403, "{origin}");
+        assert_eq!(status("POST", "/send", &[&own, origin, JSON], SAY), 403, "{origin}");
         assert_eq!(status("GET", "/events", &[&own, origin], ""), 403, "{origin}");
     }
     // What a form of another page could send.
-    assert_eq!(status("POST", "/say", &[&own, "Content-Type: text/plain"], SAY), 415);
+    assert_eq!(status("POST", "/send", &[&own, "Content-Type: text/plain"], SAY), 415);
     server.stop().await;
 }
 
@@ -63,9 +63,9 @@ async fn where_there_is_a_token_nobody_comes_in_without_it() {
     for path in ["/", "/events", "/sessions", "/?token=wrong-horse-battery", "/nowhere"] {
         assert_eq!(http(&server, "GET", path, &[&host], "").0, 401, "{path}");
     }
-    assert_eq!(http(&server, "POST", "/say", &[&host, JSON], SAY).0, 401);
+    assert_eq!(http(&server, "POST", "/send", &[&host, JSON], SAY).0, 401);
     let bearer = format!("Authorization: Bearer {TOKEN}");
-    assert_eq!(http(&server, "POST", "/say", &[&host, &bearer, JSON], SAY).0, 200);
+    assert_eq!(http(&server, "POST", "/send", &[&host, &bearer, JSON], SAY).0, 200);
 
     let (status, answer) = http(&server, "GET", &format!("/?token={TOKEN}"), &[&host], "");
     assert_eq!(status, 303);
@@ -84,18 +84,18 @@ async fn what_makes_no_sense_is_refused_and_the_server_goes_on() {
     let server = Server::start(&lab, &["--engine", "demo"]).await;
     let host = format!("Host: {}", server.host());
     let status = |path, body: &str| http(&server, "POST", path, &[&host, JSON], body).0;
-    assert_eq!(status("/say", "{"), 400);
-    assert_eq!(status("/say", r#"{"text":7}"#), 422);
-    assert_eq!(status("/say", r#"{"chat":null,"text":" \n"}"#), 400);
-    assert_eq!(status("/say", r#"{"chat":"c99","text":"hello"}"#), 404);
+    assert_eq!(status("/send", "{"), 400);
+    assert_eq!(status("/send", r#"{"text":7}"#), 422);
+    assert_eq!(status("/send", r#"{"chat":null,"text":" \n"}"#), 400);
+    assert_eq!(status("/send", r#"{"chat":"c99","text":"hello"}"#), 404);
     assert_eq!(status("/press", r#"{"chat":"c1","message":"2","press":"explode"}"#), 400);
     assert_eq!(status("/press", r#"{"chat":"c1","message":"2","press":"accept"}"#), 200);
     assert_eq!(status("/open", r#"{"session":"; rm -rf /"}"#), 400);
     let long = serde_json::json!({ "text": "x".repeat(2 << 20) }).to_string();
-    assert_eq!(status("/say", &long), 413);
-    assert_eq!(http(&server, "GET", "/say", &[&host], "").0, 405);
+    assert_eq!(status("/send", &long), 413);
+    assert_eq!(http(&server, "GET", "/send", &[&host], "").0, 405);
     assert_eq!(http(&server, "GET", "/../../etc/passwd", &[&host], "").0, 404);
-    assert_eq!(status("/say", SAY), 200);
+    assert_eq!(status("/send", SAY), 200);
     server.stop().await;
 }
 
@@ -143,7 +143,7 @@ async fn the_address_that_is_printed_leads_to_the_server() {
         let host = format!("Host: {}", server.host());
         assert_eq!(http(&server, "GET", "/?token=correct-horse-battery", &[&host], "").0, 303);
         let said = server.stop().await.stderr;
-        assert_eq!(said.matches("in place of localhost").count(), others, "{said}");
+        assert_eq!(said.matches("instead of localhost").count(), others, "{said}");
     }
 }
 
@@ -197,13 +197,13 @@ async fn clients_that_stall_do_not_keep_a_server_from_ending() {
         stream
     };
     let half_a_head = begun("GET / HTTP/1.1\r\nHos");
-    let head = format!("POST /say HTTP/1.1\r\n{host}\r\n{JSON}\r\nContent-Length: 99\r\n");
+    let head = format!("POST /send HTTP/1.1\r\n{host}\r\n{JSON}\r\nContent-Length: 99\r\n");
     let mut half_a_body = begun(&format!("{head}Expect: 100-continue\r\n\r\n{{"));
     // It is asked for the rest, so it is being listened to.
     half_a_body.read_exact(&mut [0; 12]).unwrap();
     let long = serde_json::json!({ "text": "x".repeat(900_000) }).to_string();
     for _ in 0..12 {
-        assert_eq!(http(&server, "POST", "/say", &[&host, JSON], &long).0, 200);
+        assert_eq!(http(&server, "POST", "/send", &[&host, JSON], &long).0, 200);
     }
     // More than fits on the way to somebody who does not read.
     let mut deaf = begun(&format!("GET /events HTTP/1.1\r\n{host}\r\n\r\n"));
@@ -221,7 +221,7 @@ async fn a_server_that_is_stopped_cancels_what_runs_and_leaves_nothing() {
     lab.model.otherwise(takopi_tests::model::Answer::new().exec("sleep 600"));
     let server = Server::start(&lab, &[]).await;
     let host = format!("Host: {}", server.host());
-    let (status, _) = http(&server, "POST", "/say", &[&host, JSON], SAY);
+    let (status, _) = http(&server, "POST", "/send", &[&host, JSON], SAY);
     assert_eq!(status, 200);
     // A browser that watches does not keep it from ending.
     let mut watching = TcpStream::connect(server.host()).unwrap();

@@ -21,7 +21,7 @@ impl Server {
     pub(crate) async fn start_at(lab: &Lab, listen: &str, args: &[&str]) -> Self {
         let all: Vec<&str> = ["serve", "--listen", listen].iter().chain(args).copied().collect();
         let mut running = lab.start(&all);
-        let said = running.wait_for("takopi is at ").await.split("takopi is at ").nth(1).unwrap();
+        let said = running.wait_for("listening on ").await.split("listening on ").nth(1).unwrap();
         let address = said.split_whitespace().next().unwrap().to_owned();
         Self { running, address }
     }

@@ -1,8 +1,10 @@
-//! Codex's session files: `sessions/YYYY/MM/DD/rollout-….jsonl` under `CODEX_HOME`.
+//! Codex's stored sessions: `sessions/YYYY/MM/DD/rollout-….jsonl` under `CODEX_HOME`.
 //!
-//! Read lazily, newest first by the time they were last written, and only their beginnings. A file
-//! that cannot be read, or is none of codex's, is left out. Sessions of sub-agents belong to
-//! another and are left out too.
+//! Files are read lazily, most recently written first, and for a list only their beginnings. A file that
+//! cannot be read, or that codex did not write, is left out. Sessions of sub-agents belong to another
+//! session and are left out too.
+
+mod transcript;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,31 +12,23 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::bail;
 use jiff::Timestamp;
 use serde_json::Value;
+use takopi_core::ResumeToken;
+use takopi_core::catalog::{Role, SessionError, SessionStore, StoredSession, TranscriptEntry};
 
-use super::talk::{self, Speaker};
+use crate::{CODEX, resume_codec};
 
-/// How much of a file is read for its first words.
+/// How much of a file is read to find its first prompt.
 const HEAD_BYTES: u64 = 512 * 1024;
-
-/// A session, as its file's beginning tells.
-#[derive(Debug, Clone)]
-pub(super) struct Session {
-    pub(super) id: String,
-    pub(super) path: PathBuf,
-    pub(super) updated: Timestamp,
-    pub(super) created: Option<String>,
-    pub(super) cwd: Option<PathBuf>,
-    pub(super) name: Option<String>,
-    pub(super) first_words: Option<String>,
-}
+/// How much of a first prompt is kept, in characters.
+const PROMPT_CHARS: usize = 1000;
 
 /// The session files of a `CODEX_HOME`.
 #[derive(Debug)]
-pub(super) struct Store {
+pub(crate) struct Rollouts {
     directory: PathBuf,
+    /// The names of sessions that have one, by id.
     names: HashMap<String, String>,
 }
 
@@ -44,12 +38,12 @@ pub(crate) fn codex_home() -> Option<PathBuf> {
     set("CODEX_HOME").or_else(|| set("HOME").map(|home| home.join(".codex")))
 }
 
-impl Store {
+impl Rollouts {
     /// The user's sessions; there may be none.
-    pub(super) fn open() -> anyhow::Result<Self> {
-        let Some(home) = codex_home() else {
-            bail!("cannot tell where codex keeps its sessions: neither CODEX_HOME nor HOME is set");
-        };
+    pub(crate) fn open() -> Result<Self, SessionError> {
+        let home = codex_home().ok_or_else(|| {
+            SessionError::NoStore("neither CODEX_HOME nor HOME is set".to_owned())
+        })?;
         Ok(Self::at(&home))
     }
 
@@ -58,38 +52,19 @@ impl Store {
         Self { directory: home.join("sessions"), names: names.lines().filter_map(name).collect() }
     }
 
-    pub(super) fn directory(&self) -> &Path {
-        &self.directory
-    }
-
-    /// The sessions, newest first; with a directory, only those that began there.
-    pub(super) fn sessions(&self, directory: Option<&Path>) -> impl Iterator<Item = Session> {
-        let directory = directory.map(real);
-        self.files().into_iter().filter_map(move |(updated, path)| {
-            let wanted = |cwd: Option<&Path>| match &directory {
-                Some(directory) => cwd.is_some_and(|cwd| real(cwd) == *directory),
-                None => true,
-            };
-            self.read(path, updated, wanted)
-        })
-    }
-
-    /// The one session whose id begins like this.
-    pub(super) fn find(&self, id: &str) -> anyhow::Result<Session> {
-        let id = id.trim().to_ascii_lowercase();
-        let named = |path: &Path| id_of(path).is_some_and(|it| it.starts_with(&id));
+    /// The file of the one session whose id begins with this prefix.
+    fn file(&self, prefix: &str) -> Result<(SystemTime, PathBuf), SessionError> {
+        let prefix = prefix.trim().to_ascii_lowercase();
+        let matches = |path: &Path| id_of(path).is_some_and(|id| id.starts_with(&prefix));
         let mut found = self.files();
-        found.retain(|(_, path)| !id.is_empty() && named(path));
+        found.retain(|(_, path)| !prefix.is_empty() && matches(path));
         match found.len() {
-            0 => bail!("no session {id:?} was found; `takopi sessions -n 0` lists all there are"),
-            1 => {}
-            count => bail!("{count} sessions begin with {id:?}; give more of the id"),
+            0 | 1 => found.pop().ok_or(SessionError::NotFound(prefix)),
+            count => Err(SessionError::Ambiguous { prefix, count }),
         }
-        let session = found.pop().and_then(|(updated, path)| self.read(path, updated, |_| true));
-        session.ok_or_else(|| anyhow::anyhow!("the file of session {id:?} cannot be read"))
     }
 
-    /// The files, newest first.
+    /// The files, most recently written first.
     fn files(&self) -> Vec<(SystemTime, PathBuf)> {
         let mut files = Vec::new();
         // Year, month, day, file.
@@ -111,11 +86,11 @@ impl Store {
 
     fn read(
         &self,
-        path: PathBuf,
+        path: &Path,
         updated: SystemTime,
         wanted: impl Fn(Option<&Path>) -> bool,
-    ) -> Option<Session> {
-        let mut lines = BufReader::new(File::open(&path).ok()?.take(HEAD_BYTES)).split(b'\n');
+    ) -> Option<StoredSession> {
+        let mut lines = BufReader::new(File::open(path).ok()?.take(HEAD_BYTES)).split(b'\n');
         let first: Value = serde_json::from_slice(&lines.next()?.ok()?).ok()?;
         let meta = first.get("payload").filter(|_| first["type"] == "session_meta")?;
         let text = |key: &str| meta.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -123,24 +98,58 @@ impl Store {
         if belongs_to_another(meta) || !wanted(cwd.as_deref()) {
             return None;
         }
-        let id = text("id")?.to_ascii_lowercase();
-        let first_words = lines.map_while(Result::ok).find_map(|line| {
-            let entry = talk::entry(&line)?;
-            (entry.speaker == Speaker::User).then_some(entry.text)
+        let token = resume_codec().token(&text("id")?)?;
+        let first_prompt = lines.map_while(Result::ok).find_map(|line| {
+            let (entry, _) = transcript::entry(&line)?;
+            (entry.role == Role::User).then_some(entry.text)
         });
-        Some(Session {
-            name: self.names.get(&id).cloned(),
-            updated: Timestamp::try_from(updated).unwrap_or(Timestamp::UNIX_EPOCH),
-            created: text("timestamp"),
-            first_words: first_words.map(|words| takopi_bridge::present::one_line(&words, 200)),
-            id,
-            path,
-            cwd,
-        })
+        let updated = Timestamp::try_from(updated).unwrap_or(Timestamp::UNIX_EPOCH);
+        let mut session = StoredSession::new(token, updated);
+        session.name = self.names.get(&session.token.value).cloned();
+        session.created = text("timestamp");
+        session.first_prompt = first_prompt.map(|text| text.chars().take(PROMPT_CHARS).collect());
+        session.cwd = cwd;
+        Some(session)
     }
 }
 
-/// Whether it is the session of a sub-agent, or of codex's own housekeeping.
+impl SessionStore for Rollouts {
+    fn location(&self) -> &Path {
+        &self.directory
+    }
+
+    fn list<'a>(
+        &'a self,
+        directory: Option<&Path>,
+    ) -> Box<dyn Iterator<Item = StoredSession> + 'a> {
+        let directory = directory.map(real);
+        Box::new(self.files().into_iter().filter_map(move |(updated, path)| {
+            let wanted = |cwd: Option<&Path>| match &directory {
+                Some(directory) => cwd.is_some_and(|cwd| real(cwd) == *directory),
+                None => true,
+            };
+            self.read(&path, updated, wanted)
+        }))
+    }
+
+    fn find(&self, prefix: &str) -> Result<StoredSession, SessionError> {
+        let (updated, path) = self.file(prefix)?;
+        self.read(&path, updated, |_| true).ok_or_else(|| {
+            let source = std::io::Error::other("it is not a session file of codex");
+            SessionError::Unreadable { path, source }
+        })
+    }
+
+    fn transcript(&self, session: &ResumeToken) -> Result<Vec<TranscriptEntry>, SessionError> {
+        if session.engine != CODEX {
+            return Err(SessionError::NotFound(session.value.clone()));
+        }
+        let (_, path) = self.file(&session.value)?;
+        transcript::read(&path).map_err(|source| SessionError::Unreadable { path, source })
+    }
+}
+
+/// Whether it is the session of a sub-agent, or one that codex uses internally.
 fn belongs_to_another(meta: &Value) -> bool {
     let source = meta.get("source").and_then(Value::as_object);
     source.is_some_and(|source| ["subagent", "internal"].iter().any(|it| source.contains_key(*it)))
@@ -154,11 +163,11 @@ fn name(line: &str) -> Option<(String, String)> {
     Some((text("id")?.to_ascii_lowercase(), name.to_owned()))
 }
 
-/// The id in a file's name: its last 36 letters.
+/// The id in a file's name: its last 36 characters.
 fn id_of(path: &Path) -> Option<&str> {
     let stem = path.file_name()?.to_str()?.strip_prefix("rollout-")?.strip_suffix(".jsonl")?;
     let id = stem.get(stem.len().checked_sub(36)?..)?;
-    takopi_codex::resume_codec().token(id).map(|_| id)
+    resume_codec().token(id).map(|_| id)
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
@@ -195,59 +204,59 @@ mod tests {
         file.set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
     }
 
-    fn said(text: &str) -> Value {
+    fn prompt(text: &str) -> Value {
         json!({ "type": "event_msg", "payload": { "type": "user_message", "message": text } })
     }
 
     fn home() -> tempfile::TempDir {
         let home = tempfile::tempdir().unwrap();
         let meta = |id: &str, cwd: &str| json!({ "id": id, "cwd": cwd, "source": "exec" });
-        write(home.path(), OLD, 100, &meta(OLD, "/"), &[said("the old one")]);
-        write(home.path(), NEW, 10, &meta(NEW, "/tmp"), &[json!({ "odd": 1 }), said("new\none")]);
+        write(home.path(), OLD, 100, &meta(OLD, "/"), &[prompt("the old one")]);
+        write(home.path(), NEW, 10, &meta(NEW, "/tmp"), &[json!({ "odd": 1 }), prompt("new\none")]);
         let sub = json!({ "id": SUB, "cwd": "/", "source": { "subagent": "review" } });
         write(home.path(), SUB, 1, &sub, &[]);
         std::fs::write(home.path().join("sessions/2026/11/16/rollout-x.jsonl"), "junk").unwrap();
         home
     }
 
-    fn ids(store: &Store, directory: Option<&str>) -> Vec<String> {
-        store.sessions(directory.map(Path::new)).map(|session| session.id).collect()
+    fn ids(store: &Rollouts, directory: Option<&str>) -> Vec<String> {
+        store.list(directory.map(Path::new)).map(|session| session.token.value).collect()
     }
 
     #[test]
-    fn sessions_come_newest_first_and_by_directory() {
+    fn sessions_are_listed_newest_first_and_by_directory() {
         let home = home();
-        let store = Store::at(home.path());
+        let store = Rollouts::at(home.path());
         assert_eq!(ids(&store, None), [NEW, OLD]);
         assert_eq!(ids(&store, Some("/")), [OLD]);
         assert_eq!(ids(&store, Some("/usr/..")), [OLD]);
-        let words: Vec<_> = store.sessions(None).map(|session| session.first_words).collect();
-        assert_eq!(words, [Some("new one".to_owned()), Some("the old one".to_owned())]);
+        let prompts: Vec<_> = store.list(None).map(|session| session.first_prompt).collect();
+        assert_eq!(prompts, [Some("new\none".to_owned()), Some("the old one".to_owned())]);
     }
 
     #[test]
-    fn names_come_from_the_index_and_the_last_wins() {
+    fn the_last_name_in_the_index_counts() {
         let home = home();
         let line = |name: &str| json!({ "id": NEW, "thread_name": name }).to_string();
         let index = [line("first"), "junk".to_owned(), line("second")].join("\n");
         std::fs::write(home.path().join("session_index.jsonl"), index).unwrap();
-        let session = Store::at(home.path()).sessions(None).next().unwrap();
+        let session = Rollouts::at(home.path()).list(None).next().unwrap();
         assert_eq!(session.name.as_deref(), Some("second"));
     }
 
     #[test]
     fn a_session_is_found_by_the_beginning_of_its_id() {
         let home = home();
-        let store = Store::at(home.path());
-        assert_eq!(store.find(&NEW[..9].to_uppercase()).unwrap().id, NEW);
+        let store = Rollouts::at(home.path());
+        assert_eq!(store.find(&NEW[..9].to_uppercase()).unwrap().token.value, NEW);
         assert!(store.find("01a1e2").unwrap_err().to_string().contains("3 sessions"));
         assert!(store.find("ffff").unwrap_err().to_string().contains("no session"));
         assert!(store.find("").is_err());
     }
 
     #[test]
-    fn no_sessions_are_no_error() {
+    fn a_home_without_sessions_is_not_an_error() {
         let home = tempfile::tempdir().unwrap();
-        assert!(ids(&Store::at(home.path()), None).is_empty());
+        assert!(ids(&Rollouts::at(home.path()), None).is_empty());
     }
 }

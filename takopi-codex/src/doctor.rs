@@ -1,0 +1,140 @@
+//! Checks of codex's installation.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use takopi_core::catalog::{EngineSetup, Finding};
+use takopi_core::process::find_program;
+use tokio::process::Command;
+
+use crate::entry::PROGRAM;
+use crate::rollouts::codex_home;
+use crate::{MINIMUM_VERSION, Version};
+
+/// How long codex may take to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Since this release codex itself refuses a second writer on a session.
+const GUARDS_SESSIONS: Version = Version { major: 0, minor: 147, patch: 0 };
+
+/// Checks program, configuration, version and login. What depends on a failed check is left out.
+pub(crate) async fn check(setup: &EngineSetup) -> Vec<Finding> {
+    let program = setup.program.clone().unwrap_or_else(|| PROGRAM.name.into());
+    let program = match executable(&program) {
+        Ok(program) => program,
+        Err(finding) => return vec![finding],
+    };
+    let mut findings = vec![Finding::ok("codex", program.display().to_string())];
+    let config = match config() {
+        Ok(config) => config,
+        Err(finding) => {
+            findings.push(finding);
+            return findings;
+        }
+    };
+    match version(&program).await {
+        Ok(finding) => {
+            findings.push(finding);
+            findings.push(login(&program, &config).await);
+        }
+        Err(finding) => findings.push(finding),
+    }
+    findings
+}
+
+/// The program, if it can be run.
+fn executable(program: &Path) -> Result<PathBuf, Finding> {
+    let problem = |path: &Path, what: &str, hint: String| {
+        Finding::problem("codex", format!("{} {what}", path.display()), hint)
+    };
+    if program.is_dir() {
+        let hint = format!("name the program itself with --{} PATH", PROGRAM.flag);
+        return Err(problem(program, "is a directory", hint));
+    }
+    let Some(found) = find_program(program, None) else {
+        return Err(problem(program, "was not found", PROGRAM.advice()));
+    };
+    let mode = found.metadata().map_or(0, |metadata| metadata.permissions().mode());
+    if mode & 0o111 == 0 {
+        return Err(problem(&found, "is not executable", format!("chmod +x {}", found.display())));
+    }
+    Ok(found)
+}
+
+/// Codex's own configuration. Codex does not start with a missing home or a broken file.
+fn config() -> Result<toml::Table, Finding> {
+    let Some(home) = codex_home() else { return Ok(toml::Table::new()) };
+    let is_set = std::env::var_os("CODEX_HOME").is_some_and(|value| !value.is_empty());
+    if is_set && !home.is_dir() {
+        let text = format!("CODEX_HOME={} is not a directory", home.display());
+        return Err(Finding::problem("home", text, "create it, or unset CODEX_HOME"));
+    }
+    let file = home.join("config.toml");
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    text.parse().map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        let text = format!("{}:{line}: {}", file.display(), error.message());
+        Finding::problem("home", text, "correct codex's configuration file")
+    })
+}
+
+/// The version; an error if there is no codex to ask anything else.
+async fn version(program: &Path) -> Result<Finding, Finding> {
+    let output = output(program, &["--version"]).await.map_err(|error| {
+        Finding::problem("version", error, format!("reinstall it with `{}`", PROGRAM.install))
+    })?;
+    let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let Some(version) = Version::find(&printed) else {
+        let text = format!("{} printed no version: {printed:?}", program.display());
+        let hint = format!("is it codex? Name another program with --{} PATH", PROGRAM.flag);
+        return Err(Finding::problem("version", text, hint));
+    };
+    if version < MINIMUM_VERSION {
+        let text = format!("{version} is older than {MINIMUM_VERSION}");
+        let hint = format!("update it with `{}@latest`", PROGRAM.install);
+        return Ok(Finding::problem("version", text, hint));
+    }
+    if version < GUARDS_SESSIONS {
+        let hint = format!(
+            "before {GUARDS_SESSIONS} codex does not refuse a second writer: \
+             do not resume a session by hand while takopi uses it"
+        );
+        return Ok(Finding::note("version", version.to_string(), hint));
+    }
+    Ok(Finding::ok("version", version.to_string()))
+}
+
+async fn login(program: &Path, config: &toml::Table) -> Finding {
+    let output = match output(program, &["login", "status"]).await {
+        Ok(output) => output,
+        Err(error) => return Finding::note("login", error, "run `codex login status` for details"),
+    };
+    let printed = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    let status = printed.iter().flat_map(|text| text.lines()).find(|it| it.contains("ogged in"));
+    let ok = output.status.success();
+    let status = status.unwrap_or(if ok { "logged in" } else { "not logged in" });
+    if ok {
+        return Finding::ok("login", status);
+    }
+    // Another provider than OpenAI need not have a login.
+    match config.get("model_provider").and_then(toml::Value::as_str) {
+        Some(provider) if provider != "openai" => {
+            let text = format!("{status}; the model provider is {provider:?}");
+            Finding::note("login", text, "log in with `codex login` if it needs an OpenAI account")
+        }
+        _ => Finding::problem("login", status, "log in with `codex login`"),
+    }
+}
+
+/// Runs codex to its end; the error says why that failed.
+async fn output(program: &Path, args: &[&str]) -> Result<Output, String> {
+    let mut command = Command::new(program);
+    command.args(args).stdin(Stdio::null()).kill_on_drop(true);
+    let line = format!("`{} {}`", program.display(), args.join(" "));
+    match tokio::time::timeout(ANSWER_LIMIT, command.output()).await {
+        Ok(Ok(output)) => Ok(output),
+        Ok(Err(error)) => Err(format!("{line} cannot be run: {error}")),
+        Err(_) => Err(format!("{line} did not end within {} s", ANSWER_LIMIT.as_secs())),
+    }
+}

@@ -1,0 +1,116 @@
+//! The sessions that an engine has stored.
+
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::model::ResumeToken;
+
+/// The stored sessions of an engine. Reading them changes nothing.
+pub trait SessionStore: Send + Sync {
+    /// Where the sessions are stored, for messages.
+    fn location(&self) -> &Path;
+
+    /// The sessions, most recently written first; with a directory, only those that began there.
+    fn list<'a>(&'a self, directory: Option<&Path>)
+    -> Box<dyn Iterator<Item = StoredSession> + 'a>;
+
+    /// The one session whose id begins with this prefix.
+    fn find(&self, prefix: &str) -> Result<StoredSession, SessionError>;
+
+    /// The messages and commands of a session, in order.
+    fn transcript(&self, session: &ResumeToken) -> Result<Vec<TranscriptEntry>, SessionError>;
+}
+
+/// A stored session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoredSession {
+    /// Its token.
+    pub token: ResumeToken,
+    /// When it was last written.
+    pub updated: Timestamp,
+    /// When it was created, as the engine wrote it.
+    pub created: Option<String>,
+    /// The directory it began in.
+    pub cwd: Option<PathBuf>,
+    /// Its name, if it was given one.
+    pub name: Option<String>,
+    /// The beginning of its first prompt.
+    pub first_prompt: Option<String>,
+}
+
+impl StoredSession {
+    /// A session of which no more is known.
+    pub fn new(token: ResumeToken, updated: Timestamp) -> Self {
+        Self { token, updated, created: None, cwd: None, name: None, first_prompt: None }
+    }
+}
+
+/// The author of a transcript entry, or what kind of step it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Role {
+    /// A message of the user.
+    User,
+    /// A message of the agent.
+    Agent,
+    /// A command that the agent ran.
+    Command,
+    /// Anything else, e.g. that a turn was interrupted.
+    Note,
+}
+
+/// A message or a step of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct TranscriptEntry {
+    /// The author, or the kind of step.
+    pub role: Role,
+    /// The message, or the command.
+    pub text: String,
+    /// How the command ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i64>,
+    /// When it was written, as the engine wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+}
+
+impl TranscriptEntry {
+    /// An entry.
+    pub fn new(role: Role, text: impl Into<String>) -> Self {
+        Self { role, text: text.into(), exit_code: None, at: None }
+    }
+}
+
+/// Stored sessions could not be read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// It is not known where the engine stores its sessions.
+    #[error("cannot find the stored sessions: {0}")]
+    NoStore(String),
+    /// No id begins with the prefix.
+    #[error("no session {0:?} was found; `takopi sessions -n 0` lists all sessions")]
+    NotFound(String),
+    /// Several ids begin with the prefix.
+    #[error("{count} sessions begin with {prefix:?}; give more of the id")]
+    Ambiguous {
+        /// The prefix.
+        prefix: String,
+        /// How many.
+        count: usize,
+    },
+    /// A session's file cannot be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+}
