@@ -108,22 +108,42 @@ impl AppServer {
 }
 
 /// Starts a shared server in the background: it is of use to others, whatever becomes of the run that
-/// needs it first.
+/// needs it first. A shutdown does not wait for one that starts slowly.
 pub(super) async fn start_shared(
     host: &Host,
+    keeper: &Keeper<AppServer>,
     permit: StartPermit<AppServer>,
     launch: ServerLaunch,
 ) -> Result<Seat<AppServer>, ClientError> {
-    let (sender, started) = oneshot::channel();
-    let on = host.clone();
-    host.track(async move {
-        let client = Client::start(&on, &launch).await;
-        let seat = client.map(|client| permit.started(&on, AppServer { client, launch }));
-        if let Err(Ok(unused)) = sender.send(seat) {
+    let (mut sender, started) = oneshot::channel();
+    let (on, shutdown) = (host.clone(), keeper.clone());
+    keeper.track(host, async move {
+        let client = match Client::spawn(&on, &launch).await {
+            Ok(client) => client,
+            Err(error) => return drop(sender.send(Err(error))),
+        };
+        // A run that still waits for the server keeps it from being closed.
+        let unwanted = async {
+            shutdown.shutdown_begun().await;
+            sender.closed().await;
+        };
+        let initialized = tokio::select! {
+            biased;
+            initialized = client.initialize() => initialized,
+            () = unwanted => Err(closed()),
+        };
+        if let Err(error) = initialized {
+            client.kill().await;
+            return drop(sender.send(Err(error)));
+        }
+        let seat = permit.started(&on, AppServer { client, launch });
+        if let Err(Ok(unused)) = sender.send(Ok(seat)) {
             unused.vacate();
         }
     });
-    let gone =
-        |_| ClientError::Closed { method: "initialize".to_owned(), stderr_tail: String::new() };
-    started.await.map_err(gone)?
+    started.await.map_err(|_| closed())?
+}
+
+fn closed() -> ClientError {
+    ClientError::Closed { method: "initialize".to_owned(), stderr_tail: String::new() }
 }

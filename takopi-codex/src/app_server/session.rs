@@ -136,11 +136,13 @@ impl CodexAppServer {
                 Err(error)
             }
             Err(ThreadError::Pending(reply)) => {
-                let lease = run.keep_lease();
-                run.host().track(async move {
+                let (lease, keeper) = (run.keep_lease(), self.keeper.clone());
+                self.keeper.track(run.host(), async move {
                     let reply = tokio::select! {
+                        biased;
                         reply = reply => Some(reply),
-                        () = seat.shutting_down() => None,
+                        // Its server is closed instead.
+                        () = keeper.shutdown_begun() => None,
                     };
                     match (reply, key) {
                         (Some(Ok(thread)), Some(key)) => {
@@ -178,7 +180,7 @@ impl CodexAppServer {
         let mut seat = match offer {
             Offer::Seat(seat) => seat,
             Offer::Start(permit) if self.pool.is_some() => {
-                unless_stopped(run, start_shared(run.host(), permit, launch)).await?
+                unless_stopped(run, start_shared(run.host(), &self.keeper, permit, launch)).await?
             }
             Offer::Start(permit) => start_own(run, permit, launch).await?,
         };

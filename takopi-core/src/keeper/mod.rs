@@ -35,6 +35,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::slot::{Custody, Phase, Slot};
@@ -115,7 +116,10 @@ struct Inner<S: Server> {
     state: Mutex<State<S>>,
     /// Changes whenever a waiting run may find something new.
     changed: watch::Sender<()>,
+    /// What shutdown waits for: servers that are closing, and tasks of runs that have ended.
     closing: TaskTracker,
+    /// Fires when nothing is kept any more.
+    shutdown: CancellationToken,
 }
 
 struct State<S: Server> {
@@ -140,7 +144,8 @@ impl<S: Server> Keeper<S> {
         // Which only means that it can be waited for.
         closing.close();
         let (state, changed) = (Mutex::new(state), watch::Sender::new(()));
-        Self { inner: Arc::new(Inner { limits, state, changed, closing }) }
+        let shutdown = CancellationToken::new();
+        Self { inner: Arc::new(Inner { limits, state, changed, closing, shutdown }) }
     }
 
     /// A seat for a run, or the permit to start a server for it; waits until there is either. See
@@ -254,8 +259,19 @@ impl<S: Server> Keeper<S> {
         }
     }
 
-    /// Keeps nothing from here on, and returns when no server is left, those that are starting
-    /// included. Servers with runs are closed when the runs are over.
+    /// Runs a task that still has a seat when its run has ended. [`Self::shutdown`] waits for it, so it
+    /// should give up the seat when [`Self::shutdown_begun`] resolves.
+    pub fn track(&self, host: &Host, task: impl Future<Output = ()> + Send + 'static) {
+        host.track(self.inner.closing.track_future(task));
+    }
+
+    /// Resolves when [`Self::shutdown`] is called.
+    pub async fn shutdown_begun(&self) {
+        self.inner.shutdown.cancelled().await;
+    }
+
+    /// Closes every server that nobody runs on and waits until they are gone. The others are closed
+    /// when their runs are over. Nothing is kept from here on.
     pub async fn shutdown(&self) {
         {
             let mut state = self.state();
@@ -264,18 +280,8 @@ impl<S: Server> Keeper<S> {
                 self.review(slot, true);
             }
         }
-        self.inner.changed.send_replace(());
-        self.until(|state| state.slots.is_empty() && state.starting == 0).await;
+        self.inner.shutdown.cancel();
         self.inner.closing.wait().await;
-    }
-
-    /// Resolves when the state is like this.
-    async fn until(&self, is_reached: impl Fn(&State<S>) -> bool) {
-        let mut changes = self.inner.changed.subscribe();
-        while !is_reached(&self.state()) {
-            // The sender lives as long as the keeper.
-            let _ = changes.changed().await;
-        }
     }
 
     fn state(&self) -> MutexGuard<'_, State<S>> {

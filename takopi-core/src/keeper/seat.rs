@@ -62,13 +62,6 @@ impl<S: Server> Seat<S> {
         self.lease = Some(Box::new(lease));
     }
 
-    /// Resolves when the keeper is shutting down. For work that goes on behind its run and must not
-    /// hold up the shutdown.
-    pub fn shutting_down(&self) -> impl Future<Output = ()> + Send + 'static + use<S> {
-        let keeper = self.keeper.clone();
-        async move { keeper.until(|state| state.shut_down).await }
-    }
-
     /// The run is over and its session stays loaded, kept from others by its lease.
     pub fn release(mut self, key: SessionKey, session: S::Session, lease: Option<SessionLease>) {
         let kept = Kept { session, custody: Custody::Keeper(lease) };

@@ -346,42 +346,18 @@ async fn the_server_with_the_fewest_runs_is_chosen() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_closes_idle_servers_at_once_and_waits_for_the_others() {
+async fn shutdown_waits_for_what_is_idle_and_leaves_what_runs_until_it_is_over() {
     let yard = Yard::new();
     let keeper = Keeper::new(KeeperLimits::one_session(LONG));
     let idle = yard.start(permit(&keeper, None).await, "idle");
     let busy = yard.start(permit(&keeper, None).await, "busy");
-    let starting = permit(&keeper, None).await;
     let outside = Outside::default();
     idle.release(key("a"), "a", outside.lease());
-    let shutdown = keeper.shutdown();
-    tokio::pin!(shutdown);
-    assert!(shutdown.as_mut().now_or_never().is_none());
-    settle().await;
-    assert_eq!((yard.closed(), outside.is_given_up()), (1, true), "the idle one");
-    busy.release(key("b"), "b", None);
-    settle().await;
-    assert!(shutdown.as_mut().now_or_never().is_none(), "one is starting");
-    assert_eq!(yard.closed(), 2, "nothing is kept any more");
-    yard.start(starting, "late").vacate();
-    shutdown.await;
-    assert_eq!(yard.closed(), 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn work_behind_a_run_learns_of_a_shutdown_and_does_not_hold_it_up() {
-    let yard = Yard::new();
-    let keeper = Keeper::new(KeeperLimits::one_session(LONG));
-    let seat = yard.start(permit(&keeper, None).await, "one");
-    let outside = Outside::default();
-    let lease = outside.lease();
-    assert!(seat.shutting_down().now_or_never().is_none());
-    tokio::spawn(async move {
-        seat.shutting_down().await;
-        seat.abandon(lease);
-    });
     keeper.shutdown().await;
     assert_eq!((yard.closed(), outside.is_given_up()), (1, true));
+    busy.release(key("b"), "b", None);
+    keeper.shutdown().await;
+    assert_eq!(yard.closed(), 2, "nothing is kept any more");
 }
 
 #[tokio::test(start_paused = true)]

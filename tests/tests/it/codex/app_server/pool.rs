@@ -184,6 +184,28 @@ async fn a_session_that_may_be_on_a_server_goes_nowhere_else_before_that_server_
 }
 
 #[tokio::test]
+async fn a_shutdown_ends_servers_that_owe_a_response_to_a_run_that_was_cancelled() {
+    for (method, server) in [
+        (
+            "initialize",
+            Server::new().always("initialize", [Step::reached("asked"), Step::SleepForever]),
+        ),
+        ("thread/resume", Server::new().once("thread/resume", [Step::reached("asked")])),
+    ] {
+        let lab = Lab::new(server.script());
+        let runner = shared(&lab, PoolLimits::new(4, 10, 2));
+        let cancel = CancellationToken::new();
+        let opening = lab.request("open").resume(session()).cancel(cancel.clone());
+        let opening = runner.run(opening);
+        lab.control.reached("asked").await;
+        cancel.cancel();
+        finish(opening, Vec::new()).await.failed("interrupted");
+        runner.shutdown().await;
+        assert_eq!(lab.home.processes(), [], "{method}");
+    }
+}
+
+#[tokio::test]
 async fn a_session_with_other_settings_is_loaded_anew_on_another_server() {
     let lab = Lab::new(Server::new().turns(turn::answer("fine")).script());
     let runner = shared(&lab, PoolLimits::new(4, 10, 1));

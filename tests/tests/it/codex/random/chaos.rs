@@ -26,7 +26,7 @@ use takopi_tests::codex::chaos::{
 use takopi_tests::codex::fake::{Script, app_server, exec};
 use takopi_tests::codex::lab::Lab;
 use takopi_tests::model::{PATIENCE, within};
-use takopi_tests::runs::{finish, finish_unbounded, is_started, run, until};
+use takopi_tests::runs::{finish, is_started, run, until};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -42,6 +42,12 @@ const HELD: usize = 4;
 const BATCH: usize = 15;
 /// Sessions they share.
 const SESSIONS: usize = 6;
+/// How long a run may take, in all. It may wait for its session behind others, each of which is ended
+/// step by step.
+const DEADLINE: Duration = PATIENCE;
+
+/// The longest run so far, in milliseconds.
+static LONGEST: AtomicU64 = AtomicU64::new(0);
 
 fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
@@ -103,7 +109,11 @@ async fn rounds() {
     assert!(now <= before + 8, "{now} descriptors are open, {before} were after the first rounds");
     let runs = (next.load(Relaxed) - first - LANES) * ROUND as u64;
     let took = begun.elapsed();
-    let _ = writeln!(std::io::stdout(), "chaos: {runs} runs in {took:?} from seed {first}");
+    let longest = Duration::from_millis(LONGEST.load(Relaxed));
+    let _ = writeln!(
+        std::io::stdout(),
+        "chaos: {runs} runs in {took:?} from seed {first}, the longest {longest:?}"
+    );
 }
 
 /// A round that prints its seed if it fails.
@@ -199,7 +209,7 @@ async fn round(lab: &Lab, runner: &dyn Runner, cases: Vec<Case>) {
 async fn settled(lab: &Lab, runner: &dyn Runner) {
     assert_eq!(lab.control.overlaps(), Vec::<String>::new(), "two writers on one session");
     // Every session can be had at once: no lock is left, and no run that holds one.
-    within(PATIENCE * 8, "the runs to settle", runner.shutdown()).await;
+    within(DEADLINE, "the runs to settle", runner.shutdown()).await;
     lab.home.assert_no_processes().await;
     for n in 0..SESSIONS {
         let request = lab.request("hi").resume(session(lab, n)).wait(Duration::ZERO);
@@ -232,19 +242,19 @@ async fn one(lab: &Lab, runner: &dyn Runner, case: &Case, env: &Env) {
         .idle_timeout(case.idle)
         .wall_timeout(case.wall)
         .cancel(cancel.clone());
-    let mut stream = runner.run(request);
-    let (events, over) = match case.wish {
-        Wish::Read => (Vec::new(), false),
-        Wish::Drop(after) | Wish::Cancel(after) => some(&mut stream, after, case).await,
-    };
+    let mut read =
+        Reading { stream: runner.run(request), events: Vec::new(), begun: Instant::now() };
+    if let Wish::Drop(after) | Wish::Cancel(after) = case.wish {
+        while (read.events.len() as u64) < after && read.next(lab, case).await {}
+    }
     match case.wish {
-        Wish::Drop(_) if !over => return drop(stream),
+        Wish::Drop(_) if !read.is_over() => return,
         Wish::Cancel(_) => cancel.cancel(),
         _ => {}
     }
-    // Long: it may wait for a session behind many others, each of which is ended step by step.
-    let what = format!("the end of {case:?}");
-    let seen = within(PATIENCE * 8, &what, finish_unbounded(stream, events)).await;
+    while read.next(lab, case).await {}
+    LONGEST.fetch_max(read.begun.elapsed().as_millis().try_into().unwrap(), Relaxed);
+    let seen = finish(read.stream, read.events).await;
     let end = seen.completed();
     assert!(end.ok || !case.innocent, "changed by a neighbour: {case:?}: {:#?}", seen.events);
     if let Some(session) = case.session.map(|n| session(lab, n)) {
@@ -258,20 +268,36 @@ async fn one(lab: &Lab, runner: &dyn Runner, case: &Case, env: &Env) {
     }
 }
 
-/// Reads this many events, or all there are.
-async fn some(stream: &mut EventStream, count: u64, case: &Case) -> (Vec<TakopiEvent>, bool) {
-    let mut events = Vec::new();
-    for _ in 0..count {
-        let what = format!("an event of {case:?}");
-        let next = within(PATIENCE * 8, &what, stream.next()).await;
-        let Some(event) = next else { return (events, true) };
-        let last = matches!(event, TakopiEvent::Completed(_));
-        events.push(event);
-        if last {
-            return (events, true);
-        }
+/// A run and what was read of it.
+struct Reading {
+    stream: EventStream,
+    events: Vec<TakopiEvent>,
+    begun: Instant,
+}
+
+impl Reading {
+    fn is_over(&self) -> bool {
+        matches!(self.events.last(), Some(TakopiEvent::Completed(_)))
     }
-    (events, false)
+
+    /// Reads an event; `false` at the end. A run that takes too long fails with what it waits for: its
+    /// events so far, and the processes that are alive.
+    async fn next(&mut self, lab: &Lab, case: &Case) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        let deadline = (self.begun + DEADLINE).into();
+        match tokio::time::timeout_at(deadline, self.stream.next()).await {
+            Ok(Some(event)) => self.events.push(event),
+            Ok(None) => return false,
+            Err(_) => panic!(
+                "no end within {DEADLINE:?}: {case:?}\nevents so far: {:#?}\nalive: {:#?}",
+                self.events,
+                lab.control.alive()
+            ),
+        }
+        true
+    }
 }
 
 #[test]
