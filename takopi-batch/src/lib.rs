@@ -1,7 +1,7 @@
 //! Many prompts over one runner: none lost, none answered twice.
 //!
-//! A [`Batch`] takes jobs from an [`Input`], runs them on an `Arc<dyn Runner>`, and appends what came
-//! of each to a [`Journal`]. It knows no terminal and no engine; it reports
+//! A [`Batch`] takes jobs from an [`Input`], runs them on an `Arc<dyn Runner>`, and appends each
+//! result to a [`Journal`]. It knows no terminal and no engine; it reports
 //! [`BatchEvent`]s.
 //!
 //! - **Order.** Prompts of one conversation run one after the other, in the order of the input; all
@@ -11,8 +11,8 @@
 //!   the same conversation ([`OnCrash`]).
 //! - **Bounds.** The input is read a window ahead; ids are kept as sixteen-byte digests, and these
 //!   (and one token a named session) are the one thing that grows with a batch.
-//! - **Ends.** Cancelling lets what runs finish within a grace; what is cut short then has no result and
-//!   is run again next time. Dropping the future cancels what runs.
+//! - **Ends.** After a cancel, running jobs may finish within a grace; those cancelled then have no result
+//!   and are run again next time. Dropping the future cancels what runs.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -63,3 +63,8 @@ pub use report::BatchReport;
 pub use run::{
     Batch, BatchError, InvalidInputError, OnChange, OnCrash, OnFailure, OnLimit, Outcome, Source,
 };
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

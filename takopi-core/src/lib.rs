@@ -112,3 +112,8 @@ pub use runner::{
     RunError, RunRequest, Runner,
 };
 pub use settings::RunSettings;
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
