@@ -31,9 +31,9 @@ pub enum BatchEvent {
     Read {
         /// Jobs that are to be run.
         queued: u64,
-        /// Jobs that were done before and went well.
+        /// Jobs that succeeded before.
         done: u64,
-        /// Jobs that were done before and failed.
+        /// Jobs that failed before.
         failed: u64,
         /// Nothing follows.
         over: bool,
@@ -69,14 +69,14 @@ pub enum BatchEvent {
     /// A job has its result, and the result is on disk.
     #[serde(rename = "job_completed")]
     Finished {
-        /// What came of it; as JSON its id is the `job`, as in other events.
+        /// The result; as JSON its id is the `job`, as in other events.
         #[serde(flatten, serialize_with = "with_job")]
         result: JobResult,
-        /// It was sent; others fail without that.
+        /// Whether it was sent; others fail unsent.
         #[serde(skip)]
         sent: bool,
     },
-    /// So many may run at once from now on: the service is short of room.
+    /// Fewer jobs run at once from now on: the service is overloaded.
     #[serde(rename = "batch_slowed")]
     Slowed {
         /// How many.
@@ -189,19 +189,19 @@ pub enum Halt {
     },
 }
 
-/// How a batch stands, folded from its events.
+/// The progress of a batch, computed from its events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Tally {
     /// Jobs in the input, if that is known.
     pub total: Option<u64>,
-    /// Jobs with a result of an earlier life that is ok.
+    /// Jobs that succeeded in an earlier run of the batch.
     pub done_before: u64,
-    /// Jobs with a result of an earlier life that is not.
+    /// Jobs that failed in an earlier run of the batch.
     pub failed_before: u64,
-    /// Jobs that went well.
+    /// Jobs that succeeded.
     pub ok: u64,
-    /// Jobs that did not.
+    /// Jobs that failed.
     pub failed: u64,
     /// Jobs that run.
     pub running: u64,
@@ -212,7 +212,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Takes an event in.
+    /// Applies an event.
     pub fn apply(&mut self, event: &BatchEvent) {
         match event {
             BatchEvent::Begun { total } => self.total = *total,

@@ -1,4 +1,4 @@
-//! One prompt of a batch, and what came of it.
+//! One prompt of a batch, and its result.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ pub(crate) fn session_named(runner: &dyn Runner, text: &str) -> Option<ResumeTok
     runner.token(text.trim_matches('`')).or_else(|| runner.extract_resume(text))
 }
 
-/// What came of a job: one line of the results.
+/// The result of a job: one line of the results.
 ///
 /// ```
 /// let line = r#"{"id":"7","ok":true,"answer":"fine","attempts":1,
@@ -74,7 +74,7 @@ pub(crate) fn session_named(runner: &dyn Runner, text: &str) -> Option<ResumeTok
 pub struct JobResult {
     /// The job.
     pub id: String,
-    /// Whether it went well.
+    /// Whether it succeeded.
     pub ok: bool,
     /// The agent's answer; empty when there is none.
     pub answer: String,
@@ -90,14 +90,14 @@ pub struct JobResult {
     /// Tokens used by the last attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// When its first attempt in that life of the batch began, if it was not the last one.
+    /// When its first attempt in that run of the batch began, if it was not the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began: Option<Timestamp>,
     /// When its last attempt began.
     pub started: Timestamp,
     /// When it was over.
     pub ended: Timestamp,
-    /// How often its prompt was sent, in all lives of the batch.
+    /// How often its prompt was sent, in all runs of the batch.
     pub attempts: u32,
 }
 

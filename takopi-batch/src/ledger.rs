@@ -31,7 +31,7 @@ pub(crate) enum Last {
     Settled,
     /// It was sent, and its outcome is unknown.
     InFlight,
-    /// It was stopped in good order.
+    /// It was stopped cleanly.
     Returned,
 }
 
@@ -51,7 +51,7 @@ impl Known {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) token: ResumeToken,
-    /// A turn in it went well, so the engine has it stored.
+    /// A turn in it succeeded, so the engine has stored it.
     pub(crate) proven: bool,
 }
 

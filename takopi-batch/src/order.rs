@@ -26,11 +26,11 @@ pub(crate) struct Queued {
     pub(crate) lane: Option<Digest>,
     /// The conversation it goes on with, unless its lane has one.
     pub(crate) token: Option<ResumeToken>,
-    /// How often it was sent, in all lives.
+    /// How often it was sent, in all runs of the batch.
     pub(crate) attempts: u32,
-    /// How often it was tried again in this one.
+    /// How often it was retried in this run.
     pub(crate) retries: u32,
-    /// When its first attempt in this one began.
+    /// When its first attempt in this run began.
     pub(crate) began: Option<Timestamp>,
 }
 

@@ -1,9 +1,8 @@
-//! How many may run at once: as many as asked for, fewer when the service is short of room, none while
+//! How many jobs run at once: as many as configured, fewer when the service is overloaded, none while
 //! the account is at its limit.
 //!
-//! A strain halves the number, once for all that ran at the time; each time as many runs went well as
-//! may run at once, one more may. When a pause is over one job goes ahead, and the rest follow when it
-//! went well.
+//! An overload halves the number, once for all runs of that time. After as many successes as may run
+//! at once, one more may. After a pause one job goes first, and the rest follow when it succeeded.
 
 use std::time::Duration;
 
@@ -82,8 +81,8 @@ impl Pace {
         }
     }
 
-    /// The service was short of room for a run that began at this moment.
-    pub(crate) fn strained(&mut self, began: Instant, now: Instant) {
+    /// The service was overloaded for a run that began at this moment.
+    pub(crate) fn overloaded(&mut self, began: Instant, now: Instant) {
         self.succeeded = 0;
         if self.slowed.is_none_or(|slowed| began > slowed) {
             self.allowed = (self.allowed / 2).max(1);
@@ -127,15 +126,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strain_halves_once_for_all_that_ran_and_success_brings_it_back() {
+    fn an_overload_halves_once_for_all_that_ran_and_success_restores_it() {
         let mut pace = Pace::new(8);
         let begun = Instant::now();
         let later = begun + Duration::from_secs(1);
         for _ in 0..8 {
-            pace.strained(begun, later);
+            pace.overloaded(begun, later);
         }
         assert_eq!(pace.allowed(), 4);
-        pace.strained(later + Duration::from_millis(1), later);
+        pace.overloaded(later + Duration::from_millis(1), later);
         assert_eq!(pace.allowed(), 2);
         for _ in 0..2 {
             pace.succeeded();
@@ -148,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_a_pause_one_goes_ahead() {
+    fn after_a_pause_one_goes_first() {
         let mut pace = Pace::new(8);
         let now = Instant::now();
         let hour = Duration::from_hours(1);

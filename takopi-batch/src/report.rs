@@ -1,4 +1,4 @@
-//! What came of a batch, in figures.
+//! The figures of a batch.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -19,9 +19,9 @@ use crate::journal::JournalError;
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct BatchReport {
-    /// Jobs that went well.
+    /// Jobs that succeeded.
     pub ok: u64,
-    /// Jobs that did not, by reason.
+    /// Jobs that failed, by reason.
     pub failed: BTreeMap<String, u64>,
     /// Prompts sent: more than jobs, if some were sent again.
     pub attempts: u64,

@@ -1,8 +1,8 @@
-//! What is tried again, and when.
+//! What is retried, and when.
 //!
-//! Tried again is what another try can mend and what did no harm: the model's service had no room, the
-//! connection was lost for good, the engine could not be started, or it died before any tool ran. A
-//! turn that failed for what it was asked, ran into a limit of time, or was interrupted is not.
+//! Retried are failures that a retry can fix and that did no harm: the model's service was overloaded,
+//! the connection was lost, the engine could not be started, or it died before any tool ran. Not
+//! retried are turns that failed for their content, hit a time limit, or were interrupted.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Where takopi lives in this process: the supervisor, the state directory, the session locks.
 //!
-//! [`Host::global`] is the one nearly everybody uses. [`Host::builder`] makes others: with a lock
+//! [`Host::global`] is the usual one. [`Host::builder`] makes others: with a lock
 //! service in place of lock files, or, for tests, on a runtime with a paused clock or with a state
 //! directory of their own.
 
@@ -28,7 +28,8 @@ impl From<io::Error> for HostError {
     }
 }
 
-/// Where takopi lives in this process. Clones are the same host.
+/// The supervisor thread, the state directory and the locks that runs share. Clones are the same
+/// host.
 #[derive(Clone)]
 pub struct Host {
     inner: Arc<Inner>,

@@ -4,10 +4,10 @@
 //!   synced. Results that end together share one sync.
 //! - The state (`OUT.state`) is appended too: what was sent, and which conversation it opened. It is
 //!   written before the prompt goes out, and synced before the result that follows from it, so no
-//!   result is on disk without its conversation. On opening it is made short again.
+//!   result is on disk without its conversation. On opening it is compacted.
 //! - A kernel lock on `OUT` keeps a second batch out, and goes with the process, however that ends.
-//! - A line that was cut short by a crash is taken off when the file is opened; one that lacks only its
-//!   end is kept. A file that is not what it should be is refused, and never written to.
+//! - A line that was cut short by a crash is removed when the file is opened; one that lacks only its
+//!   newline is kept. A file that is not what it should be is refused, and never written to.
 
 mod disk;
 mod open;

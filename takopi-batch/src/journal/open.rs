@@ -81,7 +81,7 @@ fn read_state(path: &Path, ledger: &mut Ledger) -> Result<(), JournalError> {
         Some(())
     })?;
     match end {
-        // It is written anew, without what is torn.
+        // It is rewritten without the torn line.
         End::Whole | End::Unended => Ok(()),
         End::Torn(torn) if torn.is_state() => Ok(()),
         End::Torn(Torn { line, .. }) | End::Bad(line) => {
@@ -173,7 +173,7 @@ fn begin_alike(one: &[u8], other: &[u8]) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }
 
-/// Writes the state anew, and puts it in the place of the old one in one step.
+/// Rewrites the state, and replaces the old one in one step.
 fn rewrite(path: &Path, ledger: &Ledger) -> io::Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

@@ -33,13 +33,13 @@ pub(crate) enum Line {
     Session { name: Digest, resume: ResumeToken, proven: bool },
     /// The conversation of a name was never stored by the engine; the next prompt begins another.
     Forgotten { name: Digest },
-    /// A job is not in flight any more: it was stopped in good order, or its result is on disk. The
+    /// A job is not in flight any more: it was stopped cleanly, or its result is on disk. The
     /// latter shows in the results; this line keeps it if the result is removed by hand.
     Returned { job: Digest },
 }
 
 impl Line {
-    /// Takes the line in.
+    /// Applies the line.
     pub(crate) fn apply(self, ledger: &mut Ledger) {
         match self {
             Self::Sent { job, prompt, attempt, over, outdates } => {
@@ -67,7 +67,7 @@ impl Line {
         }
     }
 
-    /// Writes all that is known, once, in lines that give it again.
+    /// Writes all that is known as lines.
     pub(crate) fn write_all(ledger: &Ledger, to: &mut impl io::Write) -> io::Result<()> {
         let mut write = |line: &Self| {
             serde_json::to_writer(&mut *to, line)?;
@@ -95,8 +95,8 @@ impl Line {
     }
 }
 
-/// The state while a batch runs. Lines are in the kernel's hands when [`Self::append`] returns, so
-/// a killed process loses none.
+/// The state while a batch runs. A line is handed to the kernel before [`Self::append`] returns, so a
+/// killed process loses none.
 #[derive(Debug)]
 pub(crate) struct StateFile {
     open: Option<Mutex<Open>>,

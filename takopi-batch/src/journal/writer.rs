@@ -17,13 +17,13 @@ use super::{JournalError, StateFile};
 use crate::digest::Digest;
 use crate::job::JobResult;
 
-/// A job that is over but for its result.
+/// A job that is over, with a result to be written.
 #[derive(Debug)]
 pub(crate) struct Closing {
     pub(crate) result: JobResult,
     /// The lane that waits for it.
     pub(crate) lane: Option<Digest>,
-    /// It was sent in this life.
+    /// It was sent in this run of the batch.
     pub(crate) sent: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Running a batch: what is asked for, and what comes of it.
+//! Running a batch: options and outcome.
 
 mod attempt;
 mod driver;
@@ -24,10 +24,10 @@ const LISTED: usize = 20;
 /// How long what runs may take to finish when a batch is cancelled.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// What becomes of the rest when a job fails.
+/// What happens to the other jobs when a job fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnFailure {
-    /// It goes on.
+    /// They go on.
     #[default]
     Continue,
     /// Later prompts of its conversation fail unsent (`skipped`).
@@ -36,7 +36,7 @@ pub enum OnFailure {
     Stop,
 }
 
-/// What becomes of a prompt that was in flight when an earlier life of the batch was killed.
+/// What happens to a prompt that was in flight when an earlier run of the batch was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnCrash {
     /// It is sent again, in the same conversation.
@@ -46,7 +46,7 @@ pub enum OnCrash {
     Fail,
 }
 
-/// What becomes of an id whose prompt is not the one that was sent under it before.
+/// What happens to an id whose prompt differs from the one that was sent under it before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnChange {
     /// The input is refused.
@@ -61,7 +61,7 @@ pub enum OnChange {
 /// What happens when the account is at its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnLimit {
-    /// The queue pauses, and goes on by itself.
+    /// The queue pauses, and resumes when the limit ends.
     #[default]
     Wait,
     /// Nothing more is started.
@@ -133,13 +133,13 @@ pub enum BatchError {
     Task(String),
 }
 
-/// What came of a batch.
+/// The outcome of a batch.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Outcome {
-    /// What this life did.
+    /// What this run did.
     pub report: BatchReport,
-    /// Jobs that earlier lives did and that failed.
+    /// Jobs that failed in earlier runs.
     pub failed_before: u64,
     /// Jobs that were read and have no result: they are for the next time.
     pub left: u64,
@@ -200,19 +200,19 @@ impl Batch {
         template: RunRequest;
         /// How many run at once.
         jobs: usize;
-        /// How often a job is tried again that another try can mend.
+        /// How often a job is retried, if a retry can help.
         retries: u32;
         /// Runs jobs again whose result is not ok.
         retry_failed: bool;
-        /// What becomes of the rest when a job fails.
+        /// What happens to the other jobs when a job fails.
         on_failure: OnFailure;
-        /// What becomes of prompts that were in flight in a crash.
+        /// What happens to prompts that were in flight in a crash.
         on_crash: OnCrash;
-        /// What becomes of ids whose prompt changed.
+        /// What happens to ids whose prompt changed.
         on_change: OnChange;
         /// What happens when the account is at its limit.
         on_limit: OnLimit;
-        /// How long all of it may take; what runs then is cut short.
+        /// How long the batch may take; what runs then is cancelled.
         total_timeout: Option<Duration>;
         /// How long what runs may take to finish when the batch is cancelled.
         grace: Duration;

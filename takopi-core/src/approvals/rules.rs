@@ -1,4 +1,4 @@
-//! Rules: what may be done without asking anybody.
+//! Rules: what is accepted without a question to a person.
 //!
 //! A rule allows; nothing forbids. What no rule allows goes to [`Rules::otherwise`], and is declined
 //! if there is no such handler. A rule accepts only what it fully understands:

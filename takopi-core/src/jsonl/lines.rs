@@ -30,7 +30,7 @@ impl LineWarnings {
             .then(|| format!("a line of {bytes} bytes was too long and is skipped"))
     }
 
-    /// The warnings for those that were not shown, and begins anew.
+    /// The warnings for those that were not shown, and resets the counts.
     pub fn rest(&mut self) -> Vec<String> {
         let Self { not_json, too_long } = std::mem::take(self);
         let more = |count: u64, what: &str| {

@@ -138,7 +138,7 @@ async fn settle() {
     }
 }
 
-/// Time passes and everybody looks.
+/// Time passes, and every server is looked at.
 async fn pass(time: Duration) {
     sleep(time).await;
     settle().await;

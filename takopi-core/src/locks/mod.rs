@@ -12,7 +12,7 @@
 //! - the guard releases on drop, and a process that dies releases all it held;
 //! - a waiter dropped in line leaves no trace, and an idle key costs no memory and no file;
 //! - across processes the order is that of arrival: a process with many local waiters gives way,
-//!   because each of them joins the line anew;
+//!   because each of them joins the queue again;
 //! - waiting takes no thread and no busy loop;
 //! - a lock that is lost ([`HeldLock::lost`]) stops its run before another can begin.
 //!

@@ -74,7 +74,7 @@ pub struct ActionEvent {
     pub action: Action,
     /// Where it stands.
     pub phase: Phase,
-    /// Whether it went well, once that is known.
+    /// Whether it succeeded, once that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ok: Option<bool>,
     /// A remark on this event, such as why it failed.

@@ -41,7 +41,7 @@ impl Started {
 pub struct Completed {
     /// The engine that ran, or should have.
     pub engine: EngineId,
-    /// Whether the turn went well.
+    /// Whether the turn succeeded.
     pub ok: bool,
     /// The agent's answer; empty when there is none.
     pub answer: String,
@@ -66,7 +66,7 @@ pub struct Completed {
 }
 
 impl Completed {
-    /// The run went well.
+    /// A run that succeeded.
     pub fn success(engine: impl Into<EngineId>, answer: impl Into<String>) -> Self {
         Self {
             engine: engine.into(),
@@ -81,7 +81,7 @@ impl Completed {
         }
     }
 
-    /// The run did not go well.
+    /// A run that failed.
     pub fn failure(engine: impl Into<EngineId>, reason: Reason, error: impl Into<String>) -> Self {
         Self {
             ok: false,

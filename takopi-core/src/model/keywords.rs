@@ -95,7 +95,7 @@ open_keywords! {
         Warning = "warning",
         /// Figures for machines, such as rate limits.
         Telemetry = "telemetry",
-        /// The agent asked for approval, and what came of it.
+        /// The agent asked for approval, and how it was decided.
         Approval = "approval",
     }
 }

@@ -26,7 +26,7 @@ use super::sweep::kill_marked;
 use crate::sys::{ByteRange, OfdFile};
 
 const LOCK: ByteRange = ByteRange::byte(0);
-/// A record of so many lines is written anew with what is open, so that it stays small over months.
+/// A record of so many lines is rewritten with what is open, so that it stays small over months.
 const MANY_LINES: usize = 1024;
 
 /// This process's record.

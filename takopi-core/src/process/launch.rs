@@ -117,7 +117,7 @@ impl Launch {
         self
     }
 
-    /// How long it may take to end by itself after its work is done.
+    /// How long it may take to exit after its work is done.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.linger = linger;
         self

@@ -7,12 +7,12 @@
 //!
 //! Promises:
 //! - stdin is written while stdout is read, and a broken pipe on it is no outcome;
-//! - dropping a [`Process`] ends it; [`Process::finish`] lets it end by itself, within a limit;
+//! - dropping a [`Process`] ends it; [`Process::finish`] waits for it to exit, within a limit;
 //! - after a stop every process that descends from the engine is gone (on Linux), also one that left its
 //!   tree, its group and its session and cleared its environment;
 //! - what was written before the process ended is read, and a grandchild that keeps the pipe open
 //!   delays nothing;
-//! - what the owner keeps for the run (the session lock) is let go when all that is over.
+//! - what the owner keeps for the run (the session lock) is released when all that is done.
 
 mod census;
 mod environment;

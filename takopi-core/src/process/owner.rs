@@ -53,7 +53,7 @@ impl Exit {
 /// What the holder of the handle wants.
 #[derive(Debug, PartialEq, Eq)]
 enum Ending {
-    /// It has done its work: let it end by itself, within the limit.
+    /// Its work is done: wait for it to exit, within the limit.
     Finish,
     /// End it, and everything that came of it but what was started before.
     Stop(StartCutoff),
@@ -101,7 +101,7 @@ impl Process {
         self.settled.clone()
     }
 
-    /// Lets it end by itself, within its linger time, and reaps it in the background.
+    /// Waits for it to exit, within its linger time, and reaps it in the background.
     pub fn finish(mut self) {
         self.end(Ending::Finish);
     }

@@ -1,4 +1,4 @@
-//! What becomes of a job whose try is over: its result, another try, or the next life.
+//! What happens after an attempt: a result, a retry, or the job is returned for the next run.
 
 use std::time::Duration;
 
@@ -90,7 +90,7 @@ impl Driver {
         }
     }
 
-    /// Drops a conversation that the batch itself opened and in which nothing ever went well: a crash
+    /// Drops a conversation that the batch itself opened and in which no turn ever succeeded: a crash
     /// can come before an engine has stored it. `false` if it is not such a one.
     fn forget(&mut self, queued: &mut Queued) -> bool {
         if queued.job.resume.is_some() {
@@ -115,7 +115,7 @@ impl Driver {
         self.emit(BatchEvent::Retry { job, after, reason, error }).await;
     }
 
-    /// Leaves a job for the next life.
+    /// Returns a job for the next run of the batch.
     async fn give_back(&mut self, queued: Queued) {
         self.state.append(&Line::Returned { job: Digest::of(&queued.job.id) });
         self.left += 1;
@@ -124,7 +124,7 @@ impl Driver {
 
     async fn slow_down(&mut self, began: Instant) {
         let before = self.pace.allowed();
-        self.pace.strained(began, Instant::now());
+        self.pace.overloaded(began, Instant::now());
         let jobs = self.pace.allowed();
         if jobs < before && jobs > 0 {
             self.emit(BatchEvent::Slowed { jobs }).await;

@@ -1,4 +1,4 @@
-//! The one task that decides: what is read, what is started, what is tried again, when it is over.
+//! The task that runs a batch: reads the input, starts and retries jobs, decides when it is over.
 
 mod ending;
 
@@ -150,7 +150,7 @@ impl Driver {
                     self.read(chunk).await;
                 }
                 () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => {
-                    self.time_has_come(Instant::now()).await;
+                    self.timer_fired(Instant::now()).await;
                 }
             }
         }
@@ -309,7 +309,7 @@ impl Driver {
         [retry, pause, self.cancel_at, self.deadline].into_iter().flatten().min()
     }
 
-    async fn time_has_come(&mut self, now: Instant) {
+    async fn timer_fired(&mut self, now: Instant) {
         if self.deadline.take_if(|deadline| *deadline <= now).is_some() {
             self.halt(Halt::TimedOut).await;
             self.cancel_at = Some(now);
