@@ -25,7 +25,7 @@ use crate::dirs;
 use crate::model::{ModelServer, PATIENCE, within};
 
 /// Processes that were asked to end have this long to do so.
-const GONE_WITHIN: Duration = Duration::from_secs(10);
+const GONE_WITHIN: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(10);
 
 /// Marks the processes of a home; codex passes its environment on to the commands it runs.
@@ -153,7 +153,7 @@ impl TestHome {
         within(PATIENCE, command, look).await;
     }
 
-    /// Waits until no process of this test is left. Panics with a list of them after ten seconds.
+    /// Waits until no process of this test is left. Panics with a list of them after a minute.
     pub async fn assert_no_processes(&self) {
         let deadline = Instant::now() + GONE_WITHIN;
         loop {

@@ -109,7 +109,7 @@ impl Lab {
     pub async fn assert_nothing_left(&self) {
         self.host.settle().await;
         assert_eq!(self.home.processes(), [], "takopi reported the end");
-        // The control hears of an end a moment later.
+        // The control reads the end of a process a moment later.
         self.control.all_gone().await;
         let records = std::fs::read_dir(self.host.state_directory().join("runs"));
         let records = records.into_iter().flatten().flatten().map(|entry| entry.path());

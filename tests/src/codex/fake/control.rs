@@ -13,6 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -154,6 +157,8 @@ impl Control {
     pub fn alive(&self) -> Vec<u32> {
         let board = self.shared.lock();
         let mut pids: Vec<u32> = board.links.values().map(|link| link.pid).collect();
+        // The control may not have read the end of a process that was reaped.
+        pids.retain(|pid| exists(*pid));
         pids.sort_unstable();
         pids.dedup();
         pids
@@ -229,4 +234,9 @@ impl Drop for GiveUp {
         self.1.store(true, Ordering::Relaxed);
         self.0.ring();
     }
+}
+
+fn exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).expect("a pid fits");
+    kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH)
 }

@@ -24,9 +24,13 @@ fn shared_on(lab: &Lab, host: &Host, limits: PoolLimits) -> EngineRunner<CodexAp
     EngineRunner::new(engine).on(host.clone())
 }
 
-/// So many items, each an event of its own.
+/// So many items are more than a turn's inbox holds, and not many more: the end of the turn comes behind them, within the
+/// limit of an interrupt.
+const OVERFLOW: usize = 1750;
+
+/// So many items of 20 KB, each an event of its own.
 fn items(lines: usize) -> Step {
-    let thought = format!("thought $SEQ {}", "and so on ".repeat(200));
+    let thought = format!("thought $SEQ {}", "and so on ".repeat(2000));
     let item = json!({"type": "reasoning", "id": "item_$SEQ", "summary": [thought]});
     let params = json!({"threadId": "$THREAD", "turnId": "$TURN", "item": item});
     let line = json!({"method": "item/completed", "params": params}).to_string();
@@ -47,7 +51,7 @@ async fn begun(
 async fn on_a_shared_process_a_consumer_that_stops_reading_ends_only_its_own_run() {
     let lab = Lab::new(
         Server::new()
-            .turns_when("chatty", [items(20_000), Step::SleepForever])
+            .turns_when("chatty", [items(OVERFLOW), Step::SleepForever])
             .turns_when("neighbour", [vec![Step::gate("neighbour")], turn::answer("well")].concat())
             .turns_when("again", turn::answer("going on"))
             .script(),

@@ -2,13 +2,12 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use takopi_core::{ActionKind, Runner, TakopiEvent};
+use takopi_core::{ActionKind, Phase, Reason, Runner, TakopiEvent};
 use takopi_tests::codex::fake::{Grandchild, Place, Script, Signal, Step, exec};
 use takopi_tests::codex::lab::{Lab, session};
-use takopi_tests::runs::{finish, is_started, run, until};
+use takopi_tests::limits::with_enough_time;
+use takopi_tests::runs::{Seen, finish, is_started, run, until};
 use tokio_util::sync::CancellationToken;
-
-const SHORT: Duration = Duration::from_millis(300);
 
 fn opening() -> Vec<Step> {
     vec![Step::ReadStdin, exec::thread_started(), exec::turn_started()]
@@ -20,7 +19,7 @@ fn opened(steps: impl IntoIterator<Item = Step>) -> Script {
 }
 
 /// Runs up to the point `ready` of the fake, cancels, and reads on to the end.
-async fn cancelled_at_ready(lab: &Lab) -> takopi_tests::runs::Seen {
+async fn cancelled_at_ready(lab: &Lab) -> Seen {
     let cancel = CancellationToken::new();
     let runner = lab.exec();
     let mut stream = runner.run(lab.request("hi").cancel(cancel.clone()));
@@ -189,33 +188,62 @@ async fn runs_dropped_while_waiting_or_before_they_were_polled_start_nothing() {
 
 #[tokio::test]
 async fn silence_after_turn_started_is_ended_by_the_idle_limit_which_is_named() {
-    let lab = Lab::new(opened([exec::message("so far"), Step::SleepForever]));
-    let seen = run(&lab.exec(), lab.request("hi").idle_timeout(SHORT)).await;
-    let end = seen.failed("timeout_idle");
-    assert_eq!(end.answer, "so far");
-    let error = end.error.as_deref().unwrap();
-    assert!(error.contains("idle") && error.contains("300"), "{error}");
-    assert_eq!(lab.home.processes(), []);
-    lab.assert_nothing_left().await;
+    with_enough_time(async |limit| {
+        let lab = Lab::new(opened([exec::message("so far"), Step::SleepForever]));
+        let seen = run(&lab.exec(), lab.request("hi").idle_timeout(limit)).await;
+        let end = seen.failed("timeout_idle");
+        let error = end.error.as_deref().unwrap();
+        assert!(error.contains("idle") && error.contains(&format!("{limit:?}")), "{error}");
+        assert_eq!(lab.home.processes(), []);
+        lab.assert_nothing_left().await;
+        end.answer == "so far"
+    })
+    .await;
+}
+
+/// Whether a run reached its idle limit with no command running: the machine was too slow for the limit.
+fn was_slow(seen: &Seen) -> bool {
+    let command = seen.actions(&ActionKind::Command).last().map(|event| event.phase);
+    seen.completed().reason == Some(Reason::TimeoutIdle) && command != Some(Phase::Started)
 }
 
 #[tokio::test]
-async fn a_running_command_is_not_idle_and_the_wall_limit_is_its_own() {
-    let lab = Lab::new(opened([
-        exec::command_started("item_0", "cargo build"),
-        Step::Pause { millis: 1000 },
-        exec::command_completed("item_0", "cargo build", "", 0),
-        exec::message("built"),
-        exec::turn_completed(),
-    ]));
-    let seen = run(&lab.exec(), lab.request("hi").idle_timeout(SHORT)).await;
-    assert_eq!(seen.ok().answer, "built");
-    let lab = Lab::new(opened([exec::command_started("item_0", "sleep"), Step::SleepForever]));
-    let request = lab.request("hi").idle_timeout(SHORT).wall_timeout(SHORT * 2);
-    let seen = run(&lab.exec(), request).await;
-    let error = seen.failed("timeout_wall").error.clone().unwrap();
-    assert!(error.contains("600"), "{error}");
-    lab.assert_nothing_left().await;
+async fn a_running_command_is_not_idle() {
+    with_enough_time(async |limit| {
+        let pause = u64::try_from(limit.as_millis()).unwrap() * 3 / 2;
+        let lab = Lab::new(opened([
+            exec::command_started("item_0", "cargo build"),
+            Step::Pause { millis: pause },
+            exec::command_completed("item_0", "cargo build", "", 0),
+            exec::message("built"),
+            exec::turn_completed(),
+        ]));
+        let seen = run(&lab.exec(), lab.request("hi").idle_timeout(limit)).await;
+        if was_slow(&seen) {
+            return false;
+        }
+        assert_eq!(seen.ok().answer, "built");
+        true
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_running_command_is_ended_by_the_wall_limit() {
+    with_enough_time(async |limit| {
+        let lab = Lab::new(opened([exec::command_started("item_0", "sleep"), Step::SleepForever]));
+        let wall = limit * 3 / 2;
+        let request = lab.request("hi").idle_timeout(limit).wall_timeout(wall);
+        let seen = run(&lab.exec(), request).await;
+        lab.assert_nothing_left().await;
+        if was_slow(&seen) {
+            return false;
+        }
+        let error = seen.failed("timeout_wall").error.clone().unwrap();
+        assert!(error.contains(&format!("{wall:?}")), "{error}");
+        true
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -229,24 +257,33 @@ async fn a_codex_that_closes_its_output_and_stays_is_ended() {
 #[tokio::test]
 async fn a_consumer_that_does_not_read_stalls_no_other_run_and_loses_nothing() {
     const LINES: usize = 20_000;
-    let lab = Lab::new(Script::nth([
-        opened([exec::flood(LINES), exec::message("all said"), exec::turn_completed()]),
-        exec::hello("other"),
-    ]));
-    let runner = lab.exec();
-    let mut stalled = runner.run(lab.request("hi").idle_timeout(SHORT));
-    let first = stalled.next().await;
-    let other = run(&runner, lab.request("hi")).await;
-    assert_eq!(other.ok().answer, "other");
-    let seen = finish(stalled, first.into_iter().collect()).await;
-    assert_eq!(seen.ok().answer, "all said");
-    let ids: Vec<u64> = seen
-        .actions(&ActionKind::Note)
-        .iter()
-        .map(|note| note.action.id.trim_start_matches("item_").parse().unwrap())
-        .collect();
-    assert_eq!(ids.len(), LINES);
-    assert!(ids.is_sorted());
+    with_enough_time(async |limit| {
+        let lab = Lab::new(Script::nth([
+            opened([exec::flood(LINES), exec::message("done"), exec::turn_completed()]),
+            exec::hello("other"),
+        ]));
+        let runner = lab.exec();
+        let mut stalled = runner.run(lab.request("hi").idle_timeout(limit));
+        let first = stalled.next().await;
+        let other = run(&runner, lab.request("hi")).await;
+        assert_eq!(other.ok().answer, "other");
+        // The run is not idle while its consumer does not read, however long that is.
+        tokio::time::sleep(limit * 3 / 2).await;
+        let seen = finish(stalled, first.into_iter().collect()).await;
+        if was_slow(&seen) {
+            return false;
+        }
+        assert_eq!(seen.ok().answer, "done");
+        let ids: Vec<u64> = seen
+            .actions(&ActionKind::Note)
+            .iter()
+            .map(|note| note.action.id.trim_start_matches("item_").parse().unwrap())
+            .collect();
+        assert_eq!(ids.len(), LINES);
+        assert!(ids.is_sorted());
+        true
+    })
+    .await;
 }
 
 #[tokio::test]
