@@ -156,7 +156,7 @@ pub(crate) struct RunOptions {
 }
 
 impl RunArgs {
-    /// The arguments, with what was not given taken from the configuration file.
+    /// The arguments, with defaults from the configuration file.
     pub(crate) fn filled(mut self, config: Config) -> Self {
         self.options.run = self.options.run.filled(config);
         self
@@ -183,7 +183,7 @@ impl RunOptions {
         settings
     }
 
-    /// The options, with what was not given taken from the configuration file.
+    /// The options, with defaults from the configuration file.
     pub(crate) fn filled(mut self, config: Config) -> Self {
         // A variable that is set to nothing counts as not set.
         self.engine.take_if(|engine| engine.is_empty());

@@ -1,4 +1,4 @@
-//! `takopi doctor`: checks the installation, and says what to do about problems.
+//! `takopi doctor`: checks the installation, with a hint for every problem.
 
 mod checks;
 

@@ -140,16 +140,16 @@ impl Chosen {
 
     /// A runner that keeps an idle session warm for this long.
     pub(crate) fn runner(&self, keep_warm: Duration) -> Result<Arc<dyn Runner>, Usage> {
-        self.make(self.setup.clone().keep_warm(keep_warm))
+        self.make(&self.setup.clone().keep_warm(keep_warm))
     }
 
     /// A runner for many sessions, this many of them busy at once, that share few processes.
     pub(crate) fn shared_runner(&self, busy: usize) -> Result<Arc<dyn Runner>, Usage> {
-        self.make(self.setup.clone().shared_by(busy))
+        self.make(&self.setup.clone().shared_by(busy))
     }
 
-    fn make(&self, setup: EngineSetup) -> Result<Arc<dyn Runner>, Usage> {
-        self.entry.runner(&setup).map_err(|error| Usage::new(error.to_string()))
+    fn make(&self, setup: &EngineSetup) -> Result<Arc<dyn Runner>, Usage> {
+        self.entry.runner(setup).map_err(|error| Usage::new(error.to_string()))
     }
 }
 
@@ -211,7 +211,7 @@ impl FromArgMatches for EngineFlags {
             let path = matches.get_one::<OsString>(program.flag).filter(|path| !path.is_empty())?;
             Some((program.flag, PathBuf::from(path)))
         });
-        let typed = matches.ids().map(|id| id.as_str());
+        let typed = matches.ids().map(clap::Id::as_str);
         let typed = typed.filter(|id| matches.value_source(id) == Some(ValueSource::CommandLine));
         Ok(Self { programs: named.collect(), typed: typed.map(str::to_owned).collect() })
     }

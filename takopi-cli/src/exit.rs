@@ -5,31 +5,31 @@ use thiserror::Error;
 
 use crate::signals::Signal;
 
-/// It went well.
+/// Success.
 pub(crate) const OK: u8 = 0;
-/// It did not.
+/// Failure.
 pub(crate) const FAILED: u8 = 1;
-/// It was asked for in the wrong way.
+/// Wrong usage.
 pub(crate) const USAGE: u8 = 2;
 /// The engine is missing, not executable, or too old.
 pub(crate) const NO_ENGINE: u8 = 3;
-/// Others use the session.
+/// The session is in use.
 pub(crate) const BUSY: u8 = 4;
-/// A limit was reached; what `timeout(1)` says.
+/// A time limit was reached; the code of `timeout(1)`.
 pub(crate) const TIMEOUT: u8 = 124;
 
-/// An error in what was asked for.
+/// An error in the usage.
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub(crate) struct Usage(String);
 
 impl Usage {
-    pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
     }
 }
 
-/// The code of an error that kept a command from beginning.
+/// The code of an error before a command began.
 pub(crate) fn of_error(error: &anyhow::Error) -> u8 {
     if error.downcast_ref::<Usage>().is_some() { USAGE } else { FAILED }
 }
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_has_a_code_of_its_own_and_an_answer_before_it_counts() {
+    fn a_signal_has_its_own_code_unless_the_run_succeeded_before_it() {
         let failed = |reason| Completed::failure("codex", reason, "");
         let interrupted = failed(Reason::Interrupted);
         assert_eq!(of_run(&interrupted, Some(Signal::Terminate)), 143);

@@ -1,8 +1,8 @@
-//! Single keys from the terminal, for questions.
+//! Single keys from the terminal, for approval requests and the chat.
 //!
 //! Keys are read from the terminal itself, whatever standard input is, and only while takopi is in
-//! the foreground. What was typed before the question is thrown away: nobody can answer what they
-//! have not seen. Ctrl-C stays a signal.
+//! the foreground. Keys pressed before reading began are dropped: a request cannot be decided before it was
+//! shown. Ctrl-C stays a signal.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -18,26 +18,25 @@ use nix::sys::termios::{
 use nix::unistd::{getpgrp, tcgetpgrp};
 use tokio::sync::mpsc;
 
-/// How long a read waits for a key, in tenths of a second, before it looks whether it is still
-/// wanted.
-const PATIENCE: u8 = 1;
-/// The most that is read at once: of a pasted text there is much.
+/// The timeout of a read, in tenths of a second; after it, the reader checks whether it is still wanted.
+const READ_TIMEOUT: u8 = 1;
+/// The most that is read at once.
 const AT_ONCE: usize = 1024;
 
-/// The settings of the terminal before they were changed, if they are.
+/// The original settings of the terminal while they are changed.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// Keys, one by one. Dropping it gives the terminal back.
+/// Keys, one by one. Dropping it restores the terminal.
 #[derive(Debug)]
 pub(crate) struct Keys {
     chunks: mpsc::Receiver<Vec<u8>>,
-    /// Those that were read and not yet taken.
+    /// Read, and not yet returned.
     ready: VecDeque<u8>,
     wanted: Arc<AtomicBool>,
 }
 
 impl Keys {
-    /// Listens to the terminal from now on; `None` if there is none.
+    /// Reads keys from now on; `None` if there is no terminal.
     pub(crate) fn listen() -> Option<Self> {
         let terminal = open()?;
         let wanted = Arc::new(AtomicBool::new(true));
@@ -51,7 +50,7 @@ impl Keys {
         Some(Self { chunks, ready: VecDeque::new(), wanted })
     }
 
-    /// The next key; `None` once the terminal is gone.
+    /// The next key; `None` once the terminal is closed.
     pub(crate) async fn next(&mut self) -> Option<char> {
         if self.ready.is_empty() {
             self.ready.extend(self.chunks.recv().await?);
@@ -59,7 +58,7 @@ impl Keys {
         self.ready.pop_front().map(char::from)
     }
 
-    /// The next key, if it was pressed already.
+    /// The next key, if one is available.
     pub(crate) fn ready(&mut self) -> Option<char> {
         if self.ready.is_empty() {
             self.ready.extend(self.chunks.try_recv().ok()?);
@@ -67,14 +66,14 @@ impl Keys {
         self.ready.pop_front().map(char::from)
     }
 
-    /// Takes the terminal again after takopi was stopped: who had it meanwhile changed its settings.
+    /// Changes the settings of the terminal again after takopi was suspended.
     pub(crate) fn prepare_again(&self) {
         if let Some(terminal) = open().filter(in_foreground) {
             prepare(&terminal, &self.wanted);
         }
     }
 
-    /// The keys that a test presses.
+    /// Keys of a test.
     #[cfg(test)]
     pub(crate) fn pressed(chunks: mpsc::Receiver<Vec<u8>>) -> Self {
         Self { chunks, ready: VecDeque::new(), wanted: Arc::default() }
@@ -88,12 +87,12 @@ impl Drop for Keys {
     }
 }
 
-/// Whether there is a terminal to ask on.
+/// Whether there is a terminal.
 pub(crate) fn has_terminal() -> bool {
     open().is_some()
 }
 
-/// Gives the terminal its settings back.
+/// Restores the settings of the terminal.
 pub(crate) fn restore() {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let (Some(before), Some(terminal)) = (before, open()) {
@@ -113,7 +112,7 @@ fn listen(
 ) {
     let mut bytes = [0; AT_ONCE];
     while wanted.load(Ordering::Relaxed) {
-        // A background process that reads from its terminal is stopped by the kernel.
+        // The kernel suspends a background process that reads from its terminal.
         if !in_foreground(&terminal) {
             std::thread::sleep(Duration::from_millis(100));
             continue;
@@ -139,7 +138,7 @@ fn in_foreground(terminal: &File) -> bool {
     tcgetpgrp(terminal.as_fd()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Makes the terminal hand over keys as they are pressed, and not show them.
+/// Makes the terminal deliver single keys without echo.
 fn prepare(terminal: &File, wanted: &AtomicBool) -> Option<()> {
     let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
     if !wanted.load(Ordering::Relaxed) {
@@ -149,7 +148,7 @@ fn prepare(terminal: &File, wanted: &AtomicBool) -> Option<()> {
     let mut raw = settings.clone();
     raw.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
     raw.control_chars[SpecialCharacterIndices::VMIN as usize] = 0;
-    raw.control_chars[SpecialCharacterIndices::VTIME as usize] = PATIENCE;
+    raw.control_chars[SpecialCharacterIndices::VTIME as usize] = READ_TIMEOUT;
     let _ = tcflush(terminal.as_fd(), FlushArg::TCIFLUSH);
     tcsetattr(terminal.as_fd(), SetArg::TCSANOW, &raw).ok()?;
     before.get_or_insert(settings);

@@ -1,7 +1,7 @@
-//! Logs, for those who look for faults. Prompts are never logged.
+//! Logs. Prompts are never logged.
 //!
 //! `TAKOPI_LOG` is a filter such as `debug` or `takopi_core=trace,info`; `TAKOPI_LOG_FILE` a file to
-//! append to instead of standard error; `--verbose` is a filter for those who set none.
+//! append to instead of standard error; `--verbose` sets a filter if `TAKOPI_LOG` does not.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -16,7 +16,7 @@ use tracing_subscriber::{Layer as _, fmt};
 
 use crate::exit::Usage;
 
-/// Starts logging if it is asked for; says whether it goes to standard error.
+/// Starts logging if it is asked for; returns whether it goes to standard error.
 pub(crate) fn start(verbose: u8) -> anyhow::Result<bool> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let file = set("TAKOPI_LOG_FILE");
@@ -29,8 +29,9 @@ pub(crate) fn start(verbose: u8) -> anyhow::Result<bool> {
             _ => "trace".to_owned(),
         },
     };
-    let targets = Targets::from_str(&filter)
-        .map_err(|error| Usage::new(format!("TAKOPI_LOG={filter:?} is no filter: {error}")))?;
+    let targets = Targets::from_str(&filter).map_err(|error| {
+        Usage::new(format!("TAKOPI_LOG={filter:?} is not a valid filter: {error}"))
+    })?;
     let Some(path) = file else {
         init(targets, std::io::stderr);
         return Ok(true);

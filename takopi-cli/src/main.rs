@@ -1,7 +1,7 @@
 //! `takopi`: runs coding agents from a shell.
 //!
-//! What goes where: the answer to standard output, everything else to standard error; an exit code
-//! that says how it ended ([`exit`]). Settings come from flags, then `TAKOPI_*`, then the
+//! The answer goes to standard output, everything else to standard error; the exit code depends on how the run
+//! ended ([`exit`]). Settings come from flags, then `TAKOPI_*`, then the
 //! configuration file, then defaults ([`args`], [`config`]).
 
 mod answer;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // `--help` and `--version` come this way too, with an exit code of their own.
+            // `--help` and `--version` are errors for clap too, with exit code 0.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
         }
@@ -61,7 +61,7 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> anyhow::Result<u8> {
     if logs_to_stderr {
         terminal.draw_nothing();
     }
-    // The configuration file is not needed for this, and may be what is broken.
+    // The configuration file is not needed for this, and may be broken.
     if let Command::Completions { shell } = cli.command {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut Cli::command(), "takopi", &mut script);

@@ -1,8 +1,7 @@
-//! Puts lines on a terminal: some that stay and scroll away, and below them a block that is drawn
-//! anew each time.
+//! Draws on a terminal: permanent lines that scroll up, and below them a block that is redrawn.
 //!
-//! The cursor rests at the end of the block. Each picture is one write, so that nothing flickers; a
-//! picture that is on the screen already is not drawn again.
+//! The cursor stays at the end of the block. Each drawing is one write, to avoid flicker; a block that has
+//! not changed is not drawn again.
 
 use std::fmt::Write as _;
 
@@ -23,40 +22,39 @@ impl Screen {
         Self { terminal, block: Vec::new(), width: 0 }
     }
 
-    /// Writes lines that stay, and the block below them.
-    pub(crate) fn draw(&mut self, stay: &[Line], block: Vec<Line>, width: usize) {
-        if stay.is_empty() && block == self.block && width == self.width {
+    /// Writes permanent lines, and the block below them.
+    pub(crate) fn draw(&mut self, permanent: &[Line], block: Vec<Line>, width: usize) {
+        if permanent.is_empty() && block == self.block && width == self.width {
             return;
         }
-        let text = picture(&self.block, stay, &block, width, |line| self.terminal.paint(line));
+        let text = drawing(&self.block, permanent, &block, width, |line| self.terminal.paint(line));
         write_error(&text);
         (self.block, self.width) = (block, width);
     }
 
-    /// Others have written since: the block is not where it was, and is drawn anew.
+    /// Forgets the block, because something else was written to the terminal since.
     pub(crate) fn forget(&mut self) {
         write_error("\r\x1b[J");
         self.block.clear();
     }
 
-    /// Takes the block away; what stayed, stays.
+    /// Removes the block.
     pub(crate) fn clear(&mut self) {
         self.draw(&[], Vec::new(), self.width);
     }
 }
 
-/// What to write so that `old`, which ends where the cursor is, gives way to the lines that stay and
-/// the new block.
-fn picture(
+/// What to write to replace `old`, which ends at the cursor, with permanent lines and the new block.
+fn drawing(
     old: &[Line],
-    stay: &[Line],
+    permanent: &[Line],
     block: &[Line],
     width: usize,
     paint: impl Fn(&Line) -> String,
 ) -> String {
     let mut text = String::new();
     if !old.is_empty() {
-        // A terminal that was made narrower has wrapped what stood there.
+        // A terminal that was made narrower has wrapped the old lines.
         let rows: usize = old.iter().map(|line| line.width().div_ceil(width.max(1)).max(1)).sum();
         text.push('\r');
         if rows > 1 {
@@ -64,7 +62,7 @@ fn picture(
         }
         text.push_str("\x1b[J");
     }
-    for line in stay {
+    for line in permanent {
         text.push_str(&paint(line));
         text.push('\n');
     }
@@ -83,14 +81,14 @@ mod tests {
         texts.iter().map(|text| Line::new().with(Style::Plain, text)).collect()
     }
 
-    /// Plays pictures on an emulated terminal and returns what is on it.
-    fn show(pictures: &[(&[&str], &[&str])], size: (u16, u16)) -> String {
+    /// Shows drawings on an emulated terminal and returns its contents.
+    fn show(drawings: &[(&[&str], &[&str])], size: (u16, u16)) -> String {
         let mut emulator =
             vt100::Parser::new(size.0.try_into().unwrap(), size.1.try_into().unwrap(), 100);
         let mut old = Vec::new();
-        for (stay, block) in pictures {
+        for (permanent, block) in drawings {
             let block = lines(block);
-            let text = picture(&old, &lines(stay), &block, size.1.into(), Line::plain);
+            let text = drawing(&old, &lines(permanent), &block, size.1.into(), Line::plain);
             emulator.process(text.replace('\n', "\r\n").as_bytes());
             old = block;
         }
@@ -98,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_is_above_the_block_and_the_block_is_drawn_anew() {
+    fn permanent_lines_are_above_the_block_and_the_block_is_redrawn() {
         let shown = show(
             &[(&[], &["one", "two"]), (&["a"], &["three"]), (&["b", "c"], &["four", "five"])],
             (10, 20),
@@ -107,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_taken_away_leaves_nothing() {
+    fn a_removed_block_leaves_nothing_behind() {
         assert_eq!(show(&[(&["a"], &["one", "two", "three"]), (&[], &[])], (10, 20)), "a");
     }
 

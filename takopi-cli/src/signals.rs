@@ -1,4 +1,4 @@
-//! Signals: the first ends the run in good order, the second ends takopi.
+//! Signals: the first stops the run in order, the second exits takopi at once.
 
 mod pipe;
 
@@ -18,14 +18,14 @@ use crate::terminal::write_error;
 pub(crate) enum Signal {
     /// Ctrl-C.
     Interrupt,
-    /// From `kill`, or from the system that is going down.
+    /// From `kill`, or at a shutdown of the system.
     Terminate,
-    /// The terminal is gone.
+    /// The terminal was closed.
     Hangup,
 }
 
 impl Signal {
-    /// The exit code that tells it: 128 and its number.
+    /// Its exit code: 128 and its number.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Interrupt => 130,
@@ -35,18 +35,18 @@ impl Signal {
     }
 }
 
-/// The first signal that came, if one did.
+/// The first signal that was received, if any.
 pub(crate) type Received = watch::Receiver<Option<Signal>>;
 
-/// Watches for signals from now on; the first cancels, the second leaves.
+/// Handles signals from now on: the first cancels, the second exits.
 ///
-/// Signals are handled on another thread than the one that writes: a reader that does not read must
-/// not keep anybody from interrupting.
+/// Signals are handled on another thread than the one that writes output, so that a blocked pipe cannot
+/// prevent an interrupt.
 pub(crate) fn watch(cancel: CancellationToken) -> io::Result<Received> {
     let (sender, received) = watch::channel(None);
     each(move |signal| {
         if sender.borrow().is_some() {
-            leave(signal);
+            exit_now(signal);
         }
         sender.send_replace(Some(signal));
         cancel.cancel();
@@ -54,24 +54,24 @@ pub(crate) fn watch(cancel: CancellationToken) -> io::Result<Received> {
     Ok(received)
 }
 
-/// Passes signals on from now on. Whoever does not take one before the next comes is beyond being
-/// asked, and takopi leaves.
+/// Passes signals on from now on. If one has not been received when the next arrives, the receiver is stuck,
+/// and takopi exits.
 pub(crate) fn forward() -> io::Result<mpsc::Receiver<Signal>> {
     let (sender, receiver) = mpsc::channel(1);
     each(move |signal| {
         if sender.try_send(signal).is_err() {
-            leave(signal);
+            exit_now(signal);
         }
     })?;
     Ok(receiver)
 }
 
-/// Tells when takopi goes on after it was stopped, as by Ctrl-Z.
+/// Fires when takopi continues after a suspend, e.g. by Ctrl-Z.
 pub(crate) fn continued() -> io::Result<unix::Signal> {
     signal(SignalKind::from_raw(libc::SIGCONT))
 }
 
-/// Calls `act` at each signal from now on.
+/// Calls `act` for each signal from now on.
 fn each(mut act: impl FnMut(Signal) + Send + 'static) -> io::Result<()> {
     let mut received = pipe::open()?;
     std::thread::Builder::new().name("takopi-signals".to_owned()).spawn(move || {
@@ -87,14 +87,14 @@ fn each(mut act: impl FnMut(Signal) + Send + 'static) -> io::Result<()> {
     })?;
     pipe::handle(nix::sys::signal::Signal::SIGINT)?;
     pipe::handle(nix::sys::signal::Signal::SIGTERM)?;
-    // `nohup` asks that hang-ups be ignored, and a handler would undo that.
+    // Under `nohup` hang-ups are ignored; a handler would undo that.
     if !ignores_hangup() {
         pipe::handle(nix::sys::signal::Signal::SIGHUP)?;
     }
     Ok(())
 }
 
-/// Whether whoever started takopi told the system to ignore hang-ups.
+/// Whether takopi was started with hang-ups ignored.
 fn ignores_hangup() -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: without a new action the call only fills in the old one, and zeroes are one too.
@@ -105,8 +105,8 @@ fn ignores_hangup() -> bool {
     action.sa_sigaction == libc::SIG_IGN
 }
 
-/// Kills the engines and ends takopi, at once.
-pub(crate) fn leave(signal: Signal) -> ! {
+/// Kills the engines and exits at once.
+pub(crate) fn exit_now(signal: Signal) -> ! {
     keys::restore();
     write_error("\n");
     if let Ok(host) = Host::global() {

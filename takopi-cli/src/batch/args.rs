@@ -1,4 +1,4 @@
-//! `takopi batch` as the user types it.
+//! The arguments of `takopi batch`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,56 +19,57 @@ Examples:
   takopi batch prompts.jsonl --out results.jsonl --retry-failed
   takopi batch report results.jsonl
 
-A line of JSON: {\"id\":\"a\",\"prompt\":\"…\",\"session\":\"name\"}, and resume, cwd, model, effort, sandbox,
-images, output_schema, settings, wait, idle_timeout, timeout. Run again with the same --out, a batch does
-only what is missing.
+A line of JSON is an object such as {\"id\":\"a\",\"prompt\":\"…\",\"session\":\"name\"}. Other fields: resume, cwd, \
+model, effort, sandbox, images, output_schema, settings, wait, idle_timeout, timeout. Run again with \
+the same --out, a batch runs only the prompts that have no result.
 
-Exit codes: 0 all ok, 1 some failed or it stopped early, 2 usage or a bad line, 3 engine missing or too
-old, 4 the results are in use, 124 timeout, 129 hang-up, 130 interrupted, 143 terminated.")]
+Exit codes: 0 all ok, 1 some failed or the batch stopped early, 2 usage or an invalid line, 3 engine \
+missing or too old, 4 the results are in use, 124 timeout, 129 hang-up, 130 interrupted, 143 \
+terminated.")]
 pub(crate) struct BatchArgs {
     #[command(subcommand)]
     pub(crate) command: Option<BatchCommand>,
-    /// The prompts: JSON Lines, or text with one prompt a line. `-`, or nothing, is standard input
+    /// The prompts: JSON Lines, or text with one prompt per line. Default, or `-`: standard input
     #[arg(value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
-    /// Files too many: that of all of them is said, and not taken for a subcommand
+    /// Further files, only to refuse them with a message of their own
     #[arg(hide = true)]
     pub(crate) more: Vec<PathBuf>,
-    /// How many prompts run at once
+    /// The number of prompts that run at once
     #[arg(long, short, value_name = "N", default_value_t = 4, value_parser = positive)]
     pub(crate) jobs: usize,
-    /// Append the results to this file, and do only what is missing in it; without it they go to
-    /// standard output
+    /// Append the results to this file, and skip prompts that have a result in it. Default: print the
+    /// results to standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// How the prompts are written; without it the first line decides
+    /// The format of the prompts. Default: detected from the first line
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<InputFormat>,
-    /// How often a prompt is tried again that another try can mend
+    /// How often a prompt is retried after a temporary failure
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) retries: u32,
-    /// Run again what failed before
+    /// Run prompts again that failed in an earlier run
     #[arg(long)]
     pub(crate) retry_failed: bool,
-    /// What becomes of the rest when a prompt fails
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "continue")]
+    /// What to do with the other prompts when one fails
+    #[arg(long, value_enum, value_name = "ACTION", default_value = "continue")]
     on_failure: WhenFailed,
     /// The same as --on-failure stop
     #[arg(long, conflicts_with = "on_failure")]
     fail_fast: bool,
-    /// What becomes of a prompt that was in flight when takopi was killed
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "resend")]
+    /// What to do with a prompt that was running when takopi was killed
+    #[arg(long, value_enum, value_name = "ACTION", default_value = "resend")]
     on_crash: WhenCrashed,
-    /// What becomes of an id whose prompt is not the one that was sent before
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "refuse")]
+    /// What to do when the prompt of an id has changed since an earlier run
+    #[arg(long, value_enum, value_name = "ACTION", default_value = "refuse")]
     on_change: WhenChanged,
-    /// What happens at a usage limit
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "wait")]
+    /// What to do at a usage limit
+    #[arg(long, value_enum, value_name = "ACTION", default_value = "wait")]
     on_limit: WhenLimited,
-    /// End the batch when all of it takes longer than this
+    /// Stop the batch when it takes longer than this in total
     #[arg(long, value_name = "DUR", value_parser = parse_duration)]
     pub(crate) total_timeout: Option<Duration>,
-    /// How long what runs may take to finish after Ctrl-C
+    /// How long running prompts may take to finish after Ctrl-C
     #[arg(long, value_name = "DUR", value_parser = parse_duration, default_value = "30s")]
     pub(crate) grace: Duration,
     #[command(flatten)]
@@ -77,9 +78,9 @@ pub(crate) struct BatchArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BatchCommand {
-    /// Print the closing table of a batch again
+    /// Print the summary table of a batch again
     Report {
-        /// The results
+        /// The file with the results
         out: PathBuf,
         /// Print the figures as JSON
         #[arg(long)]
@@ -87,7 +88,7 @@ pub(crate) enum BatchCommand {
     },
 }
 
-/// Names of choices on the command line, and what they stand for.
+/// Choices of the command line, and the values of takopi-batch that they stand for.
 macro_rules! choices {
     ($( $name:ident => $target:ident { $( $(#[$doc:meta])* $variant:ident, )* } )*) => { $(
         #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -103,45 +104,45 @@ macro_rules! choices {
 
 choices! {
     WhenFailed => OnFailure {
-        /// It goes on
+        /// Run them
         Continue,
-        /// Later prompts of its session are skipped
+        /// Skip later prompts of the same session
         SkipSession,
-        /// Nothing more is started
+        /// Start no more prompts
         Stop,
     }
     WhenCrashed => OnCrash {
-        /// It is sent again, in the same conversation
+        /// Send it again, in the same session
         Resend,
-        /// It fails
+        /// Mark it as failed
         Fail,
     }
     WhenChanged => OnChange {
-        /// The input is refused
+        /// Refuse the input
         Refuse,
-        /// What is done stays done
+        /// Keep the existing result
         Keep,
-        /// It is run again
+        /// Run the new prompt
         Rerun,
     }
     WhenLimited => OnLimit {
-        /// The batch pauses, and goes on by itself
+        /// Pause until the limit is reset, then continue
         Wait,
-        /// Nothing more is started
+        /// Start no more prompts
         Stop,
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum InputFormat {
-    /// One prompt a line
+    /// One prompt per line
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Jsonl,
 }
 
 impl BatchArgs {
-    /// The arguments, with what was not given taken from the configuration file.
+    /// The arguments, with defaults from the configuration file.
     pub(crate) fn filled(mut self, config: Config) -> Self {
         self.options.run = self.options.run.filled(config);
         self

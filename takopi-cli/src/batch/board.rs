@@ -1,8 +1,8 @@
-//! What is seen of a batch while it runs.
+//! The progress display of a batch.
 //!
-//! On a terminal a bar and one line for each running job are drawn at the bottom, and what failed
-//! stays above them; elsewhere each job that ends is a line. The picture is drawn when time has
-//! passed, not when something happens: a batch can have thousands of events a second.
+//! On a terminal a bar and one line for each running job are drawn at the bottom, with failures above them;
+//! elsewhere each job that ends is a line. The display is redrawn at intervals and not at every event: a batch
+//! can have thousands of events a second.
 
 use std::io;
 use std::time::Duration;
@@ -17,18 +17,18 @@ use super::table::clock;
 use crate::screen::Screen;
 use crate::terminal::{Terminal, write_output};
 
-/// How wide the bar is where there is room for it.
+/// The width of the bar where there is room.
 const BAR: usize = 24;
-/// How wide it is at the least; where there is less room there is none.
+/// The least width of the bar; with less room it is left out.
 const SHORT_BAR: usize = 8;
-/// How much of an error or a step is shown.
-const SAID: usize = 300;
+/// The most characters of an error or a step that are shown.
+const TEXT_CHARS: usize = 300;
 
-/// What is shown, and where.
+/// What is displayed, and where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Show {
-    /// A picture on the terminal.
-    Picture,
+    /// A bar and the running jobs, drawn on the terminal.
+    Drawn,
     /// A line for each job that ends.
     Lines,
     /// Nothing but errors.
@@ -42,14 +42,14 @@ impl Show {
         match (args.options.json, args.options.quiet) {
             (true, _) => Self::Json,
             (_, true) => Self::Quiet,
-            _ if terminal.draws => Self::Picture,
+            _ if terminal.draws => Self::Drawn,
             _ => Self::Lines,
         }
     }
 
-    /// Whether every event of every run is of interest.
+    /// Whether the events of runs are needed.
     pub(super) fn runs(self) -> bool {
-        matches!(self, Self::Picture | Self::Json)
+        matches!(self, Self::Drawn | Self::Json)
     }
 }
 
@@ -62,7 +62,7 @@ struct Running {
     doing: String,
 }
 
-/// The view of a batch.
+/// The display of a batch.
 #[derive(Debug)]
 pub(super) struct Board {
     show: Show,
@@ -73,9 +73,9 @@ pub(super) struct Board {
     tally: Tally,
     running: Vec<Running>,
     begun: Instant,
-    /// What stays above the picture, with the next one.
-    stay: Vec<Line>,
-    /// What stands below everything else.
+    /// Lines that are written above the block at the next drawing.
+    permanent: Vec<Line>,
+    /// The last line of the block.
     notice: Option<String>,
 }
 
@@ -89,12 +89,12 @@ impl Board {
             tally: Tally::default(),
             running: Vec::new(),
             begun: Instant::now(),
-            stay: Vec::new(),
+            permanent: Vec::new(),
             notice: None,
         }
     }
 
-    /// Takes an event in. An error means that standard output takes no more.
+    /// Handles an event. An error means that standard output cannot be written to.
     pub(super) fn event(&mut self, event: &BatchEvent) -> io::Result<()> {
         self.tally.apply(event);
         if self.show == Show::Json {
@@ -102,7 +102,7 @@ impl Board {
         }
         if let (true, BatchEvent::Finished { result, .. }) = (self.prints_results, event) {
             if self.terminal.shows_output {
-                // On the screen they stand above the picture, which comes back with the next tick.
+                // On the terminal they go above the block, which is redrawn at the next tick.
                 self.screen.clear();
             }
             print(result)?;
@@ -115,44 +115,44 @@ impl Board {
 
     fn follow(&mut self, event: &BatchEvent) {
         match event {
-            BatchEvent::Started { job, attempt } if self.show == Show::Picture => {
+            BatchEvent::Started { job, attempt } if self.show == Show::Drawn => {
                 let (job, attempt, since) = (job.clone(), *attempt, Instant::now());
                 self.running.push(Running { job, attempt, since, doing: String::new() });
             }
             BatchEvent::Run { job, event } => self.doing(job, event),
             BatchEvent::Retry { job, after, reason, error } => {
                 self.ended(job);
-                // The pause is said once, for all of them.
+                // A pause is reported once, not for each job.
                 if *reason != Some(Reason::UsageLimit) {
                     let when = elapsed(*after + Duration::from_millis(999));
-                    let text = format!(" {job}: again in {when}: {}", one_line(error, SAID));
-                    self.say(Line::new().with(Style::Warn, "↻").with(Style::Plain, text));
+                    let text = format!(" {job}: retry in {when}: {}", one_line(error, TEXT_CHARS));
+                    self.print_line(Line::new().with(Style::Warn, "↻").with(Style::Plain, text));
                 }
             }
             BatchEvent::Returned { job } => self.ended(job),
             BatchEvent::Finished { result, .. } => {
                 self.ended(&result.id);
                 if !result.ok || self.show == Show::Lines {
-                    self.say(entry(result));
+                    self.print_line(entry(result));
                 }
             }
             BatchEvent::Slowed { jobs } => {
-                let text = format!("the service is short of room: {jobs} at once for now");
+                let text = format!("the service is overloaded: running {jobs} at once for now");
                 self.warn(&text);
             }
             BatchEvent::Paused { until, known, error } => {
-                let (until, error) = (clock(*until), one_line(error, SAID));
+                let (until, error) = (clock(*until), one_line(error, TEXT_CHARS));
                 let text = if *known {
                     format!("paused until {until}: {error}")
                 } else {
-                    format!("paused, and tried again at {until}: {error}")
+                    format!("paused, next try at {until}: {error}")
                 };
                 self.warn(&text);
                 self.notice = Some(format!("paused until {until}"));
             }
             BatchEvent::Resumed => {
                 self.notice = None;
-                self.warn("the batch goes on");
+                self.warn("the batch continues");
             }
             BatchEvent::Stopping { why, running } => {
                 let text = stopping(why, *running);
@@ -172,7 +172,7 @@ impl Board {
             return;
         }
         if let Some(running) = self.running.iter_mut().find(|running| running.job == job) {
-            running.doing = one_line(&action.title, SAID);
+            running.doing = one_line(&action.title, TEXT_CHARS);
         }
     }
 
@@ -181,41 +181,41 @@ impl Board {
     }
 
     fn warn(&mut self, text: &str) {
-        self.say(Line::new().with(Style::Warn, "!").with(Style::Plain, format!(" {text}")));
+        self.print_line(Line::new().with(Style::Warn, "!").with(Style::Plain, format!(" {text}")));
     }
 
-    fn say(&mut self, line: Line) {
+    fn print_line(&mut self, line: Line) {
         match self.show {
-            Show::Picture => self.stay.push(line),
+            Show::Drawn => self.permanent.push(line),
             _ => self.terminal.line(&line),
         }
     }
 
-    /// Whether the picture changes with time.
+    /// Whether the display changes with time.
     pub(super) fn is_moving(&self) -> bool {
-        self.show == Show::Picture
+        self.show == Show::Drawn
     }
 
-    /// Some time passed.
+    /// Redraws.
     pub(super) fn tick(&mut self) {
         let (width, height) = Terminal::size();
         // A line that fills the last column wraps on some terminals.
         let width = width.saturating_sub(1).max(1);
-        let block = self.picture(width, height / 2, Instant::now());
-        let stay: Vec<Line> = self.stay.drain(..).map(|line| line.cut(width)).collect();
-        self.screen.draw(&stay, block, width);
+        let block = self.block(width, height / 2, Instant::now());
+        let permanent: Vec<Line> = self.permanent.drain(..).map(|line| line.cut(width)).collect();
+        self.screen.draw(&permanent, block, width);
     }
 
-    /// It is over: nothing is left at the bottom. `true` if nothing is left to do either.
+    /// Ends the display; `true` if every job has a result.
     pub(super) fn close(mut self) -> bool {
-        if self.show == Show::Picture {
+        if self.show == Show::Drawn {
             self.tick();
             self.screen.clear();
         }
         self.tally.total == Some(self.tally.done())
     }
 
-    fn picture(&self, width: usize, height: usize, now: Instant) -> Vec<Line> {
+    fn block(&self, width: usize, height: usize, now: Instant) -> Vec<Line> {
         let room = height.saturating_sub(2).max(1);
         let shown = if self.running.len() > room { room - 1 } else { self.running.len() };
         let line = |running: &Running| {
@@ -241,7 +241,7 @@ impl Board {
     }
 }
 
-/// The bar and the figures; the bar has what room the figures leave.
+/// The bar and the figures; the bar gets the room that is left.
 fn status(tally: &Tally, took: Duration, width: usize) -> Line {
     let figures = figures(tally, took);
     let Some(total) = tally.total else { return figures.cut(width) };
@@ -301,14 +301,14 @@ fn figures(tally: &Tally, took: Duration) -> Line {
     line
 }
 
-/// What a job that ended leaves behind.
+/// The line of a job that has ended.
 fn entry(result: &JobResult) -> Line {
     if result.ok {
         let took = format!(" · {}", elapsed(result.took()));
         let line = Line::new().with(Style::Good, "✓").with(Style::Plain, format!(" {}", result.id));
         return line.with(Style::Dim, took);
     }
-    let error = one_line(result.error.as_deref().unwrap_or("it failed"), SAID);
+    let error = one_line(result.error.as_deref().unwrap_or("failed"), TEXT_CHARS);
     let line = Line::new().with(Style::Bad, "✗").with(Style::Plain, format!(" {}: ", result.id));
     let line = line.with(Style::Plain, error);
     match &result.reason {
@@ -317,22 +317,22 @@ fn entry(result: &JobResult) -> Line {
     }
 }
 
-fn stopping(why: &Halt, running: usize) -> String {
-    let what = match why {
+fn stopping(halt: &Halt, running: usize) -> String {
+    let cause = match halt {
         Halt::Interrupted => "interrupted",
         Halt::TimedOut => "out of time",
-        Halt::Engine { .. } => "the engine cannot run",
-        Halt::Limit { .. } => "the account is at its limit",
+        Halt::Engine { .. } => "the engine is not usable",
+        Halt::Limit { .. } => "usage limit reached",
         Halt::Failed { .. } => "a job failed",
-        Halt::Input { .. } => "a line is no job",
+        Halt::Input { .. } => "invalid line",
         _ => "stopping",
     };
-    match (why, running) {
-        (_, 0) => what.to_owned(),
+    match (halt, running) {
+        (_, 0) => cause.to_owned(),
         (Halt::Interrupted, running) => {
-            format!("{what}: {running} may finish (again to leave at once)")
+            format!("{cause}: waiting for {running} to finish (again to exit at once)")
         }
-        (_, running) => format!("{what}: {running} may finish"),
+        (_, running) => format!("{cause}: waiting for {running} to finish"),
     }
 }
 
@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bar_gives_way_to_the_figures() {
+    fn the_bar_gets_the_room_that_the_figures_leave() {
         let mut tally = Tally::default();
         tally.total = Some(1000);
         (tally.ok, tally.failed, tally.running) = (118, 5, 8);

@@ -1,6 +1,6 @@
-//! `takopi batch`: many prompts, none lost.
+//! `takopi batch`: runs many prompts.
 //!
-//! The work is in `takopi_batch`; here are its arguments, its progress on the screen, and its end.
+//! The work is done by `takopi_batch`; here are the arguments, the progress display, and the summary.
 
 mod args;
 mod board;
@@ -31,7 +31,7 @@ use crate::turn::Turn;
 use crate::view::Mode;
 use crate::{approve, hints, run, signals};
 
-/// How many events are on their way to the screen at the most.
+/// The most events that wait to be displayed.
 const EVENTS: usize = 1024;
 
 pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
@@ -40,7 +40,9 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
     }
     if let (Some(first), Some(second)) = (&args.input, args.more.first()) {
         let (first, second) = (first.display(), second.display());
-        let what = format!("one file of prompts at a time: cat {first} {second} | takopi batch");
+        let what = format!(
+            "expected one file of prompts; for several: cat {first} {second} | takopi batch"
+        );
         return Err(Usage::new(what).into());
     }
     let show = Show::of(&args, terminal);
@@ -48,10 +50,11 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let runner = Chosen::of(&args.options.run)?.shared_runner(args.jobs)?;
     let batch = batch(&args, runner.clone(), terminal)?.stop(stop.clone()).report_runs(show.runs());
     if let Some(out) = args.out.as_deref().filter(|out| is_input(out, &args)) {
-        let what = format!("{} has the prompts: the results need another file", out.display());
+        let what =
+            format!("{} contains the prompts: choose another file for the results", out.display());
         return Err(Usage::new(what).into());
     }
-    // Of results that are not there nothing is known; they are made only for an input that is good.
+    // A new file for results is created only after the input has been checked.
     let (journal, source) = match args.out.as_deref() {
         Some(out) if out.exists() => match Journal::open(out) {
             Ok(journal) => {
@@ -74,24 +77,24 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
             }
         }
     };
-    let first_life = journal.results().total == 0;
+    let is_first_run = journal.results().total == 0;
     if let Err(error) = raise_descriptor_limit() {
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
     run::runtime()?.block_on(async {
         let mut received = signals::watch(stop.clone())?;
         let mut board = Board::new(show, terminal, &args);
-        let (events, mut told) = mpsc::channel(EVENTS);
+        let (events, mut received_events) = mpsc::channel(EVENTS);
         let running = tokio::spawn(batch.run(source, journal, events));
-        let unread = watch(&mut board, &mut told, &mut received, &stop).await;
+        let write_error = watch(&mut board, &mut received_events, &mut received, &stop).await;
         let outcome = running.await?;
         let all_done = board.close();
         let signal = *received.borrow_and_update();
-        let ending = Ending { args: &args, terminal, show, signal, first_life, all_done };
-        let code = match (outcome, unread) {
+        let ending = Ending { args: &args, terminal, show, signal, is_first_run, all_done };
+        let code = match (outcome, write_error) {
             (Err(error), _) => Err(error.into()),
-            (Ok(outcome), None) => ending.tell(&outcome, &runner.engine()),
-            // A reader that went away knows.
+            (Ok(outcome), None) => ending.report(&outcome, &runner.engine()),
+            // The reader has gone away: there is no point in an error message.
             (Ok(_), Some(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::FAILED),
             (Ok(_), Some(error)) => {
                 Err(anyhow::anyhow!("cannot write to standard output: {error}"))
@@ -102,25 +105,25 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
     })
 }
 
-/// Shows what the batch tells until it is over; returns why standard output took no more, if so.
+/// Displays events until the batch ends; returns the error if standard output could not be written to.
 async fn watch(
     board: &mut Board,
-    told: &mut mpsc::Receiver<takopi_batch::BatchEvent>,
+    batch_events: &mut mpsc::Receiver<takopi_batch::BatchEvent>,
     received: &mut Received,
     stop: &CancellationToken,
 ) -> Option<io::Error> {
     let mut ticks = tokio::time::interval(takopi_bridge::present::terminal::TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut events, mut unread) = (Vec::new(), None);
+    let (mut events, mut write_error) = (Vec::new(), None);
     loop {
         tokio::select! {
-            count = told.recv_many(&mut events, EVENTS) => {
+            count = batch_events.recv_many(&mut events, EVENTS) => {
                 if count == 0 {
-                    return unread;
+                    return write_error;
                 }
                 for event in events.drain(..) {
                     if let Err(error) = board.event(&event) {
-                        unread.get_or_insert(error);
+                        write_error.get_or_insert(error);
                         stop.cancel();
                     }
                 }
@@ -131,7 +134,7 @@ async fn watch(
     }
 }
 
-/// The batch that the arguments ask for.
+/// The batch of the arguments.
 fn batch(
     args: &BatchArgs,
     runner: std::sync::Arc<dyn Runner>,
@@ -163,14 +166,14 @@ fn batch(
         .grace(args.grace))
 }
 
-/// Where the prompts come from. A file is read through before anything runs; what is no ordinary file
-/// can be read only once.
+/// The source of the prompts. A regular file is checked before anything runs; a pipe can be read only
+/// once.
 fn source(args: &BatchArgs, batch: &Batch, journal: &Journal) -> anyhow::Result<Source> {
     let format = args.format();
     let Some(path) = args.input.as_deref().filter(|path| *path != Path::new("-")) else {
         if args.input.is_none() && std::io::IsTerminal::is_terminal(&std::io::stdin()) {
-            let what = "no prompts: name a file, or give them on standard input";
-            return Err(Usage::new(what).into());
+            let message = "no prompts: name a file, or give them on standard input";
+            return Err(Usage::new(message).into());
         }
         return Ok(Source::new(std::io::stdin()).format(format));
     };
@@ -195,7 +198,7 @@ fn source(args: &BatchArgs, batch: &Batch, journal: &Journal) -> anyhow::Result<
     Ok(Source::new(open()?).format(format).total(total))
 }
 
-/// Whether the results are to go where the prompts come from.
+/// Whether the results would be written to the file of the prompts.
 fn is_input(out: &Path, args: &BatchArgs) -> bool {
     let named = args.input.as_deref().filter(|path| *path != Path::new("-"));
     let file = |path: &Path| {
@@ -206,7 +209,7 @@ fn is_input(out: &Path, args: &BatchArgs) -> bool {
     input.is_some() && input == file(out)
 }
 
-/// The results cannot be used.
+/// Reports that the results cannot be used; returns the exit code.
 fn refused(error: &JournalError, terminal: Terminal) -> u8 {
     terminal.error(&error.to_string());
     match error {
@@ -219,7 +222,7 @@ fn refused(error: &JournalError, terminal: Terminal) -> u8 {
     }
 }
 
-/// Whether a file cannot be used for the name it was given.
+/// Whether the error is about the name of the file.
 fn is_misnamed(error: &io::Error) -> bool {
     use io::ErrorKind::{IsADirectory, NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), IsADirectory | NotADirectory | NotFound | PermissionDenied)
@@ -237,24 +240,24 @@ fn report(out: &Path, json: bool, terminal: Terminal) -> anyhow::Result<u8> {
     Ok(exit::OK)
 }
 
-/// What is said when it is over.
+/// The end of a batch.
 struct Ending<'a> {
     args: &'a BatchArgs,
     terminal: Terminal,
     show: Show,
     signal: Option<Signal>,
-    /// There were no results before.
-    first_life: bool,
-    /// There is a result for all of the input.
+    /// There were no earlier results.
+    is_first_run: bool,
+    /// Every prompt has a result.
     all_done: bool,
 }
 
 impl Ending<'_> {
-    /// Says how it ended; returns the exit code.
-    fn tell(&self, outcome: &Outcome, engine: &EngineId) -> anyhow::Result<u8> {
-        // The file knows of earlier lives as well.
+    /// Reports how the batch ended; returns the exit code.
+    fn report(&self, outcome: &Outcome, engine: &EngineId) -> anyhow::Result<u8> {
+        // The file has the results of earlier runs too.
         let report = match &self.args.out {
-            Some(out) if !self.first_life => BatchReport::read(out)?,
+            Some(out) if !self.is_first_run => BatchReport::read(out)?,
             _ => outcome.report.clone(),
         };
         match self.show {
@@ -268,16 +271,16 @@ impl Ending<'_> {
             _ => table::lines(&report).iter().for_each(|line| self.terminal.line(line)),
         }
         if let Some(halt) = &outcome.halt {
-            self.say_why(halt, engine);
-            let talks = !matches!(self.show, Show::Json | Show::Quiet);
-            if self.args.out.is_some() && talks && !self.all_done {
-                self.terminal.hint("the same command goes on where this ended");
+            self.explain(halt, engine);
+            let shows_hints = !matches!(self.show, Show::Json | Show::Quiet);
+            if self.args.out.is_some() && shows_hints && !self.all_done {
+                self.terminal.hint("run the same command again to continue");
             }
         }
         Ok(self.code(outcome))
     }
 
-    fn say_why(&self, halt: &Halt, engine: &EngineId) {
+    fn explain(&self, halt: &Halt, engine: &EngineId) {
         let terminal = self.terminal;
         let note = |text: &str| {
             if self.show != Show::Quiet {
@@ -300,7 +303,7 @@ impl Ending<'_> {
                     note(&format!("the limit ends at {}", table::clock(*until)));
                 }
             }
-            Halt::Failed { job } => note(&format!("stopped, because {job} failed")),
+            Halt::Failed { job } => note(&format!("stopped because {job} failed")),
             Halt::Input { error } => terminal.error(error),
             _ => {}
         }

@@ -1,11 +1,11 @@
-//! The closing table.
+//! The summary table.
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use takopi_batch::BatchReport;
 use takopi_bridge::present::{Line, Style, elapsed};
 
-/// A time of day, and the day if it is not today.
+/// A time of day, with the date if it is not today.
 pub(super) fn clock(at: Timestamp) -> String {
     let zone = TimeZone::system();
     let (at, now) = (at.to_zoned(zone.clone()), Timestamp::now().to_zoned(zone));
@@ -13,7 +13,7 @@ pub(super) fn clock(at: Timestamp) -> String {
     at.strftime(form).to_string()
 }
 
-/// The figures, one a line.
+/// The figures, one per line.
 pub(super) fn lines(report: &BatchReport) -> Vec<Line> {
     let failures = report.failures();
     let mut rows = vec![
@@ -53,7 +53,7 @@ pub(super) fn lines(report: &BatchReport) -> Vec<Line> {
     rows.into_iter().map(line).collect()
 }
 
-/// A number with its thousands set apart.
+/// A number with its thousands separated.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::new();
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn thousands_are_separated() {
         for (number, expected) in
             [(0, "0"), (999, "999"), (1000, "1 000"), (1_234_567, "1 234 567")]
         {

@@ -1,7 +1,7 @@
-//! Where messages come from: keys, or the lines of a pipe.
+//! The input of the chat: keys, or the lines of a pipe.
 //!
-//! All keys that were pressed are taken at once, up to the end of a line: what is pasted comes by the
-//! thousands, and is drawn after the last of them.
+//! All available keys are read at once, up to the end of a line, so that pasted text is drawn once and not
+//! for each character.
 
 use std::io::BufRead as _;
 
@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use super::editor::{Editor, Typed};
 use crate::keys::Keys;
 
-/// The most keys that are taken before the line is drawn, so that a signal is never far behind.
+/// The most keys that are read before the line is drawn, so that signals are handled in time.
 const AT_ONCE: usize = 1 << 16;
 
-/// Where messages come from.
+/// The input of the chat.
 pub(super) struct Input {
     source: Source,
     /// The line that is being typed.
@@ -21,24 +21,24 @@ pub(super) struct Input {
 }
 
 enum Source {
-    /// Somebody who types.
+    /// A terminal.
     Keys(Keys),
     Lines(mpsc::Receiver<String>),
 }
 
 impl Input {
-    /// From the terminal if somebody is typing there, else from standard input.
+    /// The terminal if a person types there, else standard input.
     pub(super) fn new(typing: bool) -> Self {
         let keys = if typing { Keys::listen() } else { None };
         Self { source: keys.map_or_else(lines, Source::Keys), editor: Editor::default() }
     }
 
-    /// Whether somebody is typing.
+    /// Whether it is a terminal.
     pub(super) fn is_typed(&self) -> bool {
         matches!(self.source, Source::Keys(_))
     }
 
-    /// What comes next. May be dropped at any time.
+    /// The next input. Cancel-safe.
     pub(super) async fn next(&mut self) -> Typed {
         match &mut self.source {
             Source::Lines(lines) => lines.recv().await.map_or(Typed::End, Typed::Line),
@@ -48,17 +48,17 @@ impl Input {
                 for key in std::iter::once(first).chain(more) {
                     // Keys are bytes.
                     let typed = self.editor.press(u8::try_from(key).unwrap_or_default());
-                    if typed != Typed::Some {
+                    if typed != Typed::Edit {
                         return typed;
                     }
                 }
-                Typed::Some
+                Typed::Edit
             }
         }
     }
 
-    /// Somebody pressed Ctrl-C. The terminal throws away what was typed before it and not yet read;
-    /// so does this, and nobody waits for the end of a key that may be lost.
+    /// Handles Ctrl-C. The terminal drops unread input at it; so does this, and an incomplete key is not
+    /// waited for.
     pub(super) fn interrupt(&mut self) {
         if let Source::Keys(keys) = &mut self.source {
             while keys.ready().is_some() {}
@@ -66,7 +66,7 @@ impl Input {
         self.editor.interrupt();
     }
 
-    /// Takes the terminal again after takopi was stopped.
+    /// Prepares the terminal again after takopi was suspended.
     pub(super) fn prepare_again(&mut self) {
         if let Source::Keys(keys) = &self.source {
             keys.prepare_again();
@@ -75,8 +75,7 @@ impl Input {
     }
 }
 
-/// The lines of standard input, read by a thread of its own: there is no other way to give up
-/// reading.
+/// The lines of standard input, read by a thread: a blocking read cannot be cancelled.
 fn lines() -> Source {
     let (sender, lines) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -109,7 +108,7 @@ mod tests {
         chunks.extend([&letters[..]; 60]);
         chunks.push(b"\x1b[201~");
         let mut input = pressed(&chunks);
-        assert_eq!(input.next().await, Typed::Some);
+        assert_eq!(input.next().await, Typed::Edit);
         assert_eq!(input.editor.press(b'\r'), Typed::Line("x".repeat(60_000)));
         assert_eq!(input.next().await, Typed::End);
     }
@@ -125,7 +124,7 @@ mod tests {
     #[tokio::test]
     async fn after_an_interrupt_nothing_is_being_pasted() {
         let mut input = pressed(&[b"a\x1b[200~"]);
-        assert_eq!(input.next().await, Typed::Some);
+        assert_eq!(input.next().await, Typed::Edit);
         input.interrupt();
         assert_eq!(input.editor.press(b'\r'), Typed::Line("a".to_owned()));
         // And what was on its way is lost, as what the terminal still had.

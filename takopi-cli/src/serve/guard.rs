@@ -1,11 +1,11 @@
-//! Who may talk to the server.
+//! Which requests the server accepts.
 //!
-//! - Whoever calls it by a name that is not its own is refused: a page elsewhere whose name was made to
-//!   lead here (DNS rebinding) calls it by that page's name.
-//! - What a page of another origin sends is refused, whatever else it knows; it may lead here, and
-//!   show nothing of it: every answer says so.
-//! - Where there is a token it must be in the `Authorization` header, in a cookie, or once in the
-//!   address, which then becomes the cookie. It is compared in the same time whatever is wrong.
+//! - The `Host` header must name this server: a page whose domain was made to resolve to it (DNS rebinding)
+//!   sends that domain.
+//! - Requests of pages of other origins are refused, even with the token. Such a page may link to the server,
+//!   but not embed it: every response has headers against that.
+//! - If there is a token, it must be in the `Authorization` header, in a cookie, or once in the address,
+//!   which then sets the cookie. Tokens are compared in constant time.
 
 use std::net::SocketAddr;
 
@@ -15,11 +15,11 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 
-/// What every answer says: that it is what it says it is, and for its own page only.
+/// Headers of every response: no content sniffing, no use by other origins.
 const ALWAYS: [(&str, &str); 2] =
     [("x-content-type-options", "nosniff"), ("cross-origin-resource-policy", "same-origin")];
 
-/// What is asked of those who call.
+/// The rules for requests.
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
     address: SocketAddr,
@@ -31,24 +31,27 @@ impl Guard {
         Self { address, token }
     }
 
-    /// Why the caller is not let in.
+    /// Why a request is refused.
     fn refuses(&self, headers: &HeaderMap) -> Option<(StatusCode, &'static str)> {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
         let host = text(HOST).unwrap_or_default();
-        if !self.is_called(host) {
-            return Some((StatusCode::MISDIRECTED_REQUEST, "this is not the name of this server"));
+        if !self.is_own_name(host) {
+            return Some((
+                StatusCode::MISDIRECTED_REQUEST,
+                "the Host header does not name this server",
+            ));
         }
         let foreign = |origin: &str| {
             let own = origin.split_once("://").map(|(_, own)| own.eq_ignore_ascii_case(host));
             own != Some(true)
         };
         if headers.contains_key(ORIGIN) && text(ORIGIN).is_none_or(foreign) {
-            return Some((StatusCode::FORBIDDEN, "pages of other origins may not talk to takopi"));
+            return Some((StatusCode::FORBIDDEN, "requests of pages of other origins are refused"));
         }
-        // What has no origin may still come from elsewhere. To be led here is no harm.
+        // A request without an origin may still come from another site. Following a link is harmless.
         let is = |name: &str, value| headers.get(name).is_some_and(|given| given == value);
         if is("sec-fetch-site", "cross-site") && !is("sec-fetch-mode", "navigate") {
-            return Some((StatusCode::FORBIDDEN, "pages of other sites may not talk to takopi"));
+            return Some((StatusCode::FORBIDDEN, "requests of pages of other sites are refused"));
         }
         let token = self.token.as_deref()?;
         let bearer = text(AUTHORIZATION).and_then(|value| value.split_once(' '));
@@ -59,12 +62,15 @@ impl Guard {
         if [bearer, cookie].into_iter().flatten().any(|given| same(given, token)) {
             return None;
         }
-        Some((StatusCode::UNAUTHORIZED, "a token is needed: open the address that takopi printed"))
+        Some((
+            StatusCode::UNAUTHORIZED,
+            "an access token is required: open the address that takopi printed",
+        ))
     }
 
-    /// Whether it is this server that the caller means. With a token a foreign name does no harm, and
-    /// a server that is reached from outside has names it cannot know.
-    fn is_called(&self, host: &str) -> bool {
+    /// Whether the `Host` header names this server. With a token any name is accepted: a server that other
+    /// machines reach has names that it cannot know.
+    fn is_own_name(&self, host: &str) -> bool {
         let port = self.address.port();
         let names = [self.address.to_string(), format!("localhost:{port}")];
         self.token.is_some() || names.iter().any(|name| host.eq_ignore_ascii_case(name))
@@ -75,15 +81,15 @@ impl Guard {
         format!("takopi-{}=", self.address.port())
     }
 
-    /// The way on for somebody who has the token in the address.
-    fn admits(&self, address: &Uri) -> Option<Response> {
+    /// The redirection for a request with the token in its address.
+    fn redirect(&self, address: &Uri) -> Option<Response> {
         let token = self.token.as_deref()?;
         let mut given = address.query()?.split('&').filter_map(|it| it.strip_prefix("token="));
         if !given.any(|given| same(given, token)) {
             return None;
         }
         let cookie = format!("{}{token}; Path=/; HttpOnly; SameSite=Strict", self.cookie());
-        // The token does not stay in the address, where it would be seen and kept.
+        // The token must not stay in the address, where it would be visible and stored.
         Some(
             (StatusCode::SEE_OTHER, [(SET_COOKIE, cookie), (LOCATION, "/".to_owned())])
                 .into_response(),
@@ -91,25 +97,25 @@ impl Guard {
     }
 }
 
-/// Lets a request pass, or answers it.
+/// Passes a request on, or refuses it.
 pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let refused = guard.refuses(request.headers());
-    let mut answer = match refused {
+    let mut response = match refused {
         None => next.run(request).await,
-        Some((StatusCode::UNAUTHORIZED, why)) => {
-            let admitted = guard.admits(request.uri());
-            admitted.unwrap_or_else(|| (StatusCode::UNAUTHORIZED, why).into_response())
+        Some((StatusCode::UNAUTHORIZED, message)) => {
+            let redirect = guard.redirect(request.uri());
+            redirect.unwrap_or_else(|| (StatusCode::UNAUTHORIZED, message).into_response())
         }
         Some(refused) => refused.into_response(),
     };
     for (name, value) in ALWAYS {
         let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));
-        answer.headers_mut().insert(name, value);
+        response.headers_mut().insert(name, value);
     }
-    answer
+    response
 }
 
-/// Whether two texts are the same, in a time that does not tell where they differ.
+/// Whether two texts are equal, in a time that does not depend on where they differ.
 fn same(given: &str, token: &str) -> bool {
     let differences = given.bytes().zip(token.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
     given.len() == token.len() && std::hint::black_box(differences) == 0
@@ -132,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_called_by_its_own_names_only() {
+    fn only_its_own_host_names_are_accepted() {
         for host in ["127.0.0.1:8000", "localhost:8000", "LocalHost:8000"] {
             assert_eq!(refused(None, &[("host", host)]), None, "{host}");
         }
@@ -155,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_sites_may_lead_here_and_no_more() {
+    fn pages_of_other_sites_may_link_here_and_nothing_else() {
         let host = ("host", "localhost:8000");
         let (site, mode) = ("sec-fetch-site", "sec-fetch-mode");
         assert_eq!(refused(None, &[host, (site, "same-origin"), (mode, "cors")]), None);
@@ -165,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_needed_where_there_is_one() {
+    fn a_token_that_is_set_is_required() {
         let host = ("host", "takopi.example:8000");
         for good in [
             ("authorization", "Bearer 0123456789abcdef"),
@@ -191,13 +197,16 @@ mod tests {
     #[test]
     fn the_token_in_the_address_becomes_a_cookie() {
         let guard = Guard::new("0.0.0.0:8000".parse().unwrap(), Some(TOKEN.to_owned()));
-        let admitted = |address: &str| guard.admits(&address.parse().unwrap());
-        let way = admitted("/?token=0123456789abcdef").unwrap();
-        assert_eq!((way.status().as_u16(), &way.headers()[LOCATION]), (303, &"/".parse().unwrap()));
-        let cookie = way.headers()[SET_COOKIE].to_str().unwrap();
+        let redirect = |address: &str| guard.redirect(&address.parse().unwrap());
+        let response = redirect("/?token=0123456789abcdef").unwrap();
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()[LOCATION]),
+            (303, &"/".parse().unwrap())
+        );
+        let cookie = response.headers()[SET_COOKIE].to_str().unwrap();
         assert_eq!(cookie, "takopi-8000=0123456789abcdef; Path=/; HttpOnly; SameSite=Strict");
         for address in ["/", "/?token=", "/?token=0123456789abcdee", "/?tok=0123456789abcdef"] {
-            assert!(admitted(address).is_none(), "{address}");
+            assert!(redirect(address).is_none(), "{address}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Markdown as HTML that may be shown to anybody, whoever wrote it.
+//! Markdown as HTML that is safe to show, whoever wrote it.
 //!
-//! HTML in the text is shown, not obeyed; links lead to the web or to mail and nowhere else; pictures
-//! are their descriptions. A line break is one, as in chats.
+//! HTML in the text is escaped; only links to the web and to mail addresses are kept; images are replaced by
+//! their descriptions. A single line break is kept, as in chats.
 
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd, html};
 
@@ -10,7 +10,7 @@ pub(super) fn html(text: &str) -> String {
     let options =
         Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let mut events = Vec::new();
-    // Whether the links that are open lead anywhere: one can hold another, inside of a picture.
+    // Whether each open link is kept. Links can be nested, inside of an image.
     let mut links = Vec::new();
     for event in Parser::new_ext(text, options) {
         match event {
@@ -18,9 +18,9 @@ pub(super) fn html(text: &str) -> String {
             Event::SoftBreak => events.push(Event::HardBreak),
             Event::Start(Tag::Image { .. }) | Event::End(TagEnd::Image) => {}
             Event::Start(Tag::Link { link_type, ref dest_url, .. }) => {
-                let good = link_type == LinkType::Email || leads_out(dest_url);
-                links.push(good);
-                events.extend(good.then_some(event));
+                let kept = link_type == LinkType::Email || is_external(dest_url);
+                links.push(kept);
+                events.extend(kept.then_some(event));
             }
             Event::End(TagEnd::Link) => {
                 events.extend(links.pop().unwrap_or(false).then_some(event));
@@ -33,9 +33,9 @@ pub(super) fn html(text: &str) -> String {
     page
 }
 
-/// Whether an address is one of the web or of mail.
-fn leads_out(address: &str) -> bool {
-    // Without the slashes `http:press` would lead to this server.
+/// Whether an address is on the web or a mail address.
+fn is_external(address: &str) -> bool {
+    // Without the slashes `http:press` would be an address on this server.
     ["http://", "https://", "mailto:"].iter().any(|begin| {
         address.get(..begin.len()).is_some_and(|given| given.eq_ignore_ascii_case(begin))
     })
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn html_in_an_answer_is_shown_and_not_obeyed() {
+    fn html_in_an_answer_is_escaped() {
         for text in [
             "<script>alert(1)</script>",
             "a <img src=x onerror=alert(1)> b",
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn links_lead_to_the_web_or_to_mail_only() {
+    fn only_links_to_the_web_and_to_mail_are_kept() {
         let good = html("[a](https://x.y) <http://x.y> <me@x.y> [m](MAILTO:me@x.y)");
         assert_eq!(good.matches("<a href").count(), 4, "{good}");
         for text in [
@@ -105,7 +105,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_tag_comes_out_that_is_not_markdowns_own(
+        fn only_tags_of_markdown_are_emitted(
             text in r#"([<>/="' \n`*_#!()\[\]:&;-]|script|img|on[a-z]{3}|javascript|https|[a-z])*"#
         ) {
             const TAGS: [&str; 34] = [
@@ -121,7 +121,7 @@ mod tests {
                 let attributes = tag.split('>').next().unwrap();
                 prop_assert!(!attributes.contains(" on"), "{text:?}: {shown}");
                 if let Some(address) = attributes.split("href=\"").nth(1) {
-                    prop_assert!(leads_out(address), "{text:?}: {shown}");
+                    prop_assert!(is_external(address), "{text:?}: {shown}");
                 }
             }
         }

@@ -205,13 +205,13 @@ impl Chat {
 }
 
 impl Message {
-    /// What a user says, or said.
+    /// A message of the user.
     pub(super) fn of_user(text: &str) -> Self {
         Self { kind: "user", text: text.to_owned(), ..Self::default() }
     }
 
-    /// What the kit has to say, without the resume line.
-    fn of_kit(content: &Content) -> Self {
+    /// A message of the bridge, without the resume line.
+    fn of_bridge(content: &Content) -> Self {
         let line = content.resume_line.as_deref().unwrap_or_default();
         let text = content.text.strip_suffix(line).unwrap_or(&content.text);
         let button = |press: &Press| Button { press: press.to_string(), label: press.label() };
@@ -239,7 +239,7 @@ impl Transport for Room {
     async fn send(&self, message: Outgoing) -> Result<MessageId, TransportError> {
         let Outgoing { place, content, .. } = message;
         let mut state = self.state();
-        let id = self.add(&mut state, &place.chat, Message::of_kit(&content));
+        let id = self.add(&mut state, &place.chat, Message::of_bridge(&content));
         if let Some(chat) = state.chat(&place.chat) {
             self.update_resume(chat, &content);
         }
@@ -252,7 +252,7 @@ impl Transport for Room {
         self.update_resume(chat, &content);
         let shown = chat.messages.iter_mut().find(|it| it.id == place.message.as_str());
         let shown = shown.ok_or(TransportError::Gone)?;
-        *shown = Message { id: std::mem::take(&mut shown.id), ..Message::of_kit(&content) };
+        *shown = Message { id: std::mem::take(&mut shown.id), ..Message::of_bridge(&content) };
         self.publish(&json!({ "type": "message", "chat": place.chat, "message": shown }));
         Ok(())
     }

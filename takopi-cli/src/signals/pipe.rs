@@ -2,7 +2,7 @@
 //!
 //! Tokio (and signal-hook, which it builds on) installs the handler first and connects it to its
 //! listeners afterwards. A signal that arrives in between is dropped without a trace, and takopi would
-//! run on as if nobody had asked it to end. Here the pipe is there before the first handler is.
+//! run on as if there had been no signal. Here the pipe exists before the first handler is installed.
 
 use std::io::{self, PipeReader};
 use std::os::fd::{AsFd, IntoRawFd};
@@ -15,7 +15,7 @@ use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction
 
 /// The writing end; open until the process ends, because a handler may run at any time.
 static WRITER: AtomicI32 = AtomicI32::new(-1);
-/// Whose signals these are. A child has the handlers too, between its fork and its exec.
+/// The process that handles signals. A child has the handlers too, between its fork and its exec.
 static OWNER: AtomicI32 = AtomicI32::new(0);
 
 /// Opens the pipe; the number of each signal that is handled from then on comes out as one byte.
@@ -42,8 +42,8 @@ extern "C" fn write(signal: libc::c_int) {
     if nix::unistd::getpid().as_raw() == OWNER.load(Ordering::SeqCst)
         && let Ok(byte) = u8::try_from(signal)
     {
-        // SAFETY: the descriptor is never closed, and the buffer is one byte. A full pipe holds
-        // more signals than anybody needs.
+        // SAFETY: the descriptor is never closed, and the buffer is one byte. If the pipe is full, there are
+        // enough unhandled signals in it already.
         unsafe { libc::write(WRITER.load(Ordering::SeqCst), (&raw const byte).cast(), 1) };
     }
     Errno::set_raw(errno);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use pty_process::blocking::{Command, Pty, open};
 
-/// How long a picture is waited for on a busy machine.
+/// How long a text is waited for on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Screen {

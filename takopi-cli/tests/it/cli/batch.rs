@@ -1,4 +1,4 @@
-//! Batches as people and scripts meet them, on the demo engine.
+//! `takopi batch` on the demo engine.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
@@ -45,7 +45,7 @@ fn results_go_to_standard_output_and_the_rest_to_standard_error() {
 }
 
 #[test]
-fn a_second_run_does_what_is_missing_and_the_report_can_be_had_again() {
+fn a_second_run_runs_only_missing_prompts_and_the_report_can_be_printed_again() {
     let lab = Lab::new();
     lab.write("work/p.txt", "one\ntwo\n");
     let args = demo(&["p.txt", "--out", "r.jsonl"]);
@@ -64,7 +64,7 @@ fn a_second_run_does_what_is_missing_and_the_report_can_be_had_again() {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_runs() {
+fn errors_in_the_input_are_reported_before_anything_runs() {
     let lab = Lab::new();
     lab.write(
         "work/bad.jsonl",
@@ -83,13 +83,16 @@ fn what_is_wrong_is_said_before_anything_runs() {
         (&["other.txt", "--out", "done.jsonl"], "line 1: the prompt of `1` is not the one"),
         (&["other.txt", "--out", "done.jsonl"], "--on-change keep or rerun"),
         (&["good.txt", "--out", "notes"], "notes:1 is not a result of a batch"),
-        (&["good.txt", "--out", "good.txt"], "good.txt has the prompts"),
+        (&["good.txt", "--out", "good.txt"], "good.txt contains the prompts"),
         (&["good.txt", "--out", "/no/such/out"], "cannot open /no/such/out: No such file"),
         (&["good.txt", "--out", "/dev/null"], "/dev/null is not an ordinary file"),
         (&["missing"], "cannot read missing"),
         (&["."], ". is a directory"),
         (&["good.txt", "--jobs", "0"], "expected a number from 1"),
-        (&["good.txt", "other.txt"], "one file of prompts at a time: cat good.txt other.txt |"),
+        (
+            &["good.txt", "other.txt"],
+            "expected one file of prompts; for several: cat good.txt other.txt |",
+        ),
         (&["good.txt", "--out", "notes"], "hint: choose another file for the results"),
         (&["good.txt", "--cd", "/no/such"], "the directory /no/such does not exist"),
         (&["good.txt", "--fail-fast", "--on-failure", "stop"], "cannot be used with"),
@@ -129,7 +132,7 @@ fn results_are_not_written_over_the_prompts() {
         super::lab::ran(&mut redirected),
     ] {
         assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-        assert!(ran.stderr.contains("has the prompts: the results need another file"));
+        assert!(ran.stderr.contains("contains the prompts: choose another file for the results"));
         assert_eq!(std::fs::read_to_string(lab.path("work/one.jsonl")).unwrap(), prompts);
     }
 }
@@ -144,7 +147,7 @@ fn a_refused_input_leaves_no_files() {
 }
 
 #[test]
-fn a_bad_line_in_a_pipe_is_2_and_what_came_before_it_is_done() {
+fn an_invalid_line_in_a_pipe_is_2_and_the_prompts_before_it_are_run() {
     let lab = Lab::new();
     let input = b"{\"prompt\":\"a\"}\n{\"prompt\":\"b\"}\nnonsense\n{\"prompt\":\"c\"}\n";
     let ran = lab.run_with(&demo(&["-"]), input);
@@ -154,7 +157,7 @@ fn a_bad_line_in_a_pipe_is_2_and_what_came_before_it_is_done() {
 }
 
 #[test]
-fn a_failed_prompt_is_1_and_so_it_is_when_nothing_else_is_left_to_do() {
+fn a_failed_prompt_is_1_also_when_nothing_is_left_to_run() {
     let lab = Lab::new();
     lab.write("work/p.txt", "one\n");
     let program = codex("failing");
@@ -189,7 +192,7 @@ fn endless(lab: &Lab, more: &[&str]) -> Running {
         let event: Value = serde_json::from_str(&events.next().unwrap().unwrap()).unwrap();
         begun += usize::from(event["type"] == "started");
     }
-    // Somebody has to read on.
+    // The pipe has to be read to its end.
     std::thread::spawn(move || events.for_each(drop));
     running
 }
@@ -206,7 +209,7 @@ fn a_second_batch_on_the_same_results_is_4() {
 }
 
 #[test]
-fn a_signal_ends_it_and_the_next_run_goes_on() {
+fn a_signal_stops_the_batch_and_the_next_run_continues() {
     let lab = Lab::new();
     let running = endless(&lab, &["--grace", "0"]);
     running.signal(Signal::SIGTERM);
@@ -235,7 +238,7 @@ fn the_total_limit_is_124() {
 }
 
 #[test]
-fn a_producer_is_answered_while_it_goes_on() {
+fn prompts_of_a_pipe_are_run_as_they_arrive() {
     let lab = Lab::new();
     let mut command = lab.takopi(&demo(&[]));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -252,7 +255,7 @@ fn a_producer_is_answered_while_it_goes_on() {
 }
 
 #[test]
-fn a_reader_that_goes_away_ends_it() {
+fn a_closed_standard_output_stops_the_batch() {
     let lab = Lab::new();
     let mut command = lab.takopi(&demo(&[]));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
@@ -265,7 +268,7 @@ fn a_reader_that_goes_away_ends_it() {
 }
 
 #[test]
-fn a_full_disk_behind_standard_output_is_told() {
+fn a_full_disk_behind_standard_output_is_reported() {
     let lab = Lab::new();
     // Linux has a device that is always full; elsewhere there is nothing to test with.
     let Ok(full) = std::fs::OpenOptions::new().write(true).open("/dev/full") else { return };
@@ -282,7 +285,7 @@ fn a_full_disk_behind_standard_output_is_told() {
 }
 
 #[test]
-fn times_are_those_of_the_zone_that_is_named() {
+fn times_are_in_the_zone_of_tz() {
     if !std::path::Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists() {
         return;
     }
@@ -298,7 +301,7 @@ fn times_are_those_of_the_zone_that_is_named() {
 }
 
 #[test]
-fn limits_may_be_longer_than_any_clock_goes() {
+fn limits_beyond_the_range_of_the_clock_are_accepted() {
     let lab = Lab::new();
     let ever = "9223372036854775807";
     let ran = lab.run_with(&demo(&["--total-timeout", ever, "--grace", ever]), b"one\n");
@@ -306,21 +309,21 @@ fn limits_may_be_longer_than_any_clock_goes() {
 }
 
 #[test]
-fn quiet_is_without_notes_and_nothing_left_is_without_a_hint() {
+fn quiet_prints_no_notes_and_a_finished_batch_no_hint() {
     let lab = Lab::new();
     lab.write("work/p.jsonl", "{\"prompt\":\"a\",\"cwd\":\"/no/such\"}\n{\"prompt\":\"b\"}\n");
     let args = demo(&["p.jsonl", "--fail-fast", "--jobs", "1", "--out", "r.jsonl"]);
     let ran = lab.run(&[&args[..], &["--quiet", "--approve", "ask"]].concat());
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), ""));
     std::fs::remove_file(lab.path("work/r.jsonl")).unwrap();
-    let hint = "hint: the same command goes on where this ended";
+    let hint = "hint: run the same command again to continue";
     let ran = lab.run(&args);
-    assert!(ran.stderr.contains("stopped, because 1 failed") && ran.stderr.contains(hint));
+    assert!(ran.stderr.contains("stopped because 1 failed") && ran.stderr.contains(hint));
     // With one prompt there is nothing to go on with.
     lab.write("work/p.jsonl", "{\"prompt\":\"a\",\"cwd\":\"/no/such\"}\n");
     std::fs::remove_file(lab.path("work/r.jsonl")).unwrap();
     let ran = lab.run(&args);
-    assert!(ran.stderr.contains("stopped, because 1 failed") && !ran.stderr.contains(hint));
+    assert!(ran.stderr.contains("stopped because 1 failed") && !ran.stderr.contains(hint));
 }
 
 #[test]
@@ -358,11 +361,11 @@ fn on_a_terminal_there_is_a_bar_and_a_line_for_each_running_job() {
     let (code, over, _) = screen.end();
     assert_eq!(code, Some(130), "{over}");
     assert!(still(&over).contains("ok 0\n") && !over.contains("running"), "{over}");
-    assert!(over.ends_with("hint: the same command goes on where this ended"), "{over}");
+    assert!(over.ends_with("hint: run the same command again to continue"), "{over}");
 }
 
 #[test]
-fn on_a_terminal_results_stand_above_the_bar() {
+fn on_a_terminal_results_are_printed_above_the_bar() {
     let lab = Lab::new();
     let (reader, mut input) = std::io::pipe().unwrap();
     let command = Command::new(env!("CARGO_BIN_EXE_takopi"))
@@ -387,16 +390,15 @@ fn on_a_terminal_results_stand_above_the_bar() {
 }
 
 #[test]
-fn results_that_are_deleted_meanwhile_fail_the_batch_which_says_where_they_are() {
+fn deleted_results_fail_the_batch_which_reports_where_they_were_saved() {
     let lab = Lab::new();
     lab.write("work/prompts", "one\ntwo\n");
     let args = ["batch", "--engine", "demo", "-c", "pace=50ms", "--jobs", "1", "--out", "out"];
     let args: Vec<_> = args.into_iter().chain(["prompts"]).collect();
-    let running = Running::start(lab.takopi(&args));
+    let mut running = Running::start(lab.takopi(&args));
     let out = lab.path("work/out");
-    while !std::fs::read_to_string(&out).is_ok_and(|text| text.ends_with('\n')) {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    // A result is reported after it was synced: the deletion is found at the second one.
+    running.wait_for("✓ 1 ");
     std::fs::remove_file(&out).unwrap();
     let ran = running.end();
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);

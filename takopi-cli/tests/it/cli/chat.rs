@@ -1,6 +1,6 @@
 //! `takopi chat` on a terminal of its own, and in a pipe.
 //!
-//! The demo stops at its question until it is answered, which is where pictures hold still.
+//! The demo waits at its approval request, which is where the screen does not change.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -32,7 +32,7 @@ fn start(lab: &Lab, args: &[&str]) -> Screen {
 }
 
 #[test]
-fn a_question_is_answered_by_a_line_and_the_answer_stays() {
+fn an_approval_request_is_decided_by_a_line_and_the_decision_is_shown() {
     let lab = Lab::new();
     let screen = start(&lab, &[]);
     screen.press("hello **there**\r");
@@ -71,13 +71,13 @@ fn a_question_is_answered_by_a_line_and_the_answer_stays() {
 }
 
 #[test]
-fn an_answer_is_for_the_question_of_its_own_conversation() {
+fn a_decision_is_for_the_request_of_its_own_conversation() {
     let lab = Lab::new();
     let screen = start(&lab, &[]);
     screen.press("first\r");
     screen.wait_for("then Enter");
     screen.press("/new\ry\r");
-    let shown = screen.wait_for("note: nothing is asked here; asked in [1]: /switch 1");
+    let shown = screen.wait_for("note: no approval request here; there is one in [1]: /switch 1");
     assert!(!shown.contains("accepted"), "{shown}");
     // The second conversation's own question is answered, though the first one's is older.
     screen.press("second\r");
@@ -93,7 +93,7 @@ fn an_answer_is_for_the_question_of_its_own_conversation() {
 }
 
 #[test]
-fn an_answer_is_laid_out_and_set_off() {
+fn an_answer_is_formatted_between_blank_lines() {
     let lab = Lab::new();
     let screen = start(&lab, &["--approve", "deny"]);
     screen.press("hello **there**\r");
@@ -116,7 +116,7 @@ fn an_answer_is_laid_out_and_set_off() {
 }
 
 #[test]
-fn conversations_run_side_by_side_and_what_waits_is_listed() {
+fn conversations_run_side_by_side_and_waiting_messages_are_listed() {
     let lab = Lab::new();
     let screen = start(&lab, &SLOW);
     screen.press("first\r");
@@ -130,11 +130,11 @@ fn conversations_run_side_by_side_and_what_waits_is_listed() {
     screen.press("/switch 1\r/sessions\r");
     screen.wait_for("▸ 1  first  running\n  2  other  running\n");
     screen.press("/switch 3\r");
-    screen.wait_for("error: /switch takes the number of a conversation");
+    screen.wait_for("error: /switch needs the number of a conversation");
     screen.press("/cancel\r");
     screen.wait_for("note: cancelled job 1, which was running: first");
     screen.wait_for("note: cancelled job 2, which was still queued: second");
-    screen.wait_for("note: it never began: second");
+    screen.wait_for("note: not started: second");
     screen.wait_for("[1] cancelled · Demo");
     let shown = screen.wait_for("[2] working");
     assert!(!shown.contains("[1] working"), "{shown}");
@@ -145,7 +145,7 @@ fn conversations_run_side_by_side_and_what_waits_is_listed() {
 }
 
 #[test]
-fn control_c_cancels_the_turn_and_once_more_leaves() {
+fn control_c_cancels_the_turn_and_a_second_one_exits() {
     let lab = Lab::new();
     let screen = start(&lab, &SLOW);
     screen.press("first\r");
@@ -153,7 +153,7 @@ fn control_c_cancels_the_turn_and_once_more_leaves() {
     screen.press("\x03");
     screen.wait_for("note: cancelled job 1, which was running: first");
     screen.wait_for("[1] cancelled · Demo");
-    // Somebody who goes on does not want to leave.
+    // Another message resets the first Ctrl-C.
     screen.press("second\r");
     screen.wait_for("[1] working");
     screen.press("\x03");
@@ -164,7 +164,7 @@ fn control_c_cancels_the_turn_and_once_more_leaves() {
 }
 
 #[test]
-fn a_pasted_text_is_one_message() {
+fn pasted_text_is_one_message() {
     let lab = Lab::new();
     let screen = start(&lab, &["--approve", "accept"]);
     screen.press("\x1b[200~one\ntwo\n\x1b[201~");
@@ -176,11 +176,11 @@ fn a_pasted_text_is_one_message() {
 }
 
 #[test]
-fn a_long_paste_is_taken_in_and_not_drawn_letter_by_letter() {
+fn a_long_paste_is_not_drawn_character_by_character() {
     const LETTERS: usize = 100_000;
     let lab = Lab::new();
     let screen = start(&lab, &["--approve", "accept"]);
-    // Each letter gives another picture.
+    // Each character would be drawn.
     let letters: String = ('a'..='z').cycle().take(LETTERS).collect();
     screen.press(&format!("\x1b[200~{letters}the end\x1b[201~"));
     screen.wait_for("the end");
@@ -192,14 +192,14 @@ fn a_long_paste_is_taken_in_and_not_drawn_letter_by_letter() {
 }
 
 #[test]
-fn control_c_in_a_paste_leaves_enter_what_it_is() {
+fn control_c_ends_a_paste() {
     let lab = Lab::new();
     let screen = start(&lab, &["--approve", "accept"]);
     screen.press("\x1b[200~hello\n");
     screen.wait_for("hello⏎");
     // The terminal throws away what it has at Ctrl-C, the end of the paste with it.
     screen.press("\x03");
-    screen.wait_for("nothing runs in this conversation");
+    screen.wait_for("nothing is running in this conversation");
     screen.press("\r");
     screen.wait_for("[1] done · Demo");
     screen.press("/quit\r");
@@ -207,7 +207,7 @@ fn control_c_in_a_paste_leaves_enter_what_it_is() {
 }
 
 #[test]
-fn whoever_comes_back_from_control_z_finds_the_chat_as_it_was() {
+fn after_control_z_the_chat_is_as_it_was() {
     let lab = Lab::new();
     let screen = start(&lab, &[]);
     screen.press("hel");
@@ -252,7 +252,7 @@ fn in_a_pipe_every_line_is_answered_in_order_on_standard_output() {
 }
 
 #[test]
-fn what_looks_like_a_command_and_is_none_is_not_sent() {
+fn a_line_that_looks_like_a_command_but_is_none_is_not_sent() {
     let lab = Lab::new();
     let ran = lab.run_with(
         &["chat", "--engine", "demo"],
@@ -263,9 +263,9 @@ fn what_looks_like_a_command_and_is_none_is_not_sent() {
     assert_eq!(
         errors,
         [
-            "error: there is no /QUIT; /help lists what there is; a space in front sends it as a message",
-            "error: there is no /foo; /help lists what there is; a space in front sends it as a message",
-            "error: /new takes nothing behind it; a space in front sends it as a message",
+            "error: unknown command /QUIT; /help lists the commands; to send the line as a message, put a space before it",
+            "error: unknown command /foo; /help lists the commands; to send the line as a message, put a space before it",
+            "error: /new takes no arguments; to send the line as a message, put a space before it",
         ]
     );
     let said: Vec<&str> =

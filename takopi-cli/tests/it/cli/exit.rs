@@ -32,7 +32,7 @@ fn a_failed_turn_is_1() {
 }
 
 #[test]
-fn errors_are_said_with_quiet_too() {
+fn errors_are_printed_with_quiet_too() {
     let lab = Lab::new();
     let program = codex("failing");
     let ran = lab.run(&["run", "-q", "--transport", "exec", "--codex-bin", &program, "hello"]);
@@ -122,7 +122,7 @@ fn defaults_that_the_engine_does_not_understand_do_not_apply_to_it() {
 }
 
 #[test]
-fn a_session_that_does_not_exist_gets_no_resume_line() {
+fn a_session_that_was_never_confirmed_gets_no_resume_line() {
     let lab = Lab::new();
     let args = ["run", "--codex-bin", "/no/such/codex", "--resume", SESSION, "hello"];
     let ran = lab.run(&args);
@@ -185,7 +185,7 @@ fn an_engine_that_is_too_old_is_3() {
 }
 
 #[test]
-fn a_session_that_others_use_is_4_and_says_who() {
+fn a_session_in_use_is_4_with_its_holder() {
     let lab = Lab::new();
     let locks = FileLocks::new(LocalLocks::new(), lab.path("state/locks"));
     let engine = EngineId::from_static("codex");
@@ -220,7 +220,7 @@ fn a_limit_that_is_reached_is_124_and_named() {
 }
 
 #[test]
-fn signals_end_it_in_good_order_with_their_code() {
+fn signals_stop_the_run_in_order_with_their_code() {
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
         let lab = Lab::new();
         let args = ["run", "--engine", "demo", "-c", "pace=300ms", "hello"];
@@ -237,7 +237,7 @@ fn signals_end_it_in_good_order_with_their_code() {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_signal_is_heeded_from_the_moment_its_handler_is_in_place() {
+fn a_signal_is_handled_as_soon_as_its_handler_is_installed() {
     use nix::sys::{ptrace, wait::waitpid};
     // Without the signal the demo would end by itself, with code 0.
     let lab = Lab::new();
@@ -293,7 +293,7 @@ fn the_second_signal_kills() {
     running.wait_for("stopping the run");
     running.signal(Signal::SIGINT);
     let ran = running.end();
-    // How the killed run ended may or may not still be said: takopi is leaving meanwhile.
+    // How the killed run ended may or may not be printed: takopi is exiting.
     assert_eq!(ran.code, Some(130), "{}", ran.stderr);
     let doctor = lab.run(&["doctor", "--codex-bin", &codex("good")]);
     assert!(doctor.stdout.contains("✓ strays   none"), "{}", doctor.stdout);

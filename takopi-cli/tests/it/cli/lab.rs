@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// A session id that nobody has.
+/// The id of no existing session.
 pub(crate) const SESSION: &str = "01a1e21b-26e5-7eb0-9d27-459e98f10b74";
 
 /// The directories of one test.
@@ -108,11 +108,11 @@ impl Running {
         Self { child, stderr, seen: String::new() }
     }
 
-    /// Waits until standard error has said this.
+    /// Waits until this is on standard error.
     pub(crate) fn wait_for(&mut self, text: &str) {
         while !self.seen.contains(text) {
             let read = self.stderr.read_line(&mut self.seen).unwrap();
-            assert!(read > 0, "{text:?} was never said:\n{}", self.seen);
+            assert!(read > 0, "{text:?} was never printed:\n{}", self.seen);
         }
     }
 

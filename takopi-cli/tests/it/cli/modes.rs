@@ -94,9 +94,9 @@ fn the_prompt_comes_from_arguments_or_standard_input_or_both() {
 }
 
 #[test]
-fn with_a_prompt_and_no_dash_standard_input_is_not_touched() {
+fn with_a_prompt_and_no_dash_standard_input_is_not_read() {
     let lab = Lab::new();
-    // A pipe that stays open: who reads it waits for ever.
+    // A pipe that stays open: reading it would block for ever.
     let mut command = lab.takopi(&["run", "--engine", "demo", "-q", "hello"]);
     let (reader, writer) = std::io::pipe().unwrap();
     let ran = super::lab::ran(command.stdin(reader));
@@ -105,7 +105,7 @@ fn with_a_prompt_and_no_dash_standard_input_is_not_touched() {
 }
 
 #[test]
-fn a_session_is_resumed_by_word_and_by_line() {
+fn a_session_is_resumed_by_id_and_by_line() {
     for session in ["demo-abc", "see above\n`takopi run --engine demo --resume demo-abc`"] {
         let ran = demo(&["-q", "--resume", session, "hello"]);
         assert_eq!(ran.stdout, "Welcome back to demo-abc. You said: hello\n", "{}", ran.stderr);
@@ -130,7 +130,7 @@ fn settings_come_from_flag_then_variable_then_file() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error_message() {
+fn a_closed_pipe_gives_no_error_message() {
     let lab = Lab::new();
     let command = lab.takopi(&["run", "--engine", "demo", "--json", "-c", "pace=20ms", "hello"]);
     let mut running = Running::start(command);
@@ -144,7 +144,7 @@ fn a_reader_that_goes_away_is_no_error_message() {
 }
 
 #[test]
-fn an_answer_that_nobody_reads_is_no_error_message() {
+fn an_answer_to_a_closed_pipe_gives_no_error_message() {
     let lab = Lab::new();
     let mut running = Running::start(lab.takopi(&["run", "--engine", "demo", "-q", "hello"]));
     drop(running.stdout());
@@ -153,7 +153,7 @@ fn an_answer_that_nobody_reads_is_no_error_message() {
 }
 
 #[test]
-fn logs_go_where_they_are_told_and_never_hold_the_prompt() {
+fn logs_go_to_their_file_and_never_contain_the_prompt() {
     let lab = Lab::new();
     let mut command = lab.takopi(&["run", "--engine", "demo", "-q", "hush-hush"]);
     let log = lab.path("log");
@@ -183,7 +183,7 @@ fn completions_and_help_are_printed() {
 }
 
 #[test]
-fn the_demo_is_quick_where_nobody_watches() {
+fn the_demo_is_quick_without_a_terminal() {
     let ran = Lab::new().run(&["demo"]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(ran.stdout.lines().count(), 2);

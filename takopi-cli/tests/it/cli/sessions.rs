@@ -51,7 +51,7 @@ fn sessions_are_listed_newest_first() {
 }
 
 #[test]
-fn a_directory_narrows_the_list() {
+fn a_directory_limits_the_list() {
     let lab = lab();
     let ran = lab.run(&["sessions", "--cd", "."]);
     assert!(ran.stdout.starts_with(SESSION) && ran.stdout.lines().count() == 1, "{}", ran.stdout);

@@ -1,6 +1,6 @@
 //! Screens: the binary on a terminal of its own.
 //!
-//! The demo stops at its question until a key comes, which is where pictures hold still.
+//! The demo waits at its approval request, which is where the screen does not change.
 
 use std::process::Stdio;
 
@@ -45,7 +45,7 @@ pub(crate) fn still(screen: &str) -> String {
 const DEMO: [&str; 4] = ["run", "--engine", "demo", "hello **there**"];
 
 #[test]
-fn a_run_with_a_question() {
+fn a_run_with_an_approval_request() {
     let lab = Lab::new();
     let screen = start(&lab, &DEMO, (24, 80));
     let asked = screen.wait_for("no, and stop");
@@ -94,7 +94,7 @@ fn a_run_with_a_question() {
 }
 
 #[test]
-fn answers_to_a_question() {
+fn every_decision_of_an_approval_request() {
     for (key, said, code) in [
         ("a", "✓ asked: 1 update: src/lib.rs: accepted for the session", 0),
         ("n", "✗ asked: 1 update: src/lib.rs: declined", 0),
@@ -111,7 +111,7 @@ fn answers_to_a_question() {
 }
 
 #[test]
-fn control_c_during_a_question_ends_the_run_and_gives_the_terminal_back() {
+fn control_c_during_an_approval_request_stops_the_run_and_restores_the_terminal() {
     let lab = Lab::new();
     let screen = start(&lab, &DEMO, (24, 80));
     screen.wait_for("no, and stop");
@@ -122,7 +122,7 @@ fn control_c_during_a_question_ends_the_run_and_gives_the_terminal_back() {
 }
 
 #[test]
-fn nobody_is_asked_when_told_so() {
+fn approve_deny_and_accept_ask_no_one() {
     for (approve, said) in [("deny", "declined: --approve deny"), ("accept", "accepted")] {
         let lab = Lab::new();
         let args: Vec<&str> = DEMO.iter().copied().chain(["--approve", approve]).collect();
@@ -133,7 +133,7 @@ fn nobody_is_asked_when_told_so() {
 }
 
 #[test]
-fn a_narrow_screen_wraps_nothing_but_speech() {
+fn a_narrow_screen_wraps_only_messages() {
     let lab = Lab::new();
     let screen = start(&lab, &DEMO, (30, 30));
     screen.wait_for("no, and stop");
@@ -172,7 +172,7 @@ fn a_narrow_screen_wraps_nothing_but_speech() {
 }
 
 #[test]
-fn without_colour_the_answer_is_as_it_came() {
+fn without_colour_the_answer_is_unchanged() {
     let lab = Lab::new();
     let args: Vec<&str> = DEMO.iter().copied().chain(["--approve", "deny"]).collect();
     let screen = start_with(&lab, &args, (30, 100), |it| it.env("NO_COLOR", "1"));
@@ -182,7 +182,7 @@ fn without_colour_the_answer_is_as_it_came() {
 }
 
 #[test]
-fn a_redirected_answer_is_byte_for_byte_while_the_run_is_on_the_screen() {
+fn a_redirected_answer_is_unchanged_while_the_run_is_drawn() {
     let lab = Lab::new();
     let file = lab.path("answer");
     let output = std::fs::File::create(&file).unwrap();
@@ -218,7 +218,7 @@ fn with_logs_on_the_terminal_nothing_is_drawn_and_questions_are_still_asked() {
 }
 
 #[test]
-fn quiet_shows_questions_only() {
+fn quiet_shows_only_approval_requests() {
     let lab = Lab::new();
     let args: Vec<&str> = DEMO.iter().copied().chain(["--quiet"]).collect();
     let screen = start(&lab, &args, (24, 100));
@@ -238,7 +238,7 @@ fn quiet_shows_questions_only() {
 }
 
 #[test]
-fn the_demo_is_a_tour() {
+fn the_demo_shows_a_run_and_a_wait() {
     let lab = Lab::new();
     let screen = start(&lab, &["demo", "--pace", "0"], (50, 100));
     screen.wait_for("no, and stop");

@@ -6,18 +6,20 @@ use takopi_tests::model::Answer;
 use super::lab::Lab;
 use crate::screen::Screen;
 
-/// A model that wants to add a file, which the sandbox forbids without leave.
+/// A model that wants to add a file, which the sandbox forbids without approval.
 fn script(lab: &Lab) {
     lab.model.otherwise([Answer::new().add_file("new.txt", "new"), Answer::text("done")]);
 }
 
 #[tokio::test]
-async fn nobody_or_everything() {
+async fn approval_requests_are_declined_or_accepted_without_a_person() {
     for (approve, said, written) in [
         ("deny", "✗ asked: 1 add: new.txt: declined: --approve deny", false),
         ("accept", "✓ asked: 1 add: new.txt: accepted", true),
     ] {
-        let Some(lab) = Lab::asking() else { return };
+        let Some(lab) = Lab::asking() else {
+            return;
+        };
         script(&lab);
         let args = ["run", "--transport", "app-server", "--approve", approve, "add a file"];
         let ran = lab.run(&args).await;
@@ -64,9 +66,11 @@ async fn a_long_diff_is_folded_on_the_terminal_until_it_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_person_on_the_terminal() {
+async fn approval_is_decided_by_a_person_on_the_terminal() {
     for (key, said, written) in [("y", "✓ asked: ", true), ("n", "✗ asked: ", false)] {
-        let Some(lab) = Lab::asking() else { return };
+        let Some(lab) = Lab::asking() else {
+            return;
+        };
         script(&lab);
         let command = command(&lab);
         let over = tokio::task::spawn_blocking(move || {

@@ -186,14 +186,14 @@ async fn killed_at_twenty_random_moments_every_prompt_has_one_result_in_the_end(
 }
 
 #[tokio::test]
-async fn an_overload_is_tried_again_in_the_same_conversation() {
+async fn an_overload_is_retried_in_the_same_conversation() {
     let Some(lab) = Lab::new() else { return };
     let overloaded = Answer::new().failed("server_is_overloaded", "no room");
     lab.model.when("alone00", [overloaded, Answer::text("fine")]);
     input(&lab, 0, 0, 1);
     let ran = run(&lab, &[]).await;
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(ran.stderr.contains("↻ alone00 step 00: again in "), "{}", ran.stderr);
+    assert!(ran.stderr.contains("↻ alone00 step 00: retry in "), "{}", ran.stderr);
     let result = &results(&lab)[0];
     assert_eq!((&result["ok"], &result["attempts"]), (&true.into(), &2.into()));
     let requests = lab.model.requests();
@@ -216,7 +216,7 @@ fn used_up(resets_at: u64) -> Answer {
 }
 
 #[tokio::test]
-async fn a_usage_limit_pauses_the_batch_which_goes_on_by_itself() {
+async fn a_usage_limit_pauses_the_batch_until_it_is_reset() {
     let Some(lab) = Lab::new() else { return };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     lab.model.when("alone00", [used_up(now + 4), Answer::text("fine")]);
@@ -225,14 +225,14 @@ async fn a_usage_limit_pauses_the_batch_which_goes_on_by_itself() {
     let ran = run(&lab, &["--jobs", "1"]).await;
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stderr.contains("! paused until "), "{}", ran.stderr);
-    assert!(ran.stderr.contains("! the batch goes on"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("! the batch continues"), "{}", ran.stderr);
     assert_eq!(results(&lab).len(), 2);
     let requests = lab.model.requests();
     assert!(requests[1].started.duration_since(requests[0].started) >= Duration::from_secs(2));
 }
 
 #[tokio::test]
-async fn told_to_stop_at_a_usage_limit_it_says_until_when_and_marks_nothing() {
+async fn stopping_at_a_usage_limit_reports_its_end_and_marks_no_prompt() {
     let Some(lab) = Lab::new() else { return };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     lab.model.otherwise(Script::repeat(used_up(now + 7200)));

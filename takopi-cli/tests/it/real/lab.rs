@@ -83,12 +83,12 @@ impl Running {
         Self { child, stderr, seen: String::new() }
     }
 
-    /// Waits until standard error has said this; returns all that it said.
+    /// Waits until this is on standard error; returns everything on it.
     pub(crate) async fn wait_for(&mut self, text: &str) -> &str {
         let reading = async {
             while !self.seen.contains(text) {
                 let read = self.stderr.read_line(&mut self.seen).await.unwrap();
-                assert!(read > 0, "{text:?} was never said:\n{}", self.seen);
+                assert!(read > 0, "{text:?} was never printed:\n{}", self.seen);
             }
         };
         within(PATIENCE, text, reading).await;

@@ -92,18 +92,19 @@ async fn two_prompts_for_one_session_are_answered_one_after_the_other() {
 }
 
 #[tokio::test]
-async fn a_session_that_nobody_has_is_1_with_a_hint() {
+async fn an_unknown_session_is_1_with_a_hint_and_no_resume_line() {
     for transport in TRANSPORTS {
         let Some(lab) = Lab::new() else { return };
         let session = "01a1e21b-26e5-7eb0-9d27-459e98f10b74";
         let ran = lab.run(&["run", "--transport", transport, "--resume", session, "hi"]).await;
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{}", ran.stderr);
-        assert!(ran.stderr.contains("hint: `takopi sessions` lists"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("with `takopi sessions`"), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("codex resume"), "{}", ran.stderr);
     }
 }
 
 #[tokio::test]
-async fn a_refused_login_says_how_to_log_in() {
+async fn a_refused_login_has_a_hint() {
     for transport in TRANSPORTS {
         let Some(lab) = Lab::new() else { return };
         lab.model.otherwise(Answer::status(401, "unauthorized"));

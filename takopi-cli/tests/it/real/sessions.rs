@@ -1,4 +1,4 @@
-//! The sessions that the real codex leaves behind.
+//! The sessions that the real codex stores.
 
 use takopi_tests::model::Answer;
 
@@ -23,7 +23,7 @@ async fn sessions_are_listed_and_shown() {
 }
 
 #[tokio::test]
-async fn doctor_knows_the_real_codex() {
+async fn doctor_accepts_the_real_codex() {
     let Some(lab) = Lab::new() else { return };
     let ran = lab.run(&["doctor"]).await;
     assert_eq!(ran.code, Some(0), "{}", ran.stdout);

@@ -10,7 +10,7 @@ use takopi_tests::runs::{request, run};
 use super::lab::{Lab, TRANSPORTS};
 
 #[tokio::test]
-async fn a_session_that_a_program_keeps_warm_is_had_by_the_command_and_then_by_the_program_again() {
+async fn a_warm_session_of_a_program_is_used_by_the_command_and_then_by_the_program_again() {
     for transport in TRANSPORTS {
         let Some(lab) = Lab::new() else { return };
         for (prompt, answer) in [("one", "1"), ("two", "2"), ("three", "3")] {

@@ -19,7 +19,7 @@ async fn text_of(page: &mut Page, selector: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_message_is_answered_and_what_the_agent_does_is_seen() {
+async fn a_message_is_answered_and_the_steps_of_the_agent_are_shown() {
     let Some(lab) = Lab::new() else { return };
     let gate = Gate::new();
     let work = Answer::new().commentary("I will look first.").exec("echo hi; exit 3");
@@ -65,7 +65,7 @@ async fn a_message_is_answered_and_what_the_agent_does_is_seen() {
 }
 
 #[tokio::test]
-async fn a_second_message_waits_its_turn_and_either_can_be_cancelled() {
+async fn a_second_message_waits_and_either_can_be_cancelled() {
     let Some(lab) = Lab::new() else { return };
     let gate = Gate::new();
     lab.model.when("first", Answer::new().wait_for(&gate).message("one"));
@@ -103,7 +103,7 @@ async fn a_second_message_waits_its_turn_and_either_can_be_cancelled() {
 }
 
 #[tokio::test]
-async fn approval_is_asked_for_and_given_on_the_page() {
+async fn an_approval_request_is_decided_on_the_page() {
     for (press, said, written) in
         [("accept", "accepted by browser", true), ("decline", "declined by browser", false)]
     {
@@ -131,7 +131,7 @@ async fn approval_is_asked_for_and_given_on_the_page() {
 }
 
 #[tokio::test]
-async fn after_a_restart_a_conversation_goes_on_from_the_open_page_the_list_or_its_line() {
+async fn after_a_restart_a_conversation_is_resumed_from_the_open_page_the_list_or_its_line() {
     let Some(lab) = Lab::new() else { return };
     lab.model.when("remember", "I will remember **7**.");
     lab.model.when("which number", "It was 7.");
@@ -168,7 +168,7 @@ async fn after_a_restart_a_conversation_goes_on_from_the_open_page_the_list_or_i
     say(&mut page, "once more").await;
     answers(&mut page, 1).await;
 
-    // And whoever has the line pastes it.
+    // A pasted resume line opens it too.
     server.kill().await;
     let server = Server::start_at(&lab, &host, &[]).await;
     page.open("about:blank").await;
@@ -188,7 +188,7 @@ async fn after_a_restart_a_conversation_goes_on_from_the_open_page_the_list_or_i
 }
 
 #[tokio::test]
-async fn what_names_no_session_is_not_opened_and_an_engine_can_be_named() {
+async fn only_valid_sessions_are_opened_and_an_engine_can_be_named() {
     let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--approve", "accept"]).await;
     let Some(mut page) = visit(&server).await else { return };
@@ -206,13 +206,13 @@ async fn what_names_no_session_is_not_opened_and_an_engine_can_be_named() {
 }
 
 #[tokio::test]
-async fn a_token_in_the_address_lets_a_browser_in_and_does_not_stay_there() {
+async fn a_token_in_the_address_becomes_a_cookie_and_leaves_the_address() {
     let Some(lab) = Lab::new() else { return };
     let args = ["--engine", "demo", "--approve", "accept", "--token", "correct-horse-battery"];
     let server = Server::start(&lab, &args).await;
     let Some(mut page) = page_or_skip().await else { return };
     page.open(&format!("http://{}/", server.host())).await;
-    page.wait_for_text("a token is needed").await;
+    page.wait_for_text("an access token is required").await;
     page.open(&server.address).await;
     say(&mut page, "hello").await;
     answers(&mut page, 1).await;
@@ -223,7 +223,7 @@ async fn a_token_in_the_address_lets_a_browser_in_and_does_not_stay_there() {
 }
 
 #[tokio::test]
-async fn the_page_fits_a_phone_and_everything_on_it_has_a_name() {
+async fn the_page_fits_a_phone_and_every_control_has_a_label() {
     let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--engine", "demo"]).await;
     let Some(mut page) = page_or_skip().await else { return };

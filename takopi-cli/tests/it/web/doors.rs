@@ -18,7 +18,7 @@ fn http(server: &Server, method: &str, path: &str, headers: &[&str], body: &str)
     }
     write!(head, "Content-Length: {}\r\n\r\n", body.len()).unwrap();
     stream.write_all(head.as_bytes()).unwrap();
-    // A server that has heard enough may hang up.
+    // The server may close the connection before it has read everything.
     let _ = stream.write_all(body.as_bytes());
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -31,7 +31,7 @@ const JSON: &str = "Content-Type: application/json";
 const SAY: &str = r#"{"chat":null,"text":"hello"}"#;
 
 #[tokio::test]
-async fn only_its_own_page_may_talk_to_it() {
+async fn only_requests_of_its_own_page_are_accepted() {
     let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--engine", "demo"]).await;
     let own = format!("Host: {}", server.host());
@@ -54,7 +54,7 @@ async fn only_its_own_page_may_talk_to_it() {
 }
 
 #[tokio::test]
-async fn where_there_is_a_token_nobody_comes_in_without_it() {
+async fn a_token_that_is_set_is_required() {
     const TOKEN: &str = "correct-horse-battery";
     let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--engine", "demo", "--token", TOKEN]).await;
@@ -79,7 +79,7 @@ async fn where_there_is_a_token_nobody_comes_in_without_it() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused_and_the_server_goes_on() {
+async fn invalid_requests_are_refused_and_the_server_continues() {
     let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--engine", "demo"]).await;
     let host = format!("Host: {}", server.host());
@@ -118,7 +118,7 @@ async fn the_page_may_run_its_own_script_only() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_1_and_says_what_to_do() {
+async fn a_port_in_use_is_1_with_a_hint() {
     let Some(lab) = Lab::new() else { return };
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
@@ -148,7 +148,7 @@ async fn the_address_that_is_printed_leads_to_the_server() {
 }
 
 #[tokio::test]
-async fn every_answer_is_for_its_own_page_only() {
+async fn every_response_has_headers_against_other_origins() {
     let Some(lab) = Lab::new() else { return };
     let server = Server::start(&lab, &["--engine", "demo"]).await;
     let host = format!("Host: {}", server.host());
@@ -169,7 +169,7 @@ async fn every_answer_is_for_its_own_page_only() {
 }
 
 #[tokio::test]
-async fn what_is_asked_for_in_the_wrong_way_is_2() {
+async fn wrong_usage_is_2() {
     let Some(lab) = Lab::new() else { return };
     for args in [
         &["--token", "short"][..],
@@ -186,7 +186,7 @@ async fn what_is_asked_for_in_the_wrong_way_is_2() {
 }
 
 #[tokio::test]
-async fn clients_that_stall_do_not_keep_a_server_from_ending() {
+async fn clients_that_stall_do_not_delay_the_end_of_the_server() {
     let Some(lab) = Lab::new() else { return };
     let slow = ["--engine", "demo", "--approve", "accept", "-c", "pace=1h"];
     let server = Server::start(&lab, &slow).await;
@@ -205,7 +205,7 @@ async fn clients_that_stall_do_not_keep_a_server_from_ending() {
     for _ in 0..12 {
         assert_eq!(http(&server, "POST", "/send", &[&host, JSON], &long).0, 200);
     }
-    // More than fits on the way to somebody who does not read.
+    // More than fits into the buffers of a client that does not read.
     let mut deaf = begun(&format!("GET /events HTTP/1.1\r\n{host}\r\n\r\n"));
     deaf.read_exact(&mut [0; 12]).unwrap();
 
@@ -216,7 +216,7 @@ async fn clients_that_stall_do_not_keep_a_server_from_ending() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_stopped_cancels_what_runs_and_leaves_nothing() {
+async fn stopping_the_server_cancels_runs_and_leaves_no_process() {
     let Some(lab) = Lab::new() else { return };
     lab.model.otherwise(takopi_tests::model::Answer::new().exec("sleep 600"));
     let server = Server::start(&lab, &[]).await;

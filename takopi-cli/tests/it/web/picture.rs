@@ -43,7 +43,7 @@ async fn the_picture_shows_an_answer_a_question_and_a_queue() {
     page.wait_for("document.querySelector('.progress')?.innerText.includes('asked')").await;
     say(&mut page, "Then write it into the changelog.").await;
     page.wait_for("document.querySelector('.queued')").await;
-    // Paths and times of this run are nobody's business.
+    // Paths and times of this run do not belong into the docs.
     page.eval(
         "for (const element of document.querySelectorAll('article code')) {
             element.textContent = element.textContent.replace(/\\S*\\/workspace/, '/home/ada/parser');

@@ -37,7 +37,7 @@ impl Server {
         self.running.end().await
     }
 
-    /// Kills it without a word.
+    /// Kills it with SIGKILL.
     pub(crate) async fn kill(self) {
         self.running.signal(Signal::SIGKILL);
         self.running.end().await;

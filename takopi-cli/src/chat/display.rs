@@ -1,7 +1,8 @@
-//! The terminal as a chat: the [`Transport`], and what of it is on the screen.
+//! The terminal as a chat: the [`Transport`], and the display of its messages.
 //!
-//! Where it can be drawn on, what goes on stands at the bottom, above the line that is typed; the rest
-//! scrolls away. Elsewhere each step is a line on standard error. Answers go to standard output.
+//! On a terminal the messages of running jobs are drawn at the bottom, above the line that is being typed;
+//! everything else scrolls up. Elsewhere each step is a line on standard error. Answers go to standard
+//! output.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +19,9 @@ use super::editor::{Editor, MARK_NO_PASTE, MARK_PASTE};
 use crate::screen::Screen;
 use crate::terminal::{Terminal, write_error};
 
-/// The changes that may wait to be shown; then the chat waits for the terminal.
+/// The most changes that wait to be shown; then the bridge waits for the terminal.
 const WAITING: usize = 64;
-/// What to type when approval is asked for.
+/// What to type to decide an approval request.
 const CHOICES: [(Decision, &str); 4] = [
     (Decision::Accept, "y yes"),
     (Decision::AcceptForSession, "a yes for this session"),
@@ -28,155 +29,171 @@ const CHOICES: [(Decision, &str); 4] = [
     (Decision::Cancel, "c no and stop"),
 ];
 
-/// What changed on the desk.
+/// A change of a message.
 #[derive(Debug)]
 pub(super) enum Change {
-    Shows(MessageRef, Content),
-    Gone(MessageRef),
+    Shown(MessageRef, Content),
+    Deleted(MessageRef),
 }
 
-/// The terminal, as the kit sees it.
+/// The terminal, as the bridge sees it.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct TerminalTransport {
     changes: mpsc::Sender<Change>,
     last: AtomicU64,
 }
 
-impl Desk {
+impl TerminalTransport {
     pub(super) fn new() -> (Self, mpsc::Receiver<Change>) {
         let (changes, receiver) = mpsc::channel(WAITING);
         (Self { changes, last: AtomicU64::new(0) }, receiver)
     }
 
-    async fn tell(&self, change: Change) -> Result<(), TransportError> {
+    async fn publish(&self, change: Change) -> Result<(), TransportError> {
         self.changes.send(change).await.map_err(TransportError::failed)
     }
 }
 
-impl Transport for Desk {
+impl Transport for TerminalTransport {
     async fn send(&self, message: Outgoing) -> Result<MessageId, TransportError> {
-        // Of one length, so that they are in order.
+        // All of one length, so that their order as text is their order as numbers.
         let number = self.last.fetch_add(1, Ordering::Relaxed);
         let id = MessageId::from(format!("{number:020}"));
-        self.tell(Change::Shows(id.clone().at(message.place.chat), message.content)).await?;
+        self.publish(Change::Shown(id.clone().at(message.place.chat), message.content)).await?;
         Ok(id)
     }
 
     async fn edit(&self, message: MessageRef, content: Content) -> Result<(), TransportError> {
-        self.tell(Change::Shows(message, content)).await
+        self.publish(Change::Shown(message, content)).await
     }
 
     async fn delete(&self, message: MessageRef) -> Result<(), TransportError> {
-        self.tell(Change::Gone(message)).await
+        self.publish(Change::Deleted(message)).await
     }
 }
 
-/// What can be typed in answer to a message with these buttons.
+/// The keys that decide a message with these buttons.
 fn choices(buttons: &[Press]) -> String {
     let offered = CHOICES.iter().filter(|(it, _)| buttons.contains(&Press::Choose(*it)));
     let keys: Vec<&str> = offered.map(|(_, key)| *key).collect();
     format!("{}; then Enter", keys.join(", "))
 }
 
-/// The desk on the screen.
+/// How messages are displayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mode {
+    /// Drawn on the screen, above the line that is being typed.
+    Drawn,
+    /// As lines.
+    Lines,
+}
+
+/// A message of a running job, or an open approval request.
+#[derive(Debug)]
+struct LiveMessage {
+    message: MessageRef,
+    content: Content,
+}
+
+/// The display of the chat.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) terminal: Terminal,
-    draws: bool,
+    mode: Mode,
     screen: Screen,
-    /// The messages in which something goes on.
-    live: BTreeMap<String, (MessageRef, Content)>,
-    /// The line that is typed, as it was last drawn.
+    /// By the id of the message.
+    live: BTreeMap<String, LiveMessage>,
+    /// The line that is being typed, as it was last drawn.
     typed: Line,
 }
 
 impl View {
-    /// With somebody who types the screen is drawn on.
-    pub(super) fn new(terminal: Terminal, draws: bool) -> Self {
-        if draws {
+    pub(super) fn new(terminal: Terminal, mode: Mode) -> Self {
+        if mode == Mode::Drawn {
             write_error(MARK_PASTE);
         }
         let screen = Screen::new(terminal);
-        Self { terminal, draws, screen, live: BTreeMap::new(), typed: Line::new() }
+        Self { terminal, mode, screen, live: BTreeMap::new(), typed: Line::new() }
     }
 
-    /// Takes the screen again after others had it.
-    pub(super) fn take_again(&mut self) {
-        if self.draws {
+    /// Redraws everything after another program used the terminal.
+    pub(super) fn redraw(&mut self) {
+        if self.is_drawn() {
             write_error(MARK_PASTE);
             self.screen.forget();
         }
     }
 
-    /// Whether the screen is drawn on.
+    /// Whether messages are drawn on the screen.
     pub(super) fn is_drawn(&self) -> bool {
-        self.draws
+        self.mode == Mode::Drawn
     }
 
-    /// Takes in a change; returns the last word on a job.
+    /// Applies a change; returns the final message of a job.
     pub(super) fn change(&mut self, change: Change) -> Option<Content> {
         let (message, content) = match change {
-            Change::Gone(message) => {
+            Change::Deleted(message) => {
                 self.live.remove(message.message.as_str());
                 return None;
             }
-            Change::Shows(message, content) => (message, content),
+            Change::Shown(message, content) => (message, content),
         };
         let before = self.live.remove(message.message.as_str());
         match content.kind {
             Kind::Final => return Some(content),
             Kind::Notice => {
-                self.say(&content.text);
+                self.print(&content.text);
                 return None;
             }
             Kind::Question if content.buttons.is_empty() && before.is_none() => {
-                self.say(&content.text);
+                self.print(&content.text);
                 return None;
             }
             Kind::Question if content.buttons.is_empty() => {
                 let outcome = content.text.lines().last().unwrap_or_default();
-                self.say(&format!("[{}] {outcome}", message.chat));
+                self.print(&format!("[{}] {outcome}", message.chat));
                 return None;
             }
             Kind::Question if before.is_none() => {
                 let choices = choices(&content.buttons);
-                self.say(&format!("[{}] {}  \n{choices}", message.chat, content.text));
+                self.print(&format!("[{}] {}  \n{choices}", message.chat, content.text));
             }
-            _ if !self.draws => {
-                let known: Vec<String> = before.iter().flat_map(|(_, it)| steps(it)).collect();
-                let mut news = steps(&content);
-                news.retain(|step| !known.contains(step));
-                if !news.is_empty() {
-                    self.say(&news.join("\n"));
+            _ if !self.is_drawn() => {
+                let known: Vec<String> = before.iter().flat_map(|it| steps(&it.content)).collect();
+                let mut added = steps(&content);
+                added.retain(|step| !known.contains(step));
+                if !added.is_empty() {
+                    self.print(&added.join("\n"));
                 }
             }
             _ => {}
         }
-        self.live.insert(message.message.as_str().to_owned(), (message, content));
+        let id = message.message.as_str().to_owned();
+        self.live.insert(id, LiveMessage { message, content });
         None
     }
 
-    /// The questions that wait for an answer, the oldest first.
+    /// The open approval requests, oldest first.
     pub(super) fn questions(&self) -> impl Iterator<Item = &MessageRef> {
-        let asked = self.live.values().filter(|(_, content)| content.kind == Kind::Question);
-        asked.map(|(message, _)| message)
+        let open = self.live.values().filter(|it| it.content.kind == Kind::Question);
+        open.map(|it| &it.message)
     }
 
-    /// Writes Markdown that stays, to standard error.
-    pub(super) fn say(&mut self, text: &str) {
+    /// Writes Markdown to standard error.
+    pub(super) fn print(&mut self, text: &str) {
         let width = self.width();
-        // Line by line, as it stands; but a fence belongs together.
+        // Line by line, so that single line breaks stay; a code block is kept together.
         let lines = if text.contains("```") {
             answer(text, width)
         } else {
             text.lines().flat_map(|line| answer(line, width)).collect()
         };
-        self.stay(&lines);
+        self.print_lines(&lines);
     }
 
-    /// Writes lines that stay, to standard error.
-    pub(super) fn stay(&mut self, lines: &[Line]) {
-        if self.draws {
+    /// Writes lines to standard error, above the block that is drawn.
+    pub(super) fn print_lines(&mut self, lines: &[Line]) {
+        if self.is_drawn() {
             return self.screen.draw(lines, self.block(), self.width());
         }
         for line in lines {
@@ -184,15 +201,15 @@ impl View {
         }
     }
 
-    /// Runs something that writes to the terminal.
+    /// Clears the block, then runs something that writes to the terminal.
     pub(super) fn aside<T>(&mut self, write: impl FnOnce(Terminal) -> T) -> T {
         self.screen.clear();
         write(self.terminal)
     }
 
-    /// Draws what goes on, and the line that is typed behind a prompt.
+    /// Draws running jobs, and the line that is being typed after a prompt.
     pub(super) fn draw(&mut self, prompt: &str, editor: &Editor) {
-        if !self.draws {
+        if !self.is_drawn() {
             return;
         }
         let room = self.width().saturating_sub(width(prompt) + 1);
@@ -200,11 +217,11 @@ impl View {
         self.screen.draw(&[], self.block(), self.width());
     }
 
-    /// What stands at the bottom.
+    /// The block at the bottom.
     fn block(&self) -> Vec<Line> {
-        let going = self.live.values().filter(|(_, content)| content.kind != Kind::Question);
-        let mut block: Vec<Line> = going
-            .flat_map(|(message, content)| {
+        let running = self.live.values().filter(|it| it.content.kind != Kind::Question);
+        let mut block: Vec<Line> = running
+            .flat_map(|LiveMessage { message, content }| {
                 let head = content.text.lines().next().unwrap_or_default();
                 let head = format!("[{}] {head}", message.chat);
                 std::iter::once(head).chain(steps(content))
@@ -212,7 +229,7 @@ impl View {
             .flat_map(|line| answer(&line, usize::MAX))
             .map(|line| line.cut(self.width()))
             .collect();
-        // Half of the screen at the most: the rest is for what scrolls by.
+        // At most half of the screen: the rest is for finished messages.
         let (_, height) = Terminal::size();
         block.drain(..block.len().saturating_sub(height / 2));
         block.push(self.typed.clone());
@@ -220,20 +237,20 @@ impl View {
     }
 
     fn width(&self) -> usize {
-        if self.draws { Terminal::size().0.saturating_sub(1).max(1) } else { usize::MAX }
+        if self.is_drawn() { Terminal::size().0.saturating_sub(1).max(1) } else { usize::MAX }
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
-        if self.draws {
+        if self.is_drawn() {
             self.screen.clear();
             write_error(MARK_NO_PASTE);
         }
     }
 }
 
-/// The steps of a message: all but its head, which counts the seconds, and the resume line.
+/// The steps of a message, without its head, which counts seconds, and without the resume line.
 fn steps(content: &Content) -> Vec<String> {
     let line = content.resume_line.as_deref().unwrap_or_default();
     let text = content.text.strip_suffix(line).unwrap_or(&content.text);
