@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use takopi_bridge::present::chat;
-use takopi_bridge::present::terminal::{self, Feed, Frame};
+use takopi_bridge::present::terminal::{self, Feed, Viewport};
 use takopi_bridge::present::{Chat, Limit, Line, Moment, Style, clean, one_line, wrap};
 use takopi_bridge::progress::Progress;
 use takopi_core::{
@@ -76,7 +76,7 @@ pub(crate) fn terminal(input: &[u8]) {
     let width = 10 + number % 90;
     let text = String::from_utf8_lossy(rest);
     let event = action(number, &text);
-    let frame = Frame { elapsed: Duration::from_secs(3), width, height: 5 };
+    let frame = Viewport { elapsed: Duration::from_secs(3), width, height: 5 };
     let progress = progress(number, &text);
     check(&terminal::live(&progress, frame), width);
     check(&terminal::entry(&event, Feed::All, Some(width)), width);

@@ -1,7 +1,7 @@
 //! A complete bridge: a chat of lines, between standard input and output and the demo engine.
 //!
-//! `cargo run -p takopi-bridge --example line_chat`, and see `docs/write-a-bridge.md`, which leads
-//! here step by step.
+//! `cargo run -p takopi-bridge --example line_chat`, and see `docs/write-a-bridge.md`, which
+//! builds it step by step.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use takopi_core::approvals::Rules;
 use takopi_core::demo::Demo;
 use tokio::sync::mpsc;
 
-/// The chat's API: here, lines to be printed.
+/// The chat's API: here, lines to print.
 pub struct LineChat {
     lines: mpsc::Sender<String>,
     sent: AtomicUsize,
@@ -40,12 +40,12 @@ impl Transport for LineChat {
 }
 
 impl LineChat {
-    /// A chat whose lines come out at the other end of this.
+    /// A chat that sends its lines to this channel.
     pub fn new(lines: mpsc::Sender<String>) -> Self {
         Self { lines, sent: AtomicUsize::new(0) }
     }
 
-    /// A message as lines, with what can be pressed on it below.
+    /// Prints a message with its buttons below.
     async fn print(&self, id: &str, content: &Content) -> Result<(), TransportError> {
         let mut lines = vec![format!("[{id}] {}", content.text)];
         for press in &content.buttons {
@@ -55,9 +55,9 @@ impl LineChat {
     }
 }
 
-/// What comes in: `hello` says something, `@m1 hello` replies to a message, `!m1 stop` presses a
-/// button on it. Gives a word for whoever typed it, if there is something to say.
-pub fn hand_on(bridge: &Bridge<LineChat>, number: usize, line: &str) -> Option<String> {
+/// Handles an input line: `hello` is a message, `@m1 hello` replies to a message, `!m1 stop` presses a
+/// button on it. Returns a text for the person who typed it, if there is one.
+pub fn handle_line(bridge: &Bridge<LineChat>, number: usize, line: &str) -> Option<String> {
     if let Some(pressed) = line.strip_prefix('!') {
         return Some(press(bridge, pressed));
     }
@@ -66,7 +66,7 @@ pub fn hand_on(bridge: &Bridge<LineChat>, number: usize, line: &str) -> Option<S
         Some((to, text)) => Incoming::new(place(), id, text).replying_to(to),
         None => Incoming::new(place(), id, line),
     };
-    // What becomes of it is shown in the chat, and so is why it was not taken.
+    // The chat shows the answer, or why the message was not accepted.
     let _ = bridge.receive(message.by("you"));
     None
 }
@@ -78,17 +78,17 @@ fn place() -> Place {
 
 /// A button was pressed: `m1 stop`.
 fn press(bridge: &Bridge<LineChat>, pressed: &str) -> String {
-    let Some((message, word)) = pressed.split_once(' ') else {
+    let Some((message, button)) = pressed.split_once(' ') else {
         return "press a button like this: !m1 stop".to_owned();
     };
     let message = MessageId::from(message).at(place().chat);
-    match word.trim().parse::<Press>() {
+    match button.trim().parse::<Press>() {
         Ok(press) => bridge.press(&message, press, "you").to_string(),
         Err(error) => error.to_string(),
     }
 }
 
-/// Two at once, an hour at most, and tests need no leave.
+/// Two runs at once, an hour at most, and `cargo test` needs no approval.
 pub fn settings() -> Settings {
     Settings::default()
         .limits(Limits::new(2, 20))
@@ -108,12 +108,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut number = 0;
     while let Some(line) = typed.recv().await {
         number += 1;
-        if let Some(word) = hand_on(&bridge, number, &line) {
-            lines.send(word).await?;
+        if let Some(text) = handle_line(&bridge, number, &line) {
+            lines.send(text).await?;
         }
     }
 
-    // The input ended: what runs may take its time, but not for ever.
+    // The input ended: give running jobs a minute, then cancel them.
     let _ = tokio::time::timeout(Duration::from_mins(1), bridge.drain()).await;
     for cancelled in bridge.shutdown().await {
         lines.send(cancelled.to_string()).await?;
@@ -123,7 +123,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(printer.await??)
 }
 
-/// Prints what the chat says, until nobody says or nobody reads anything more.
+/// Prints the lines of the chat until the channel or standard output is closed.
 async fn print_all(mut shown: mpsc::Receiver<String>) -> io::Result<()> {
     while let Some(lines) = shown.recv().await {
         writeln!(io::stdout(), "{lines}\n")?;
@@ -131,7 +131,7 @@ async fn print_all(mut shown: mpsc::Receiver<String>) -> io::Result<()> {
     Ok(())
 }
 
-/// The lines of standard input, read on a thread of their own.
+/// The lines of standard input, read on a thread of its own.
 fn typed() -> mpsc::Receiver<String> {
     let (sender, lines) = mpsc::channel(16);
     std::thread::spawn(move || {

@@ -1,55 +1,17 @@
 //! Approvals through the chat.
 //!
-//! What an agent asks approval for becomes a message with choices, which shows all that a yes grants.
-//! A diff that does not fit into it goes into messages before it. Promises:
-//! - the first answer counts, and the message is edited to say what became of the question and by
-//!   whom;
-//! - a question that nobody answers in time is declined; one that the agent takes back, or whose run
-//!   ends first, is withdrawn; both are said in its message;
-//! - a question of the agent that wants words is answered by replying to its message;
-//! - a question that cannot be shown is declined; one that cannot be shown whole can be declined
-//!   only;
-//! - dropping the future of [`Approvals::serve`] declines what is open.
+//! An approval request becomes a message with buttons that shows everything an approval grants. A diff
+//! that does not fit into it goes into messages before it. Promises:
+//! - the first answer counts, and the message is edited to show the decision and who made it;
+//! - a request that is not answered in time is declined; one that the agent takes back, or whose run
+//!   ends first, is withdrawn; its message shows both;
+//! - a question that takes a text is answered by replying to its message;
+//! - a request that cannot be shown is declined; one that cannot be shown completely can only be
+//!   declined;
+//! - dropping the future of [`Approvals::serve`] declines the open requests.
 //!
-//! The questions come from [`takopi_core::approvals::channel`], so its handlers go in front: rules
-//! that answer what need not be asked.
-//!
-//! ```
-//! use std::time::Duration;
-//! use takopi_bridge::Place;
-//! use takopi_bridge::approvals::Approvals;
-//! use takopi_bridge::handler::{Handler, Look, Spot};
-//! use takopi_bridge::testing::Room;
-//! use takopi_core::approvals::channel;
-//! use takopi_core::runner::{Question, Reply};
-//! use takopi_core::{ApprovalHandler, ApprovalRequest, Decision};
-//! use tokio_util::sync::CancellationToken;
-//!
-//! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
-//! let room = Room::new();
-//! let handler = Handler::new(room.clone(), Look::default());
-//! let approvals = Approvals::new(&handler, Duration::from_secs(60));
-//! let (ask, questions) = channel(4);
-//! let (spot, over) = (Spot::new(Place::new("general")), CancellationToken::new());
-//!
-//! let agent = async {
-//!     let what = ApprovalRequest::new("lab".into(), Question::command("ls"), "/srv".into());
-//!     let reply = ask.reply(what).await;
-//!     over.cancel();
-//!     reply
-//! };
-//! let people = async {
-//!     let question = room.question().await;
-//!     approvals.choose(&question, Reply::from(Decision::Accept).by("alice"))
-//! };
-//! let serve = approvals.serve(questions, &spot, &over, |_message| {});
-//! let (reply, chosen, ()) = tokio::join!(agent, people, serve);
-//! assert!(chosen.is_ok());
-//! assert_eq!(reply.to_string(), "accepted by alice");
-//! assert!(room.last_text().ends_with("accepted by alice"));
-//! # });
-//! # Ok::<(), std::io::Error>(())
-//! ```
+//! The requests come from [`takopi_core::approvals::channel`], so other handlers can go in front of it:
+//! rules that decide without asking.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,36 +27,40 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use crate::handler::{Handler, Spot};
-use crate::outbox::{Outbox, Rank, Turn};
+use crate::handler::{Handler, ReplyTarget};
+use crate::outbox::{CallPermit, Outbox, Priority};
 use crate::present::{Chat, elapsed};
 use crate::transport::{Content, Kind, MessageRef, Outgoing, Press, Transport, TransportError};
 
-/// Why a question was not decided.
+/// The outcome of a request whose agent does not wait any more.
+const WITHDRAWN: &str = "withdrawn: the agent does not wait for an answer any more";
+
+/// Why a request was not decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum NoQuestion {
-    /// The message asks nothing, or nothing any more.
-    #[error("there is nothing to decide here any more")]
-    Over,
-    /// The question does not offer this: it wants words, or it is too long to be shown whole and
-    /// can only be declined.
-    #[error("this cannot be chosen here")]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// The message shows no request that waits for an answer (any more).
+    #[error("this request is not waiting for an answer any more")]
+    NotPending,
+    /// The request does not offer this choice: it takes a text, or it is too long to be shown
+    /// completely and can only be declined.
+    #[error("this choice is not offered here")]
     NotOffered,
 }
 
-/// A question that waits for its answer.
+/// A request that waits for its answer.
 #[derive(Debug)]
 struct Waiting {
     reply: oneshot::Sender<Reply>,
     /// The decisions that can be chosen.
     offered: Vec<Decision>,
-    /// The id of what is to be answered in words, if it is that kind of question.
-    words_for: Option<String>,
+    /// The id of the question that takes a text, if the request is one.
+    text_for: Option<String>,
 }
 
-/// Asks people in a chat. Clones are the same.
+/// Asks people in a chat. Clones share the open requests.
 #[derive(Debug)]
-pub struct Approvals<T> {
+pub(crate) struct Approvals<T> {
     outbox: Outbox<T>,
     chat: Chat,
     patience: Duration,
@@ -113,43 +79,52 @@ impl<T> Clone for Approvals<T> {
 }
 
 impl<T: Transport> Approvals<T> {
-    /// Asks in the chat of this handler, for so long.
-    pub fn new(handler: &Handler<T>, patience: Duration) -> Self {
-        let (outbox, chat) = (handler.outbox.clone(), handler.look.chat.clone());
+    /// Asks in the chat of this handler, and waits this long for an answer.
+    pub(crate) fn new(handler: &Handler<T>, patience: Duration) -> Self {
+        let (outbox, chat) = (handler.outbox.clone(), handler.options.chat.clone());
         Self { outbox, chat, patience, open: Arc::default() }
     }
 
-    /// Answers the question that this message asks. The first answer counts.
-    pub fn choose(&self, message: &MessageRef, reply: impl Into<Reply>) -> Result<(), NoQuestion> {
+    /// Decides the request that this message shows. The first answer counts.
+    pub(crate) fn choose(
+        &self,
+        message: &MessageRef,
+        reply: impl Into<Reply>,
+    ) -> Result<(), AnswerError> {
         let reply = reply.into();
         let mut open = self.open();
-        let waiting = open.get(message).ok_or(NoQuestion::Over)?;
-        let in_words = waiting.words_for.is_some() && !reply.content.is_empty();
-        let answers = in_words && reply.decision.is_yes();
-        if !answers && !waiting.offered.contains(&reply.decision) {
-            return Err(NoQuestion::NotOffered);
+        let waiting = open.get(message).ok_or(AnswerError::NotPending)?;
+        let has_text = waiting.text_for.is_some() && !reply.content.is_empty();
+        let is_answer = has_text && reply.decision.is_yes();
+        if !is_answer && !waiting.offered.contains(&reply.decision) {
+            return Err(AnswerError::NotOffered);
         }
-        let waiting = open.remove(message).ok_or(NoQuestion::Over)?;
-        waiting.reply.send(reply).map_err(|_| NoQuestion::Over)
+        let waiting = open.remove(message).ok_or(AnswerError::NotPending)?;
+        waiting.reply.send(reply).map_err(|_| AnswerError::NotPending)
     }
 
-    /// Answers the question that this message asks with words. `Err` if it wants none.
-    pub fn answer(&self, message: &MessageRef, words: &str, by: &str) -> Result<(), NoQuestion> {
-        let wanted = self.open().get(message).map(|waiting| waiting.words_for.clone());
-        let wanted = wanted.ok_or(NoQuestion::Over)?.ok_or(NoQuestion::NotOffered)?;
-        self.choose(message, Reply::from(Decision::Accept).with(wanted, words).by(by))
+    /// Answers the question that this message shows with a text. `Err` if it takes none.
+    pub(crate) fn answer(
+        &self,
+        message: &MessageRef,
+        text: &str,
+        by: &str,
+    ) -> Result<(), AnswerError> {
+        let question = self.open().get(message).map(|waiting| waiting.text_for.clone());
+        let question = question.ok_or(AnswerError::NotPending)?.ok_or(AnswerError::NotOffered)?;
+        self.choose(message, Reply::from(Decision::Accept).with(question, text).by(by))
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<MessageRef, Waiting>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks what comes through the channel until `over` fires or nothing more can come, and returns
-    /// when every question is settled. `asked` is told of every message that asks.
-    pub async fn serve(
+    /// Shows the requests of the channel until `over` fires or the channel is closed, and returns when
+    /// every request is settled. `asked` gets every message that shows one.
+    pub(crate) async fn serve(
         &self,
-        mut questions: mpsc::Receiver<PendingApproval>,
-        spot: &Spot,
+        mut requests: mpsc::Receiver<PendingApproval>,
+        target: &ReplyTarget,
         over: &CancellationToken,
         asked: impl Fn(MessageRef),
     ) {
@@ -158,89 +133,90 @@ impl<T: Transport> Approvals<T> {
             tokio::select! {
                 biased;
                 () = over.cancelled() => break,
-                pending = questions.recv() => match pending {
-                    Some(pending) => asking.push(self.ask(pending, spot, over, &asked)),
+                pending = requests.recv() => match pending {
+                    Some(pending) => asking.push(self.ask(pending, target, over, &asked)),
                     None => break,
                 },
                 Some(()) = asking.next(), if !asking.is_empty() => {}
             }
         }
-        drop(questions);
+        drop(requests);
         while asking.next().await.is_some() {}
     }
 
     async fn ask(
         &self,
         mut pending: PendingApproval,
-        spot: &Spot,
+        target: &ReplyTarget,
         over: &CancellationToken,
         asked: &impl Fn(MessageRef),
     ) {
         let request = pending.request.clone();
-        let words = wants_words(&request);
-        let hint = words.as_ref().map(|(_, hint)| hint.as_str());
+        let takes_text = TextQuestion::of(&request);
+        let hint = takes_text.as_ref().map(|question| question.hint.as_str());
         let shown = self.chat.ask(&request, hint);
-        // Nobody agrees to what they cannot read, or without the words that are wanted.
-        let may_accept = shown.is_whole && words.is_none();
+        // What is not shown completely cannot be accepted, nor can a question without its text.
+        let may_accept = shown.is_whole && takes_text.is_none();
         let mut offered = Decision::ALL.to_vec();
         offered.retain(|it| request.offers(*it) && (may_accept || !it.is_yes()));
         let choices: Vec<Press> = offered.iter().copied().map(Press::Choose).collect();
-        let mut content = Content::new(Kind::Question, shown.text).buttons(choices).job(spot.job);
+        let mut content = Content::new(Kind::Question, shown.text).buttons(choices).job(target.job);
         let outgoing = |content: Content| {
-            Outgoing::new(spot.place.clone(), content).reply_to(spot.reply_to.clone())
+            Outgoing::new(target.place.clone(), content).reply_to(target.reply_to.clone())
         };
         let show = async {
             for text in shown.before {
-                self.outbox.say(outgoing(Content::new(Kind::Question, text).job(spot.job))).await?;
+                let content = Content::new(Kind::Question, text).job(target.job);
+                self.outbox.deliver(outgoing(content)).await?;
             }
-            self.outbox.say(outgoing(content.clone())).await
+            self.outbox.deliver(outgoing(content.clone())).await
         };
-        let chat = &spot.place.chat;
+        let chat = &target.place.chat;
         let message = tokio::select! {
             biased;
             sent = show => match sent {
                 Ok(message) => message.at(chat),
                 Err(error) => {
-                    let why = format!("the question could not be shown: {error}");
+                    let why = format!("the request could not be shown: {error}");
                     pending.answer(Reply::from(Decision::Decline).because(why));
                     return;
                 }
             },
-            // Whether it was shown is not known, and nobody needs to know any more.
+            // The message may have been sent. A press on it is answered with `AlreadyOver`.
             () = withdrawn(&mut pending, over) => return,
         };
         let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { reply, offered, words_for: words.map(|(id, _)| id) };
+        let waiting = Waiting { reply, offered, text_for: takes_text.map(|question| question.id) };
         self.open().insert(message.clone(), waiting);
-        let listed = Listed { approvals: self, message: &message };
+        let open = OpenRequest { approvals: self, message: &message };
         asked(message.clone());
         let outcome = tokio::select! {
             biased;
             Ok(reply) = answer => answered(pending, reply),
-            () = withdrawn(&mut pending, over) => "withdrawn: an answer is not waited for any more".to_owned(),
+            () = withdrawn(&mut pending, over) => WITHDRAWN.to_owned(),
             () = sleep(self.patience) => {
-                let why = format!("nobody answered within {}", elapsed(self.patience));
+                let why = format!("no answer within {}", elapsed(self.patience));
                 answered(pending, Reply::from(Decision::Decline).because(why))
             }
         };
-        drop(listed);
+        drop(open);
         content.text = self.chat.question(&request, Some(&outcome));
         content.buttons.clear();
-        let edit = |turn: &Turn| self.outbox.edit(turn, message.clone(), content.clone());
-        match self.outbox.insist(chat, Rank::First, edit).await {
+        let edit = |permit: &CallPermit| self.outbox.edit(permit, message.clone(), content.clone());
+        match self.outbox.retry(chat, Priority::High, edit).await {
             Ok(()) | Err(TransportError::Gone) => {}
-            Err(error) => tracing::warn!(%error, "what became of a question was not shown"),
+            Err(error) => tracing::warn!(%error, "cannot show the outcome of an approval request"),
         }
     }
 }
 
-/// A question can be answered for as long as this lives.
-struct Listed<'a, T: Transport> {
+/// A request can be answered for as long as this lives.
+struct OpenRequest<'a, T: Transport> {
     approvals: &'a Approvals<T>,
     message: &'a MessageRef,
 }
 
-impl<T: Transport> Drop for Listed<'_, T> {
+impl<T: Transport> Drop for OpenRequest<'_, T> {
     fn drop(&mut self) {
         self.approvals.open().remove(self.message);
     }
@@ -254,18 +230,58 @@ async fn withdrawn(pending: &mut PendingApproval, over: &CancellationToken) {
 }
 
 fn answered(pending: PendingApproval, reply: Reply) -> String {
-    let said = reply.to_string();
-    if pending.answer(reply) { said } else { format!("{said}, but too late") }
+    let outcome = reply.to_string();
+    if pending.answer(reply) { outcome } else { format!("{outcome}, but too late") }
 }
 
-/// The id of the one question that an agent wants answered in words, and how to do it.
-fn wants_words(request: &ApprovalRequest) -> Option<(String, String)> {
-    let Question::Questions(questions) = &request.question else { return None };
-    let [question] = questions.as_slice() else { return None };
-    let options: Vec<&str> = question.options.iter().map(|it| it.label.as_str()).collect();
-    let hint = match options.as_slice() {
-        [] => "reply to this message with the answer".to_owned(),
-        options => format!("reply to this message: {}, or your own words", options.join(", ")),
-    };
-    Some((question.id.clone(), hint))
+/// A single question that is answered with a text.
+struct TextQuestion {
+    id: String,
+    /// How to answer it.
+    hint: String,
+}
+
+impl TextQuestion {
+    fn of(request: &ApprovalRequest) -> Option<Self> {
+        let Question::Questions(questions) = &request.question else { return None };
+        let [question] = questions.as_slice() else { return None };
+        let options: Vec<&str> = question.options.iter().map(|it| it.label.as_str()).collect();
+        let hint = match options.as_slice() {
+            [] => "reply to this message with the answer".to_owned(),
+            options => format!("reply to this message: {}, or your own text", options.join(", ")),
+        };
+        Some(Self { id: question.id.clone(), hint })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use takopi_core::ApprovalHandler as _;
+    use takopi_core::approvals::channel;
+
+    use super::*;
+    use crate::handler::HandlerOptions;
+    use crate::testing::Room;
+    use crate::transport::Place;
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_are_declined_and_forgotten_when_serve_is_dropped() {
+        let room = Room::new();
+        let handler = Handler::new(room.clone(), HandlerOptions::default());
+        let approvals = Approvals::new(&handler, Duration::from_secs(90));
+        let (people, requests) = channel(4);
+        let request = ApprovalRequest::new("lab".into(), Question::command("ls"), "/srv".into());
+        let asked = tokio::spawn(async move { people.reply(request).await });
+        let served = approvals.clone();
+        let serve = tokio::spawn(async move {
+            let target = ReplyTarget::new(Place::new("general"));
+            served.serve(requests, &target, &CancellationToken::new(), |_| {}).await;
+        });
+        let question = room.question().await;
+        serve.abort();
+        assert!(!asked.await.unwrap().decision.is_yes());
+        assert!(approvals.open().is_empty(), "no entry is left");
+        let chosen = approvals.choose(&question, Reply::from(Decision::Accept));
+        assert_eq!(chosen, Err(AnswerError::NotPending));
+    }
 }

@@ -1,23 +1,23 @@
-//! The bridge: what ties a chat to engines.
+//! The bridge: connects a chat to engines.
 //!
-//! An author implements [`Transport`], makes a `Bridge`, and hands on what comes in: messages to
-//! [`Bridge::receive`], presses to [`Bridge::press`]. A message is routed, stands in the line of its
-//! session, is run, and is shown. Promises:
-//! - nothing here waits for the chat or the engine but [`Bridge::drain`] and [`Bridge::shutdown`],
-//!   so one loop can hand on everything;
-//! - every job that was taken ends in exactly one [`Report`], and its message says how;
-//! - a message that is not taken is an error, and the chat is told why;
-//! - waiting is visible: a job in line has a silent message, which becomes its progress message;
-//! - what is kept of the past is bounded: the job of the last [`REMEMBERED`] messages and places.
+//! A bridge's author implements [`Transport`], creates a `Bridge`, and passes on what comes in: messages
+//! to [`Bridge::receive`], button presses to [`Bridge::press`]. A message is routed, queued for its
+//! session, run, and shown. Promises:
+//! - only [`Bridge::drain`] and [`Bridge::shutdown`] wait for the chat or the engine, so one loop can
+//!   pass on everything;
+//! - every accepted job ends in exactly one [`JobReport`], and its message shows how it ended;
+//! - a message that is not accepted is an error, and the chat shows why;
+//! - waiting is visible: a queued job has a silent message, which becomes its progress message;
+//! - memory is bounded: the bridge remembers the jobs of the last 10,000 messages and places.
 //!
 //! **Dropping** the bridge cancels everything, queued and running, as [`Bridge::shutdown`] does, but
-//! waits for nothing: the ends are still said for as long as the runtime lives. Methods must be
+//! does not wait: final messages are still delivered for as long as the runtime lives. Methods must be
 //! called inside a tokio runtime. To share a bridge, put it into an `Arc`.
 //!
 //! ```
 //! use std::sync::Arc;
 //! use takopi_bridge::testing::Room;
-//! use takopi_bridge::{Bridge, End, Incoming, Place, Router, Settings};
+//! use takopi_bridge::{Bridge, Incoming, JobEnd, Place, Router, Settings};
 //! use takopi_core::demo::Demo;
 //!
 //! # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
@@ -26,11 +26,11 @@
 //! let bridge = Bridge::new(room.clone(), router, Settings::default());
 //!
 //! let job = bridge.receive(Incoming::new(Place::new("general"), "1", "hello").by("alice"))?;
-//! // The demo asks for approval, in a message with choices.
+//! // The demo asks for approval, in a message with buttons.
 //! let question = room.question().await;
 //! bridge.choose(&question, takopi_core::Decision::Accept, "alice")?;
 //! let report = job.report().await;
-//! assert!(matches!(report.end, End::Ran(completed) if completed.ok));
+//! assert!(matches!(report.end, JobEnd::Ran(completed) if completed.ok));
 //! bridge.shutdown().await;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! # })
@@ -51,51 +51,68 @@ use takopi_core::runner::Reply;
 use takopi_core::{EngineId, ResumeToken};
 use thiserror::Error;
 
-pub use incoming::{FollowUp, Incoming, ReplyTo};
-pub use job::{End, Job, Report};
-pub use memory::REMEMBERED;
+pub use incoming::{Incoming, ReplyTo, WhileBusy};
+pub use job::{JobEnd, JobHandle, JobReport};
 pub use settings::{Continuity, Settings};
 
+pub use crate::approvals::AnswerError;
+pub use crate::handler::FinalBy;
+pub use crate::live_message::DeliveryError;
+pub use crate::outbox::Pace;
+pub use crate::scheduler::{Cancelled, JobId, JobStatus, Limits};
+
 use self::core::Core;
-use crate::approvals::NoQuestion;
-use crate::handler::Spot;
+use crate::handler::ReplyTarget;
 use crate::router::{RouteError, Router};
-use crate::scheduler::{Cancelled, JobId, Refused, Standing};
+use crate::scheduler::SubmitError;
 use crate::transport::{MessageRef, Place, Press, Transport};
 
-/// Ties a chat to engines. See the [module](self).
+/// Connects a chat to engines. See the [module](self).
 #[derive(Debug)]
 pub struct Bridge<T: Transport> {
     core: Arc<Core<T>>,
 }
 
-/// Why a message was not taken. The chat is told, but for [`NotTaken::Twice`].
+/// Why a message was not accepted. The chat shows it, except for [`ReceiveError::Duplicate`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum NotTaken {
-    /// It does not say clearly where it goes.
+pub enum ReceiveError {
+    /// Its engine or session is ambiguous.
     #[error(transparent)]
     Route(#[from] RouteError),
     /// It is for an engine that this bridge does not have.
-    #[error("there is no engine {0} here")]
-    NoEngine(EngineId),
-    /// There is no room for it.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// Too many jobs of this chat are over but not answered yet: the chat is slow or hangs.
-    #[error("this chat is behind: the last words of {0} jobs are still on their way; try later")]
-    Unsaid(usize),
-    /// It was received before, and belongs to this job. Chats deliver a message twice now and then;
-    /// nobody is told.
-    #[error("this message was received before, for {0}")]
-    Twice(JobId),
+    #[error("engine {0} is not available here")]
+    UnknownEngine(EngineId),
+    /// This many jobs wait already.
+    #[error("the queue is full ({0} waiting); try again later")]
+    QueueFull(usize),
+    /// The bridge is draining or shutting down.
+    #[error("shutting down: new messages are not accepted")]
+    ShuttingDown,
+    /// The final messages of this many jobs in this chat are not delivered yet: the chat is slow or
+    /// hangs.
+    #[error("this chat is slow: the answers of {0} jobs are not delivered yet; try again later")]
+    ChatBehind(usize),
+    /// It was received before, and belongs to this job. Chats sometimes deliver a message twice.
+    #[error("this message was already received, for {0}")]
+    Duplicate(JobId),
+}
+
+impl From<SubmitError> for ReceiveError {
+    fn from(error: SubmitError) -> Self {
+        match error {
+            SubmitError::Full(waiting) => Self::QueueFull(waiting),
+            // A job is only queued behind another that was active a moment before.
+            SubmitError::Closed | SubmitError::Ended(_) => Self::ShuttingDown,
+        }
+    }
 }
 
 /// What to cancel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Target {
-    /// The job that a message belongs to: the one that asked, or one of those that show it.
+    /// The job that a message belongs to: the message that asked for it, or one that shows it.
     Message(MessageRef),
     /// Every job of a place.
     Place(Place),
@@ -121,31 +138,31 @@ impl From<JobId> for Target {
     }
 }
 
-/// What a press did. Displayed it is a word for whoever pressed.
+/// What a press did. Its text is meant for the person who pressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Pressed {
-    /// It cancelled this.
+pub enum PressOutcome {
+    /// It cancelled this job.
     Cancelled(Cancelled),
-    /// It decided a question.
+    /// It decided a request.
     Decided,
-    /// Nothing: what it was for is over.
-    Nothing,
-    /// Nothing: it is not among what the message offers.
+    /// Nothing: the job or request is already over.
+    AlreadyOver,
+    /// Nothing: the message does not offer this button.
     NotOffered,
-    /// Nothing: the message is not known. It may be so new that the chat has not said yet what it is
-    /// called, or older than what is [kept](REMEMBERED).
-    Unknown,
+    /// Nothing: the message is unknown. It may be so new that [`Transport::send`] has not returned its
+    /// id yet, or too old.
+    UnknownMessage,
 }
 
-impl fmt::Display for Pressed {
+impl fmt::Display for PressOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cancelled(cancelled) => cancelled.fmt(f),
             Self::Decided => f.write_str("decided"),
-            Self::Nothing => f.write_str("this is over already"),
-            Self::NotOffered => f.write_str("this cannot be chosen here"),
-            Self::Unknown => f.write_str("this message is not known; try again in a moment"),
+            Self::AlreadyOver => f.write_str("this is already over"),
+            Self::NotOffered => f.write_str("this choice is not offered here"),
+            Self::UnknownMessage => f.write_str("unknown message; try again in a moment"),
         }
     }
 }
@@ -153,15 +170,15 @@ impl fmt::Display for Pressed {
 /// A job that waits or runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Listed {
+pub struct JobInfo {
     /// The job.
     pub job: JobId,
     /// The message that asked for it.
     pub message: MessageRef,
-    /// Where it was asked.
+    /// The place of that message.
     pub place: Place,
-    /// Where it stands; over if only its last word is still on its way.
-    pub standing: Standing,
+    /// Its status; `Finished` if only its final message is still on its way.
+    pub status: JobStatus,
     /// Its session, once that is known.
     pub session: Option<ResumeToken>,
 }
@@ -172,108 +189,110 @@ impl<T: Transport> Bridge<T> {
         Self { core: Arc::new(Core::new(transport, router, settings)) }
     }
 
-    /// Takes a message: it is routed, queued, run and shown. What becomes of it is in the job's
-    /// [report](Job::report); whoever does not care lets the job go.
+    /// Accepts a message: it is routed, queued, run and shown. How it ended is in the
+    /// [report](JobHandle::report); drop the handle if you do not need it.
     ///
-    /// A reply to a question that wants words is its answer. Of any other message, the session it
-    /// goes on with is, first of these: [`Incoming::resume`]; a resume line in it; the session of the
-    /// job that the replied-to message belongs to; if that is not known, a resume line in its text;
-    /// with [`Continuity::Place`] the last session of the place, unless another engine is named; none.
-    pub fn receive(&self, incoming: Incoming) -> Result<Job, NotTaken> {
-        self.core.take(&incoming).inspect_err(|why| {
-            if matches!(why, NotTaken::Twice(_)) {
+    /// A reply to a question that takes a text is its answer. Any other message resumes the first of
+    /// these: [`Incoming::resume`]; a resume line in it; the session of the job that the replied-to
+    /// message belongs to; if that is not known, a resume line in the replied-to text; with
+    /// [`Continuity::Place`] the last session of the place, unless the message names another engine.
+    /// Otherwise it starts a session.
+    pub fn receive(&self, incoming: Incoming) -> Result<JobHandle, ReceiveError> {
+        self.core.accept(&incoming).inspect_err(|error| {
+            if matches!(error, ReceiveError::Duplicate(_)) {
                 return;
             }
-            let spot = Spot::new(incoming.place).reply_to(incoming.message);
-            self.core.tell(&spot, why.to_string());
+            let target = ReplyTarget::new(incoming.place).reply_to(incoming.message);
+            self.core.notify(&target, error.to_string());
         })
     }
 
-    /// Cancels what waits or runs, all at once, and says what that was. `by` is said in its last
-    /// message. The list is empty if there was nothing.
+    /// Cancels waiting and running jobs, all at once, and returns them. The final message names `by`.
+    /// The list is empty if there was nothing to cancel.
     pub fn cancel(&self, target: impl Into<Target>, by: Option<&str>) -> Vec<Cancelled> {
         let records: Vec<_> = match target.into() {
             Target::Message(message) => {
                 self.core.memory().of_message(&message).into_iter().collect()
             }
-            Target::Place(place) => self.core.memory().live_in(&place),
-            Target::Job(job) => self.core.memory().live(job).into_iter().collect(),
+            Target::Place(place) => self.core.memory().active_in(&place),
+            Target::Job(job) => self.core.memory().active(job).into_iter().collect(),
         };
-        let remark = by.map(|by| format!("cancelled by {by}"));
-        self.core.cancel(&records, remark.as_deref())
+        let note = by.map(|by| format!("cancelled by {by}"));
+        self.core.cancel(&records, note.as_deref())
     }
 
-    /// Decides the question that this message asks: with a [`Decision`](takopi_core::Decision), or a
-    /// [`Reply`] that says more.
+    /// Decides the request that this message shows: with a [`Decision`](takopi_core::Decision), or with
+    /// a [`Reply`] that has more details.
     pub fn choose(
         &self,
         question: &MessageRef,
         reply: impl Into<Reply>,
         by: &str,
-    ) -> Result<(), NoQuestion> {
+    ) -> Result<(), AnswerError> {
         self.core.approvals.choose(question, reply.into().by(by))
     }
 
-    /// Answers the question that this message asks in words, as a reply to it does: for chats where
-    /// people do not reply to a message.
-    pub fn answer(&self, question: &MessageRef, words: &str, by: &str) -> Result<(), NoQuestion> {
-        self.core.approvals.answer(question, words, by)
+    /// Answers the question that this message shows with a text, as a reply to it does: for chats
+    /// without replies.
+    pub fn answer(&self, question: &MessageRef, text: &str, by: &str) -> Result<(), AnswerError> {
+        self.core.approvals.answer(question, text, by)
     }
 
-    /// Does what a press on a message is for. Who may press what is for the author to say, before.
-    pub fn press(&self, message: &MessageRef, press: Press, by: &str) -> Pressed {
+    /// Handles a button press. Check that the user may press before you call this.
+    pub fn press(&self, message: &MessageRef, press: Press, by: &str) -> PressOutcome {
         if self.job_of(message).is_none() {
-            return Pressed::Unknown;
+            return PressOutcome::UnknownMessage;
         }
         match press {
             Press::Cancel => {
                 let cancelled = self.cancel(message.clone(), Some(by));
-                cancelled.first().map_or(Pressed::Nothing, |first| Pressed::Cancelled(*first))
+                let first = cancelled.first().copied();
+                first.map_or(PressOutcome::AlreadyOver, PressOutcome::Cancelled)
             }
             Press::Choose(decision) => match self.choose(message, decision, by) {
-                Ok(()) => Pressed::Decided,
-                Err(NoQuestion::NotOffered) => Pressed::NotOffered,
-                Err(NoQuestion::Over) => Pressed::Nothing,
+                Ok(()) => PressOutcome::Decided,
+                Err(AnswerError::NotOffered) => PressOutcome::NotOffered,
+                Err(AnswerError::NotPending) => PressOutcome::AlreadyOver,
             },
         }
     }
 
-    /// Lets the place begin anew: with [`Continuity::Place`] its next message is for a new session.
+    /// Forgets the session of a place: with [`Continuity::Place`] its next message starts a new one.
     pub fn forget(&self, place: &Place) {
         self.core.memory().forget(place);
     }
 
-    /// The job that a message belongs to, even one that is over.
+    /// The job that a message belongs to, even if it has ended.
     pub fn job_of(&self, message: &MessageRef) -> Option<JobId> {
         self.core.memory().of_message(message).map(|record| record.job)
     }
 
     /// The jobs that wait or run, oldest first.
-    pub fn jobs(&self) -> Vec<Listed> {
-        let records = self.core.memory().all_live();
-        let list = |record: Arc<job::Record>| Listed {
+    pub fn jobs(&self) -> Vec<JobInfo> {
+        let records = self.core.memory().all_active();
+        let info = |record: Arc<job::Record>| JobInfo {
             job: record.job,
             message: record.message.clone(),
             place: record.place.clone(),
-            standing: self.core.scheduler.standing(record.job),
+            status: self.core.scheduler.status(record.job),
             session: record.session().cloned(),
         };
-        records.into_iter().map(list).collect()
+        records.into_iter().map(info).collect()
     }
 
-    /// Takes nothing new, and waits until everything that was taken is done and said. May be dropped
-    /// at any time.
+    /// Accepts no new messages, and waits until every job has ended and its final message is
+    /// delivered. The future may be dropped at any time.
     pub async fn drain(&self) {
         self.core.scheduler.close();
         self.core.tasks.close();
         self.core.tasks.wait().await;
     }
 
-    /// Takes nothing new, cancels what waits and what runs, waits until all ends are said, and shuts
-    /// the runners down. Says what it cancelled.
+    /// Accepts no new messages, cancels waiting and running jobs, waits until all final messages are
+    /// delivered, and shuts the runners down. Returns what it cancelled.
     ///
-    /// It takes as long as the engines take to stop, and as the chat may take for the last words
-    /// ([`Pace`](crate::Pace)). If it is dropped, what it began goes on.
+    /// It takes as long as the engines take to stop and the chat may take for the final messages
+    /// ([`Pace`]). If the future is dropped, what it started continues.
     pub async fn shutdown(&self) -> Vec<Cancelled> {
         let cancelled = self.core.cancel_everything();
         self.drain().await;

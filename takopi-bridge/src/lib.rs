@@ -1,20 +1,22 @@
-//! The bridge kit: what a chat bridge or a terminal needs on top of takopi, but the chat.
+#![doc = include_str!("../README.md")]
 //!
-//! A bridge's author implements [`Transport`], the three calls of a chat's API, and hands on what
-//! comes in to a [`Bridge`]. In the order a message travels:
+//! # How it works
 //!
-//! - [`router`] finds the engine and the session it is for;
-//! - [`scheduler`] keeps it in the line of its session;
-//! - [`handler`] runs it and shows the run through the [`transport`];
-//! - [`approvals`] asks the chat what the agent asks leave for;
-//! - [`bridge`] ties them together, and [`testing`] is a chat to test with.
+//! In the order a message travels:
 //!
-//! Under the handler, events go in at one end and text comes out at the other, in two steps that
-//! know nothing of time, networks or screens:
+//! - [`router`] finds its engine and its session;
+//! - a scheduler queues it for its session, within [`Limits`];
+//! - a run handler runs it and shows progress and answer through the [`transport`];
+//! - approval requests of the agent become messages with buttons;
+//! - [`bridge`] connects these parts, and [`testing`] has a chat in memory for tests.
 //!
-//! - [`progress`] folds the events of a run into state: what the agent did, what it is doing, how
+//! Below the run handler, events become text in two steps that do no I/O and read no clock:
+//!
+//! - [`progress`] folds the events of a run into its state: what the agent did, what it is doing, how
 //!   it ended;
 //! - [`present`] turns that state into lines for a terminal or Markdown messages for a chat.
+//!
+//! Types of [`takopi_core`] that appear here are re-exported with the crate.
 //!
 //! ```
 //! use std::time::Duration;
@@ -33,9 +35,9 @@
 //! for (second, event) in events.iter().enumerate() {
 //!     progress.apply(event, Duration::from_secs(second as u64));
 //! }
-//! let screen = terminal::Frame { elapsed: Duration::from_secs(9), width: 60, height: 10 };
+//! let viewport = terminal::Viewport { elapsed: Duration::from_secs(9), width: 60, height: 10 };
 //! let screen: Vec<String> =
-//!     terminal::live(&progress, screen).iter().map(|line| line.plain()).collect();
+//!     terminal::live(&progress, viewport).iter().map(|line| line.plain()).collect();
 //! assert_eq!(screen, ["▸ cargo test · 8s", "⠋ Codex · 9s · step 1"]);
 //!
 //! let moment = Moment::at(Duration::from_secs(9)).resume_line("`codex resume 0199…`");
@@ -46,26 +48,34 @@
 //! );
 //! ```
 
-pub mod approvals;
+mod approvals;
 pub mod bridge;
-pub mod handler;
+mod handler;
+mod live_message;
 mod outbox;
-mod post;
 pub mod present;
 pub mod progress;
 pub mod router;
-pub mod scheduler;
+mod scheduler;
+#[cfg(test)]
+#[path = "../tests/it/support/mod.rs"]
+mod test_support;
 pub mod testing;
 pub mod transport;
 
-pub use approvals::NoQuestion;
+// The support of the integration tests names the crate.
+#[cfg(test)]
+extern crate self as takopi_bridge;
+
+pub use takopi_core;
+
 pub use bridge::{
-    Bridge, Continuity, End, FollowUp, Incoming, Job, Listed, NotTaken, Pressed, Report, Settings,
-    Target,
+    AnswerError, Bridge, Cancelled, Continuity, DeliveryError, FinalBy, Incoming, JobEnd,
+    JobHandle, JobId, JobInfo, JobReport, JobStatus, Limits, Pace, PressOutcome, ReceiveError,
+    ReplyTo, Settings, Target, WhileBusy,
 };
-pub use handler::{FinalBy, Pace, Unsaid};
-pub use router::Router;
-pub use scheduler::{JobId, Limits};
+pub use router::{RouteError, Router};
 pub use transport::{
-    Content, Kind, MessageId, MessageRef, Outgoing, Place, Press, Transport, TransportError,
+    Content, Kind, MessageId, MessageRef, Outgoing, ParsePressError, Place, Press, Transport,
+    TransportError,
 };

@@ -1,18 +1,18 @@
-//! The one place where the chat is called: one call at a time in each chat, in bounded time.
+//! The only place that calls the chat: one call at a time in each chat, in bounded time.
 //!
 //! Promises:
-//! - the calls of a chat stand in a line, last words, questions and notices ahead of edits and
+//! - the calls of a chat wait in a queue, final messages, questions and notices ahead of edits and
 //!   deletions; chats do not wait for each other;
-//! - a call ends within [`Pace::call_limit`]. One that panics is one that failed;
-//! - once a chat asked to be left alone, no call to it begins before that time is over, whichever
-//!   message it is for. That costs time, not attempts;
-//! - what is [insisted](Outbox::insist) on is tried a bounded number of times, and for a bounded time
-//!   in all.
+//! - a call ends within [`Pace::call_timeout`]. A call that panics counts as failed;
+//! - while a chat is rate limited no call to it starts, whichever message it is for. That costs time,
+//!   not attempts;
+//! - a call that is [retried](Outbox::retry) is tried a bounded number of times, and for a bounded
+//!   time in all.
 //!
-//! A future that is dropped drops its call and leaves the line. One that is kept must be polled: it
-//! may be its turn.
+//! Dropping a future drops its call and leaves the queue. A future that is kept must be polled: it may
+//! hold the permit that the next call waits for.
 
-mod lane;
+mod call_queue;
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -23,31 +23,31 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use self::lane::Lane;
-pub(crate) use self::lane::{Rank, Turn};
+use self::call_queue::CallQueue;
+pub(crate) use self::call_queue::{CallPermit, Priority};
 use crate::transport::{Content, MessageId, MessageRef, Outgoing, Transport, TransportError};
 
-/// The first pause behind a failure; each further one is twice as long.
+/// The first pause after a failure; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest pause behind a failure.
+/// The longest pause after a failure.
 const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// How the chat is called.
+/// How often and how long the chat is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pace {
     /// The time between two edits of a message.
     pub interval: Duration,
-    /// How often a progress message is edited though nothing but time has passed; never if not set,
-    /// and at most once a second.
+    /// How often a progress message is edited although only the elapsed time changed: never if not
+    /// set, and at most once a second.
     pub refresh: Option<Duration>,
     /// How long one call may take.
-    pub call_limit: Duration,
-    /// How often a final message, a question or a notice is tried. A rate limit is no try.
+    pub call_timeout: Duration,
+    /// How often a final message, a question or a notice is tried. A rate limit does not count.
     pub attempts: u32,
-    /// How long it is tried, with everything it waits for: the calls before it, pauses behind
-    /// failures, and a chat that wants to be left alone. A chat that asks for more does not get it.
+    /// How long it is tried, including the calls before it, pauses after failures and rate limits. A
+    /// rate limit that is longer is not waited for.
     pub longest_wait: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Default for Pace {
         Self {
             interval: Duration::from_secs(2),
             refresh: None,
-            call_limit: Duration::from_secs(30),
+            call_timeout: Duration::from_secs(30),
             attempts: 5,
             longest_wait: Duration::from_mins(5),
         }
@@ -64,108 +64,109 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Leaves this much time between two edits of a message.
+    /// Sets the time between two edits of a message.
     pub fn interval(mut self, interval: Duration) -> Self {
         self.interval = interval;
         self
     }
 
-    /// Lets time alone count as a change every so often. For chats where an edit costs nothing.
+    /// Edits progress messages this often although only the elapsed time changed. For chats where an
+    /// edit costs nothing.
     pub fn refresh(mut self, refresh: impl Into<Option<Duration>>) -> Self {
         self.refresh = refresh.into();
         self
     }
 
-    /// Gives a call this long.
-    pub fn call_limit(mut self, limit: Duration) -> Self {
-        self.call_limit = limit;
+    /// Sets how long one call may take.
+    pub fn call_timeout(mut self, timeout: Duration) -> Self {
+        self.call_timeout = timeout;
         self
     }
 
-    /// Tries what must be said this often, at least once.
+    /// Sets how often a final message, a question or a notice is tried. Zero counts as one.
     pub fn attempts(mut self, attempts: u32) -> Self {
-        self.attempts = attempts.max(1);
+        self.attempts = attempts;
         self
     }
 
-    /// Tries what must be said no longer than this.
+    /// Sets how long a final message, a question or a notice is tried.
     pub fn longest_wait(mut self, wait: Duration) -> Self {
         self.longest_wait = wait;
         self
     }
 }
 
-/// Calls a transport. Clones are the same outbox.
+/// Calls a transport. Clones share its state.
 #[derive(Debug)]
 pub(crate) struct Outbox<T> {
     transport: Arc<T>,
     pub(crate) pace: Pace,
-    /// The lines of the chats that are being called, or want to be left alone.
-    lanes: Arc<Mutex<HashMap<String, Arc<Lane>>>>,
+    /// The queues of the chats that are being called or are rate limited.
+    queues: Arc<Mutex<HashMap<String, Arc<CallQueue>>>>,
 }
 
 impl<T> Clone for Outbox<T> {
     fn clone(&self) -> Self {
-        Self { transport: self.transport.clone(), pace: self.pace, lanes: self.lanes.clone() }
+        Self { transport: self.transport.clone(), pace: self.pace, queues: self.queues.clone() }
     }
 }
 
 impl<T: Transport> Outbox<T> {
     pub(crate) fn new(transport: T, pace: Pace) -> Self {
-        Self { transport: Arc::new(transport), pace, lanes: Arc::default() }
+        Self { transport: Arc::new(transport), pace, queues: Arc::default() }
     }
 
-    /// Waits for a turn to call this chat.
-    pub(crate) fn turn(&self, chat: &str, rank: Rank) -> BoxFuture<'static, Turn> {
-        let lane = self.lane(chat);
-        Box::pin(async move { lane.turn(rank).await })
+    /// Waits for the permit to call this chat.
+    pub(crate) fn permit(&self, chat: &str, priority: Priority) -> BoxFuture<'static, CallPermit> {
+        let queue = self.queue(chat);
+        Box::pin(async move { queue.acquire(priority).await })
     }
 
-    fn lane(&self, chat: &str) -> Arc<Lane> {
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
-        lanes.retain(|_, lane| Arc::strong_count(lane) > 1 || lane.closed_until().is_some());
-        lanes.entry(chat.to_owned()).or_default().clone()
+    fn queue(&self, chat: &str) -> Arc<CallQueue> {
+        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.retain(|_, queue| Arc::strong_count(queue) > 1 || queue.closed_until().is_some());
+        queues.entry(chat.to_owned()).or_default().clone()
     }
 
-    /// One call, as it is.
+    /// Sends once, without a retry.
     pub(crate) fn send(
         &self,
-        turn: &Turn,
+        permit: &CallPermit,
         message: Outgoing,
     ) -> BoxFuture<'static, Result<MessageId, TransportError>> {
         let transport = self.transport.clone();
-        self.call(turn, async move { transport.send(message).await })
+        self.call(permit, async move { transport.send(message).await })
     }
 
-    /// One call, as it is.
+    /// Edits once, without a retry.
     pub(crate) fn edit(
         &self,
-        turn: &Turn,
+        permit: &CallPermit,
         message: MessageRef,
         content: Content,
     ) -> BoxFuture<'static, Result<(), TransportError>> {
         let transport = self.transport.clone();
-        self.call(turn, async move { transport.edit(message, content).await })
+        self.call(permit, async move { transport.edit(message, content).await })
     }
 
-    /// One call, as it is.
+    /// Deletes once, without a retry.
     pub(crate) fn delete(
         &self,
-        turn: &Turn,
+        permit: &CallPermit,
         message: MessageRef,
     ) -> BoxFuture<'static, Result<(), TransportError>> {
         let transport = self.transport.clone();
-        self.call(turn, async move { transport.delete(message).await })
+        self.call(permit, async move { transport.delete(message).await })
     }
 
     fn call<R: Send + 'static>(
         &self,
-        turn: &Turn,
+        permit: &CallPermit,
         call: impl Future<Output = Result<R, TransportError>> + Send + 'static,
     ) -> BoxFuture<'static, Result<R, TransportError>> {
-        let (limit, lane) = (self.pace.call_limit, turn.lane().clone());
+        let (limit, queue) = (self.pace.call_timeout, permit.queue().clone());
         Box::pin(async move {
-            // Whatever state the author's code is left in is the author's.
+            // The transport's state after a panic is the author's concern.
             let call = AssertUnwindSafe(call).catch_unwind();
             let result = match timeout(limit, call).await {
                 Ok(Ok(result)) => result,
@@ -173,65 +174,67 @@ impl<T: Transport> Outbox<T> {
                 Err(_) => Err(TransportError::TimedOut(limit)),
             };
             if let Err(TransportError::RateLimited { retry_after }) = &result {
-                lane.close(*retry_after);
+                queue.close(*retry_after);
             }
             result
         })
     }
 
-    /// Insists on sending a message. If what it answers is gone, it answers nothing.
-    pub(crate) async fn say(&self, mut message: Outgoing) -> Result<MessageId, TransportError> {
+    /// Sends a message with retries. If the message it replies to is gone, it is sent without a reply.
+    pub(crate) async fn deliver(&self, mut message: Outgoing) -> Result<MessageId, TransportError> {
         let chat = message.place.chat.clone();
-        let said = self.insist(&chat, Rank::First, |turn| self.send(turn, message.clone())).await;
-        match said {
+        let send = |permit: &CallPermit| self.send(permit, message.clone());
+        let sent = self.retry(&chat, Priority::High, send).await;
+        match sent {
             Err(TransportError::Gone) if message.reply_to.take().is_some() => {
-                self.insist(&chat, Rank::First, |turn| self.send(turn, message.clone())).await
+                let send = |permit: &CallPermit| self.send(permit, message.clone());
+                self.retry(&chat, Priority::High, send).await
             }
-            said => said,
+            sent => sent,
         }
     }
 
-    /// Tries a call until it works, the message is gone, it was tried often enough or for too long, or
-    /// the chat wants to be left alone for too long.
-    pub(crate) async fn insist<R>(
+    /// Repeats a call until it succeeds, the message is gone, or the attempts or the time of the
+    /// [`Pace`] are used up.
+    pub(crate) async fn retry<R>(
         &self,
         chat: &str,
-        rank: Rank,
-        call: impl Fn(&Turn) -> BoxFuture<'static, Result<R, TransportError>>,
+        priority: Priority,
+        call: impl Fn(&CallPermit) -> BoxFuture<'static, Result<R, TransportError>>,
     ) -> Result<R, TransportError> {
-        let lane = self.lane(chat);
+        let queue = self.queue(chat);
         let deadline = after(Instant::now(), self.pace.longest_wait);
         let mut last = TransportError::TimedOut(self.pace.longest_wait);
         let mut failures = 0;
         let mut kept = None;
         loop {
-            if let Some(until) = lane.closed_until()
+            if let Some(until) = queue.closed_until()
                 && until > deadline
             {
                 return Err(TransportError::RateLimited { retry_after: until - Instant::now() });
             }
-            let turn = match kept.take() {
-                Some(turn) => {
-                    lane.open().await;
-                    turn
+            let permit = match kept.take() {
+                Some(permit) => {
+                    queue.open().await;
+                    permit
                 }
-                None => match timeout_at(deadline, lane.turn(rank)).await {
-                    Ok(turn) => turn,
+                None => match timeout_at(deadline, queue.acquire(priority)).await {
+                    Ok(permit) => permit,
                     Err(_) => return Err(last),
                 },
             };
-            last = match call(&turn).await {
+            last = match call(&permit).await {
                 Err(TransportError::RateLimited { .. }) => {
-                    // What goes first stays at the head of the line.
-                    kept = Some(turn).filter(|_| rank == Rank::First);
+                    // A call of high priority stays at the head of the queue.
+                    kept = Some(permit).filter(|_| priority == Priority::High);
                     continue;
                 }
                 Err(error) => error,
                 result => return result,
             };
-            drop(turn);
+            drop(permit);
             failures += 1;
-            let pause = pause_behind(failures);
+            let pause = pause_after(failures);
             let is_late = after(Instant::now(), pause) > deadline;
             if matches!(last, TransportError::Gone) || failures >= self.pace.attempts || is_late {
                 return Err(last);
@@ -241,14 +244,14 @@ impl<T: Transport> Outbox<T> {
     }
 }
 
-/// So long after a moment; what is beyond the clock is just far away.
+/// The moment this long after another, with a wait beyond the clock's range shortened to a year.
 pub(crate) fn after(moment: Instant, wait: Duration) -> Instant {
     const FAR: Duration = Duration::from_hours(24 * 365);
     moment + wait.min(FAR)
 }
 
-/// How long to leave the chat alone after so many failures in a row.
-pub(crate) fn pause_behind(failures: u32) -> Duration {
+/// How long to pause after this many failures in a row.
+pub(crate) fn pause_after(failures: u32) -> Duration {
     let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
     FIRST_PAUSE.saturating_mul(doubled).min(LONGEST_PAUSE)
 }

@@ -1,11 +1,11 @@
-//! The progress tracker: folds the events of a run into what can be shown of it.
+//! The progress tracker: folds the events of a run into the state that presenters show.
 //!
-//! Pure: no clock and no I/O; the caller says when an event came. Promises:
-//! - an action is known by its id and keeps its place, in order of first sight, however often it is
-//!   heard of; one that is only ever completed counts like any other;
-//! - turns and figures for machines are not steps;
-//! - of closed actions the last [`REMEMBERED`] are kept, of older ones only the id: one that is heard
-//!   of again is neither counted twice nor moved.
+//! It does no I/O and reads no clock; the caller passes the time of an event. Promises:
+//! - an action is identified by its id and keeps its position, in the order of first events; an
+//!   action with only a completed event counts like any other;
+//! - turns and telemetry are not steps;
+//! - of closed actions the last [`REMEMBERED`] are kept, of older ones only the id: a later event
+//!   of one neither counts it twice nor moves it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -18,26 +18,26 @@ use takopi_core::{
 /// How many closed actions are remembered. Open ones always are.
 pub const REMEMBERED: usize = 256;
 
-/// Where an action stands.
+/// The status of an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Standing {
-    /// It began.
+pub enum ActionStatus {
+    /// It started.
     Running,
-    /// It goes on, and there was news.
+    /// It is running and was updated.
     Updated,
-    /// It is over, and nothing went wrong.
+    /// It ended and did not fail.
     Done,
-    /// It is over, and it failed.
+    /// It ended and failed.
     Failed,
 }
 
-impl Standing {
-    /// Whether it still goes on.
+impl ActionStatus {
+    /// Whether it has not ended.
     pub fn is_open(self) -> bool {
         matches!(self, Self::Running | Self::Updated)
     }
 
-    /// What an event says about where its action stands.
+    /// The status that an event gives its action.
     pub fn of(event: &ActionEvent) -> Self {
         match (event.phase, event.ok) {
             (Phase::Started, _) => Self::Running,
@@ -48,41 +48,41 @@ impl Standing {
     }
 }
 
-/// An action and what is known about it.
+/// An action and its state.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Tracked {
-    /// The action, as it was last heard of.
+    /// The action as of its last event.
     pub action: Action,
-    /// Where it stands.
-    pub standing: Standing,
-    /// The last remark on it.
+    /// Its status.
+    pub status: ActionStatus,
+    /// The message of its last event.
     pub message: Option<String>,
-    /// How much it matters, if that is not ordinary.
+    /// The level of its last event, if it has one.
     pub level: Option<Level>,
-    /// When it began, counted from the beginning of the run.
+    /// When it started, as time since the start of the run.
     pub began: Duration,
 }
 
-/// How far the agent's plan is.
+/// The progress of the agent's plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan<'a> {
     /// Steps that are done.
     pub done: u64,
-    /// Steps in all.
+    /// Steps in total.
     pub total: u64,
-    /// The plan in one line, as the engine put it.
+    /// The plan in one line, as the engine wrote it.
     pub title: &'a str,
 }
 
-/// What can be shown of a run. See the [module](self).
+/// The state of a run. See the [module](self).
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     engine: Option<EngineId>,
     title: Option<String>,
     resume: Option<ResumeToken>,
-    /// By place; a place is given on first sight and never again.
+    /// By position, which is assigned at the first event and never again.
     actions: BTreeMap<u64, Tracked>,
     places: HashMap<String, u64>,
     closed: usize,
@@ -91,7 +91,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Takes an event in. `at` is the time since the run began.
+    /// Applies an event. `at` is the time since the run started.
     pub fn apply(&mut self, event: &TakopiEvent, at: Duration) {
         match event {
             TakopiEvent::Started(started) => {
@@ -107,7 +107,7 @@ impl Progress {
                 }
                 self.outcome = Some(completed.clone());
             }
-            // An event of a later version has nothing to show here.
+            // Unknown events of later versions are ignored.
             _ => {}
         }
     }
@@ -122,10 +122,10 @@ impl Progress {
             next
         });
         let earlier = self.actions.get(&place);
-        if earlier.is_some_and(|earlier| !earlier.standing.is_open()) {
+        if earlier.is_some_and(|earlier| !earlier.status.is_open()) {
             self.closed -= 1;
         }
-        let reopened = earlier.is_none_or(|earlier| !earlier.standing.is_open());
+        let reopened = earlier.is_none_or(|earlier| !earlier.status.is_open());
         let began = if reopened { at } else { earlier.map_or(at, |earlier| earlier.began) };
         let mut action = event.action.clone();
         if let Some(earlier) = earlier
@@ -133,38 +133,38 @@ impl Progress {
         {
             action.title.clone_from(&earlier.action.title);
         }
-        let standing = Standing::of(event);
+        let status = ActionStatus::of(event);
         self.actions.insert(
             place,
-            Tracked { action, standing, message: event.message.clone(), level: event.level, began },
+            Tracked { action, status, message: event.message.clone(), level: event.level, began },
         );
-        if !standing.is_open() {
+        if !status.is_open() {
             self.closed += 1;
             self.forget();
         }
     }
 
-    /// Lets go of the oldest closed actions that are too many.
+    /// Forgets the oldest closed actions beyond the limit.
     fn forget(&mut self) {
         while self.closed > REMEMBERED {
-            let oldest = self.actions.iter().find(|(_, tracked)| !tracked.standing.is_open());
+            let oldest = self.actions.iter().find(|(_, tracked)| !tracked.status.is_open());
             let Some((&place, _)) = oldest else { return };
             self.actions.remove(&place);
             self.closed -= 1;
         }
     }
 
-    /// The engine, once anything was heard of it.
+    /// The engine, once an event named it.
     pub fn engine(&self) -> Option<&EngineId> {
         self.engine.as_ref()
     }
 
-    /// What to call the engine: its title, else its name.
+    /// The display name of the engine: its title, else its id.
     pub fn label(&self) -> Option<&str> {
         self.title.as_deref().or(self.engine.as_ref().map(EngineId::as_str))
     }
 
-    /// Whether the engine confirmed a session, or the run is over.
+    /// Whether the engine confirmed a session, or the run has ended.
     pub fn is_under_way(&self) -> bool {
         self.resume.is_some() || self.outcome.is_some()
     }
@@ -174,17 +174,17 @@ impl Progress {
         self.resume.as_ref()
     }
 
-    /// The actions, in order of first sight.
+    /// The actions, in the order of their first events.
     pub fn actions(&self) -> impl DoubleEndedIterator<Item = &Tracked> {
         self.actions.values()
     }
 
-    /// The actions that still go on.
+    /// The actions that have not ended.
     pub fn open(&self) -> impl DoubleEndedIterator<Item = &Tracked> {
-        self.actions().filter(|tracked| tracked.standing.is_open())
+        self.actions().filter(|tracked| tracked.status.is_open())
     }
 
-    /// How many things the agent has begun.
+    /// How many steps the agent has started.
     pub fn steps(&self) -> usize {
         self.steps
     }
@@ -210,12 +210,12 @@ impl Progress {
     }
 }
 
-/// Whether a person would count it.
+/// Whether it counts as a step.
 fn is_step(kind: &ActionKind) -> bool {
     !matches!(kind, ActionKind::Turn | ActionKind::Telemetry)
 }
 
-/// The plan an action stands for, if it is one.
+/// The plan in an action, if it has one.
 pub(crate) fn plan_of(action: &Action) -> Option<Plan<'_>> {
     if action.kind != ActionKind::Note {
         return None;
@@ -265,7 +265,7 @@ mod tests {
         assert_eq!(ids(&progress), ["a", "b", "c"]);
         assert_eq!(progress.steps(), 3);
         let open: Vec<_> = progress.open().collect();
-        assert_eq!((open.len(), open[0].standing), (1, Standing::Updated));
+        assert_eq!((open.len(), open[0].status), (1, ActionStatus::Updated));
         assert_eq!(open[0].began, Duration::from_secs(1));
     }
 
@@ -299,7 +299,10 @@ mod tests {
         let failed = ActionEvent::new("lab", action, Phase::Completed).ok(false).message("why");
         progress.apply(&failed.into(), ZERO);
         let tracked = progress.actions().next().unwrap();
-        assert_eq!((tracked.standing, tracked.message.as_deref()), (Standing::Failed, Some("why")));
+        assert_eq!(
+            (tracked.status, tracked.message.as_deref()),
+            (ActionStatus::Failed, Some("why"))
+        );
     }
 
     #[test]

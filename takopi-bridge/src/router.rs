@@ -1,37 +1,34 @@
-//! The router: which engine and which session a message is for.
+//! The router: finds the engine and the session of a message.
 //!
 //! A message names a session by a resume line, alone on its line, and an engine by a directive such
-//! as `/codex` in front of the prompt or on a line of its own above it; `/codex@my_bot`, as chats
-//! write it where there are many bots, is the same. What decides, in this order:
-//! a resume line in the message, one in the message it replies to, a directive, the default. Of many
-//! resume lines the last one counts. A directive that names another engine than the session's is
-//! refused rather than guessed about.
+//! as `/codex` in front of the prompt or on a line of its own above it; `/codex@my_bot`, the form used
+//! in chats with many bots, is the same. The first of these decides: a resume line in the message, a
+//! resume line in the message it replies to, a directive, the default. Of many resume lines the last
+//! one counts. A directive that names another engine than the session's is an error.
 //!
-//! What routed the message is taken out of the prompt, and what is left is never empty: an empty
-//! rest becomes [`CONTINUE`]. A word with a slash that names no engine is part of the prompt, since
-//! people write paths.
+//! Resume lines and directives are removed from the prompt. An empty prompt becomes `continue`. A
+//! `/name` that is no engine is part of the prompt, since people write paths.
+
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;
 
 use takopi_core::{EngineId, ResumeToken, Runner};
 
-/// The prompt of a message that says nothing but where it goes.
-pub const CONTINUE: &str = "continue";
+/// The prompt of a message that has only a resume line or a directive.
+const CONTINUE: &str = "continue";
 
-/// Knows the runners, and finds the one a message is for. See the [module](self).
+/// The runners of a bridge. See the [module](self) for how a message finds its runner.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use takopi_bridge::router::Router;
+/// use takopi_bridge::Router;
 /// use takopi_core::demo::{DEMO, Demo};
 ///
 /// let router = Router::new(Arc::new(Demo::new().runner()));
-/// let route = router.route("/demo look at /etc/hosts", None)?;
-/// assert_eq!(route.runner.engine(), DEMO);
-/// assert_eq!(route.resume, None);
-/// assert_eq!(route.prompt, "look at /etc/hosts");
-/// # Ok::<(), takopi_bridge::router::RouteError>(())
+/// assert!(router.runner(&DEMO).is_some());
 /// ```
 #[derive(Clone)]
 pub struct Router {
@@ -39,28 +36,27 @@ pub struct Router {
     others: Vec<Arc<dyn Runner>>,
 }
 
-/// Where a message goes.
+/// The destination of a message.
 #[derive(Clone)]
-#[non_exhaustive]
-pub struct Route {
-    /// Who runs it.
-    pub runner: Arc<dyn Runner>,
-    /// The session it goes on with; none for a new one.
-    pub resume: Option<ResumeToken>,
-    /// What is left of the message. Never empty.
-    pub prompt: String,
-    /// The engine that the message itself asks for by a directive.
-    pub directive: Option<EngineId>,
+pub(crate) struct Route {
+    /// The runner.
+    pub(crate) runner: Arc<dyn Runner>,
+    /// The session to resume; `None` for a new one.
+    pub(crate) resume: Option<ResumeToken>,
+    /// The rest of the message. Never empty.
+    pub(crate) prompt: String,
+    /// The engine that a directive in the message names.
+    pub(crate) directive: Option<EngineId>,
 }
 
-/// Why a message goes nowhere.
+/// Why a message has no destination.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// The directive names one engine, and the session is another's.
+    /// The directive names one engine, and the session belongs to another.
     #[error(
-        "the message asks for {directive}, but the session it goes on with is {session}'s; leave \
-         out /{directive}, or ask in a new message without a resume line"
+        "the message names {directive}, but its session belongs to {session}; remove /{directive}, \
+         or send a new message without a resume line"
     )]
     OtherEngine {
         /// The engine of the directive.
@@ -69,18 +65,17 @@ pub enum RouteError {
         session: EngineId,
     },
     /// Two directives name two engines.
-    #[error("the message asks for two engines, {0} and {1}; name one")]
+    #[error("the message names two engines, {0} and {1}; name one")]
     TwoEngines(EngineId, EngineId),
 }
 
 impl Router {
-    /// A router with one runner, which gets what names no other.
+    /// A router with a default runner, for messages that name no other.
     pub fn new(default: Arc<dyn Runner>) -> Self {
         Self { default, others: Vec::new() }
     }
 
-    /// Adds a runner. There is one for each engine: a later one takes the place of an earlier one, be
-    /// it the default.
+    /// Adds a runner. It replaces an earlier runner of the same engine, even the default.
     pub fn with(mut self, runner: Arc<dyn Runner>) -> Self {
         let engine = runner.engine();
         let mut known = std::iter::once(&mut self.default).chain(&mut self.others);
@@ -101,8 +96,8 @@ impl Router {
         std::iter::once(&self.default).chain(&self.others)
     }
 
-    /// Finds out where a message goes. `replied_to` is the text of the message it replies to.
-    pub fn route(&self, text: &str, replied_to: Option<&str>) -> Result<Route, RouteError> {
+    /// Finds the destination of a message. `replied_to` is the text of the message it replies to.
+    pub(crate) fn route(&self, text: &str, replied_to: Option<&str>) -> Result<Route, RouteError> {
         let message = self.read(text)?;
         let directive = message.directive.map(|named| named.engine());
         let session = message.session.or_else(|| self.last_session(replied_to?));
@@ -121,11 +116,10 @@ impl Router {
         Ok(Route { runner: Arc::clone(runner), resume, prompt, directive })
     }
 
-    /// Takes out of a text what routes it.
+    /// Separates directives and resume lines from the prompt.
     ///
-    /// A directive may stand above a resume line or before it, as in `/codex codex resume <id>`, so
-    /// the beginning is read until there is nothing more to take: by itself the prompt would go to
-    /// the default.
+    /// A directive may come above a resume line or before it, as in `/codex codex resume <id>`, so both
+    /// are removed from the beginning until neither is left.
     fn read(&self, text: &str) -> Result<Message<'_>, RouteError> {
         let mut session = self.last_session(text);
         let mut directive: Option<&Arc<dyn Runner>> = None;
@@ -151,7 +145,7 @@ impl Router {
         }
     }
 
-    /// The engine that the first word of a text names, and where the word ends.
+    /// The engine that the directive at the beginning of a text names, and where the directive ends.
     fn directive(&self, text: &str) -> Option<(&Arc<dyn Runner>, usize)> {
         let end = text.find(char::is_whitespace).unwrap_or(text.len());
         let name = text[..end].strip_prefix('/')?;
@@ -172,7 +166,7 @@ impl Router {
     }
 }
 
-/// A message that was read.
+/// A message with its routing separated from the prompt.
 struct Message<'a> {
     directive: Option<&'a Arc<dyn Runner>>,
     session: Option<(&'a Arc<dyn Runner>, ResumeToken)>,
@@ -186,7 +180,7 @@ impl fmt::Debug for Router {
 }
 
 impl fmt::Debug for Route {
-    /// Without the prompt, which is not for logs.
+    /// Without the prompt, which must not be logged.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Route")
             .field("engine", &self.runner.engine())

@@ -1,40 +1,25 @@
-//! The scheduler: who may run when.
+//! The scheduler: decides which job runs when.
 //!
-//! A job stands in the line of its session. Promises:
-//! - one job at a time in a line, first come, first served; lines do not wait for each other;
-//! - a job for a new session opens a line of its own, which is the session's as soon as its token is
-//!   [learnt](Ticket::learn): whoever resumes the session then stands behind the job that began it;
-//! - a job may stand behind another whose session is not known yet ([`Line::Behind`]), and goes on
-//!   with that session. If the other ends without one, the job begins one;
-//! - no more than [`Limits::workers`] run, no more than [`Limits::waiting`] wait; one more is
-//!   [`Refused::Full`];
-//! - [`Scheduler::cancel`] says whether the job waited or ran. One that waited never runs.
+//! A job waits in the queue of its session. Promises:
+//! - one job at a time per session, in the order they were submitted; sessions do not wait for each
+//!   other;
+//! - a job for a new session opens a queue of its own. It becomes the session's queue as soon as the
+//!   session is [known](Ticket::set_session): a job that resumes the session then waits behind the job
+//!   that started it;
+//! - a job may wait behind another whose session is not known yet ([`QueueTarget::Behind`]), and
+//!   resumes that session. If the other job ends without a session, the job starts one;
+//! - at most [`Limits::workers`] jobs run and at most [`Limits::waiting`] wait; one more is
+//!   [`SubmitError::Full`];
+//! - [`Scheduler::cancel`] reports whether the job was waiting or running. One that was waiting never
+//!   runs.
 //!
-//! Nothing is spawned here: a job is whoever holds its [`Ticket`]. Dropping the ticket, at any time,
-//! leaves the line or ends the job. It keeps order inside one process; that no two runs write to a
-//! session is held by takopi-core's locks in any case.
-//!
-//! ```
-//! use takopi_bridge::scheduler::{Limits, Line, Scheduler, Step};
-//! use takopi_core::ResumeToken;
-//!
-//! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
-//! let scheduler = Scheduler::new(Limits::default());
-//! let mut first = scheduler.submit(Line::New)?;
-//! assert_eq!(first.next().await, Step::Begin(None));
-//!
-//! let session = ResumeToken::new("codex", "0199…");
-//! first.learn(&session);
-//! let mut second = scheduler.submit(Line::Session(session.clone()))?;
-//! assert_eq!(second.standing().to_string(), "queued behind 1");
-//! drop(first);
-//! assert_eq!(second.next().await, Step::Begin(Some(session)));
-//! # Ok::<(), takopi_bridge::scheduler::Refused>(())
-//! # })?;
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
+//! Nothing is spawned here: the owner of a [`Ticket`] is the job. Dropping the ticket, at any time,
+//! removes the job from the queue or ends it. The scheduler keeps order inside one process;
+//! takopi-core's locks guarantee in any case that no two runs write to one session.
 
 mod queue;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,12 +31,12 @@ use tokio_util::sync::CancellationToken;
 
 use queue::Queue;
 
-/// A job. Numbers count up in the order of submission.
+/// The id of a job. Ids count up in the order of submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct JobId(u64);
 
 impl JobId {
-    /// The number.
+    /// The id as a number.
     pub fn number(self) -> u64 {
         self.0
     }
@@ -63,13 +48,13 @@ impl fmt::Display for JobId {
     }
 }
 
-/// How much may go on at once.
+/// How many jobs may run and wait at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// How many jobs run at once, at least one.
+    /// How many jobs run at once. Zero counts as one.
     pub workers: usize,
-    /// How many jobs wait at most.
+    /// How many jobs may wait.
     pub waiting: usize,
 }
 
@@ -80,73 +65,84 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Limits.
+    /// Limits with this many workers and waiting jobs.
     pub fn new(workers: usize, waiting: usize) -> Self {
-        Self { workers: workers.max(1), waiting }
+        Self { workers, waiting }
+    }
+
+    /// Sets how many jobs run at once.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = workers;
+        self
+    }
+
+    /// Sets how many jobs may wait.
+    pub fn waiting(mut self, waiting: usize) -> Self {
+        self.waiting = waiting;
+        self
     }
 }
 
-/// Where a job stands in line.
+/// The queue that a job waits in.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Line {
-    /// For a session that does not exist yet.
+pub(crate) enum QueueTarget {
+    /// The queue of a session that does not exist yet.
     New,
-    /// For this session.
+    /// The queue of this session.
     Session(ResumeToken),
-    /// For the session of this job, whichever that will be.
+    /// The queue of this job, whatever its session will be.
     Behind(JobId),
 }
 
-/// Where a job stands.
+/// The status of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Standing {
-    /// So many jobs of its session come first, the running one included.
+pub enum JobStatus {
+    /// This many jobs of its session come first, including the running one.
     Behind(usize),
-    /// It is the first of its session, but all workers are busy, and so many others come first.
+    /// It is the first of its session, but all workers are busy and this many jobs come first.
     NoWorker(usize),
-    /// It runs.
+    /// It is running.
     Running,
-    /// It is not there any more: cancelled or over.
-    Over,
+    /// It was cancelled or has ended. Its final message may still be on its way to the chat.
+    Finished,
 }
 
-impl Standing {
-    /// The place in line to within a factor of two, for those who say it seldom.
+impl JobStatus {
+    /// The position to within a factor of two, for messages that are not edited at every step.
     pub(crate) fn roughly(self) -> impl fmt::Debug {
         match self {
             Self::Behind(ahead) => Some((true, ahead.checked_ilog2())),
             Self::NoWorker(ahead) => Some((false, ahead.checked_ilog2())),
-            Self::Running | Self::Over => None,
+            Self::Running | Self::Finished => None,
         }
     }
 }
 
-/// As it is shown: `queued behind 2`.
-impl fmt::Display for Standing {
+/// As chats show it: `queued behind 2`.
+impl fmt::Display for JobStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Behind(ahead) => write!(f, "queued behind {ahead}"),
             Self::NoWorker(0) => f.write_str("queued: all workers are busy"),
             Self::NoWorker(ahead) => write!(f, "queued: all workers are busy, {ahead} ahead"),
             Self::Running => f.write_str("running"),
-            Self::Over => f.write_str("over"),
+            Self::Finished => f.write_str("finished"),
         }
     }
 }
 
-/// A job that was cancelled, and what it was doing.
+/// A job that was cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Cancelled {
     /// The job.
     pub job: JobId,
-    /// Whether it ran; otherwise it waited, and never will.
+    /// Whether it was running. Otherwise it was waiting, and will never run.
     pub was_running: bool,
 }
 
-/// As it is shown: `cancelled job 7, which was running`.
+/// As chats show it: `cancelled job 7, which was running`.
 impl fmt::Display for Cancelled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let was = if self.was_running { "which was running" } else { "which was still queued" };
@@ -154,42 +150,41 @@ impl fmt::Display for Cancelled {
     }
 }
 
-/// Why a job was not taken.
+/// Why a job was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum Refused {
-    /// Too many wait.
-    #[error("the queue is full: {0} jobs wait already")]
+pub(crate) enum SubmitError {
+    /// Too many jobs wait.
+    #[error("{0} jobs wait already")]
     Full(usize),
-    /// Nothing new is taken.
-    #[error("shutting down: nothing new is taken")]
+    /// The scheduler is closed.
+    #[error("the scheduler is closed")]
     Closed,
-    /// The job to stand behind is over.
-    #[error("{0} is over")]
-    Over(JobId),
+    /// The job to wait behind has ended.
+    #[error("{0} has ended")]
+    Ended(JobId),
 }
 
-/// What comes next for a job in line.
+/// What happened to a job in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Step {
-    /// It moved up.
-    Moved(Standing),
-    /// It is its turn, on this session, or on a new one.
-    Begin(Option<ResumeToken>),
-    /// It was cancelled in line.
+pub(crate) enum QueueStep {
+    /// Its position changed.
+    Moved(JobStatus),
+    /// It may start, on this session or on a new one.
+    Start(Option<ResumeToken>),
+    /// It was cancelled while it waited.
     Cancelled,
 }
 
-/// Keeps jobs in line. Clones are the same scheduler.
+/// Keeps the queues. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Scheduler {
+pub(crate) struct Scheduler {
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// Told of every change. Whoever waits looks at the queue itself.
+    /// Notified of every change. Waiters read the queue itself.
     changed: watch::Sender<()>,
 }
 
@@ -206,117 +201,118 @@ impl Shared {
 }
 
 impl Scheduler {
-    /// A scheduler with nobody in line.
-    pub fn new(limits: Limits) -> Self {
+    /// An empty scheduler.
+    pub(crate) fn new(limits: Limits) -> Self {
         let queue = Mutex::new(Queue::new(limits));
         Self { shared: Arc::new(Shared { queue, changed: watch::Sender::new(()) }) }
     }
 
-    /// Puts a job in line.
-    pub fn submit(&self, line: Line) -> Result<Ticket, Refused> {
+    /// Adds a job to a queue.
+    pub(crate) fn submit(&self, target: QueueTarget) -> Result<Ticket, SubmitError> {
         let changed = self.shared.changed.subscribe();
-        let (job, cancel) = self.shared.change(|queue| queue.submit(line))?;
+        let (job, cancel) = self.shared.change(|queue| queue.submit(target))?;
         Ok(Ticket { job, cancel, shared: self.shared.clone(), changed, last: None })
     }
 
-    /// Cancels a job: one in line leaves it, a running one is told by its
+    /// Cancels a job: a waiting one is removed from its queue, a running one is notified by its
     /// [token](Ticket::cancelled). `None` if there is no such job.
-    pub fn cancel(&self, job: JobId) -> Option<Cancelled> {
+    #[cfg(test)]
+    pub(crate) fn cancel(&self, job: JobId) -> Option<Cancelled> {
         self.shared.change(|queue| queue.cancel(job))
     }
 
-    /// Cancels all of these at once, so that none of them begins in the place of another. Those
-    /// that are not there are left out.
-    pub fn cancel_all(&self, jobs: impl IntoIterator<Item = JobId>) -> Vec<Cancelled> {
+    /// Cancels all of these at once, so that none of them starts in the place of another. Unknown
+    /// jobs are skipped.
+    pub(crate) fn cancel_all(&self, jobs: impl IntoIterator<Item = JobId>) -> Vec<Cancelled> {
         self.shared.change(|queue| jobs.into_iter().filter_map(|job| queue.cancel(job)).collect())
     }
 
-    /// Where a job stands.
-    pub fn standing(&self, job: JobId) -> Standing {
-        self.shared.queue().standing(job)
+    /// The status of a job.
+    pub(crate) fn status(&self, job: JobId) -> JobStatus {
+        self.shared.queue().status(job)
     }
 
-    /// The job that runs in the line of this one, if another does.
-    pub fn running_before(&self, job: JobId) -> Option<JobId> {
+    /// The other job that runs in the queue of this one, if there is one.
+    pub(crate) fn running_before(&self, job: JobId) -> Option<JobId> {
         self.shared.queue().running_before(job)
     }
 
     /// The jobs that wait or run, in order of submission.
-    pub fn jobs(&self) -> Vec<JobId> {
+    #[cfg(test)]
+    pub(crate) fn jobs(&self) -> Vec<JobId> {
         self.shared.queue().jobs()
     }
 
-    /// Takes nothing new. What is in line goes on.
-    pub fn close(&self) {
+    /// Accepts no new jobs. Those that wait or run continue.
+    pub(crate) fn close(&self) {
         self.shared.change(Queue::close);
     }
 
-    /// Whether nothing new is taken.
-    pub fn is_closed(&self) -> bool {
+    /// Whether it is closed.
+    pub(crate) fn is_closed(&self) -> bool {
         self.shared.queue().is_closed()
     }
 
     /// Resolves when no job waits or runs.
-    pub async fn idle(&self) {
+    #[cfg(test)]
+    pub(crate) async fn idle(&self) {
         let mut changed = self.shared.changed.subscribe();
         // The sender lives in `self`.
         while !self.shared.queue().is_empty() && changed.changed().await.is_ok() {}
     }
 }
 
-/// A job's place in line, and then its leave to run. See the [module](self).
+/// A job's position in its queue, and then its permit to run. See the [module](self).
 #[derive(Debug)]
-pub struct Ticket {
+pub(crate) struct Ticket {
     job: JobId,
     cancel: CancellationToken,
     shared: Arc<Shared>,
     changed: watch::Receiver<()>,
-    last: Option<Standing>,
+    last: Option<JobStatus>,
 }
 
 impl Ticket {
     /// The job.
-    pub fn job(&self) -> JobId {
+    pub(crate) fn job(&self) -> JobId {
         self.job
     }
 
-    /// Where it stands.
-    pub fn standing(&self) -> Standing {
-        self.shared.queue().standing(self.job)
+    /// The status of the job.
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> JobStatus {
+        self.shared.queue().status(self.job)
     }
 
-    /// Waits for what comes next: it begins, was cancelled, or moved up. What was not heard of is
-    /// said at once. Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Step {
+    /// Waits until the job may start, is cancelled, or moves up. A change that was not reported yet is
+    /// reported at once. Nothing is lost when the future is dropped.
+    pub(crate) async fn next(&mut self) -> QueueStep {
         loop {
             self.changed.mark_unchanged();
-            let standing = match self.shared.queue().look(self.job) {
-                queue::Look::Begin(session) => return Step::Begin(session),
-                queue::Look::Over => return Step::Cancelled,
-                queue::Look::Waiting(standing) => standing,
-            };
-            if self.last.replace(standing) != Some(standing) {
-                return Step::Moved(standing);
+            let step = self.shared.queue().step(self.job);
+            let QueueStep::Moved(status) = step else { return step };
+            if self.last.replace(status) != Some(status) {
+                return step;
             }
             if self.changed.changed().await.is_err() {
-                return Step::Cancelled;
+                return QueueStep::Cancelled;
             }
         }
     }
 
-    /// The session that the job works on has this token: whoever resumes it stands behind the job.
-    pub fn learn(&self, session: &ResumeToken) {
-        self.shared.change(|queue| queue.learn(self.job, session));
+    /// Reports the session that the job works on: a job that resumes it waits behind this one.
+    pub(crate) fn set_session(&self, session: &ResumeToken) {
+        self.shared.change(|queue| queue.set_session(self.job, session));
     }
 
     /// Fires when the job is cancelled.
-    pub fn cancelled(&self) -> &CancellationToken {
+    pub(crate) fn cancelled(&self) -> &CancellationToken {
         &self.cancel
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.shared.change(|queue| queue.leave(self.job));
+        self.shared.change(|queue| queue.remove(self.job));
     }
 }

@@ -1,16 +1,16 @@
-//! A chat room in memory, for tests of bridges: it keeps what was said, records every call, and
-//! misbehaves when told to.
+//! A chat room in memory, for tests of bridges: it keeps its messages, records every call, and fails on
+//! request.
 //!
 //! With it and [`takopi_core::demo::Demo`] a bridge is tested without a network and, on tokio's
 //! paused clock, without waiting. [`Room::until`] gates a test on what the room shows.
 //!
 //! ```
-//! use takopi_bridge::testing::{Fault, Room};
+//! use takopi_bridge::testing::{RoomFault, Room};
 //! use takopi_bridge::transport::{Content, Kind, Outgoing, Place, Transport};
 //!
 //! # tokio::runtime::Builder::new_current_thread().build()?.block_on(async {
 //! let room = Room::new();
-//! room.misbehave(|call| (call.number % 2 == 0).then_some(Fault::Fail));
+//! room.set_faults(|call| (call.number % 2 == 0).then_some(RoomFault::Fail));
 //! let message = Outgoing::new(Place::new("general"), Content::new(Kind::Notice, "hello"));
 //! assert!(room.send(message.clone()).await.is_ok());
 //! assert!(room.send(message).await.is_err());
@@ -24,25 +24,25 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
+pub use tokio::time::Instant;
 
 use crate::transport::{Content, Kind, MessageId, MessageRef, Outgoing, Transport, TransportError};
 
-/// How a call goes wrong.
+/// How a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Fault {
-    /// It fails, and nothing happens.
+pub enum RoomFault {
+    /// It returns an error, and nothing changes.
     Fail,
-    /// The room wants to be left alone for so long.
+    /// It returns a rate limit of this length.
     RateLimit(Duration),
-    /// It never comes back, and nothing happens.
+    /// It never returns, and nothing changes.
     Hang,
 }
 
-/// Which call it was.
+/// The method of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Verb {
+pub enum RoomMethod {
     /// [`Transport::send`].
     Send,
     /// [`Transport::edit`].
@@ -51,64 +51,64 @@ pub enum Verb {
     Delete,
 }
 
-/// A call, as the room saw it.
+/// A call that the room received.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
-pub struct Call {
-    /// The first is 1.
+pub struct RoomCall {
+    /// Its number, from 1.
     pub number: usize,
     /// When it came.
     pub at: Instant,
-    /// Which it was.
-    pub verb: Verb,
+    /// The method.
+    pub method: RoomMethod,
     /// The chat it was for.
     pub chat: String,
-    /// What was to be said.
+    /// The text; empty for a deletion.
     pub text: String,
-    /// What kind of message it was for; none for a deletion.
+    /// The kind of message; `None` for a deletion.
     pub kind: Option<Kind>,
 }
 
-/// A message that is in the room.
+/// A message in the room.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub struct Message {
+pub struct RoomMessage {
     /// Its id.
     pub id: MessageId,
-    /// As it was sent, with what it says now.
+    /// The message as it was sent, with its current content.
     pub sent: Outgoing,
     /// How often it was edited.
     pub edits: usize,
 }
 
-impl Message {
-    /// Where it is.
+impl RoomMessage {
+    /// The message with its chat.
     pub fn at(&self) -> MessageRef {
         self.id.clone().at(&self.sent.place.chat)
     }
 
-    /// What it says.
+    /// Its current text.
     pub fn text(&self) -> &str {
         &self.sent.content.text
     }
 
-    /// What kind of message it is.
+    /// Its kind.
     pub fn kind(&self) -> Kind {
         self.sent.content.kind
     }
 }
 
-type Faults = dyn Fn(&Call) -> Option<Fault> + Send + Sync;
+type Faults = dyn Fn(&RoomCall) -> Option<RoomFault> + Send + Sync;
 
 #[derive(Default)]
 struct State {
-    messages: Vec<Message>,
-    calls: Vec<Call>,
+    messages: Vec<RoomMessage>,
+    calls: Vec<RoomCall>,
     sent: usize,
     faults: Option<Arc<Faults>>,
 }
 
-/// A chat room in memory. Clones are the same room.
+/// A chat room in memory. Clones share their messages.
 #[derive(Clone)]
 pub struct Room {
     state: Arc<Mutex<State>>,
@@ -139,78 +139,81 @@ impl Room {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on this says which calls go wrong, and how.
-    pub fn misbehave(&self, faults: impl Fn(&Call) -> Option<Fault> + Send + Sync + 'static) {
+    /// Sets which calls fail, and how.
+    pub fn set_faults(
+        &self,
+        faults: impl Fn(&RoomCall) -> Option<RoomFault> + Send + Sync + 'static,
+    ) {
         self.state().faults = Some(Arc::new(faults));
     }
 
-    /// From now on every call works.
-    pub fn behave(&self) {
+    /// Lets every call succeed again.
+    pub fn clear_faults(&self) {
         self.state().faults = None;
     }
 
-    /// The messages that are in the room, in the order they were sent.
-    pub fn messages(&self) -> Vec<Message> {
+    /// The messages in the room, in the order they were sent.
+    pub fn messages(&self) -> Vec<RoomMessage> {
         self.state().messages.clone()
     }
 
-    /// What they say.
+    /// Their texts.
     pub fn texts(&self) -> Vec<String> {
         self.state().messages.iter().map(|message| message.text().to_owned()).collect()
     }
 
-    /// What the last of them says; nothing if there is none.
+    /// The text of the last message; empty if there is none.
     pub fn last_text(&self) -> String {
         self.texts().pop().unwrap_or_default()
     }
 
-    /// Every call so far, those that went wrong included.
-    pub fn calls(&self) -> Vec<Call> {
+    /// Every call so far, including those that failed.
+    pub fn calls(&self) -> Vec<RoomCall> {
         self.state().calls.clone()
     }
 
-    /// Somebody deletes a message.
+    /// Deletes a message, as a person in the chat would.
     pub fn remove(&self, message: &MessageId) {
         self.state().messages.retain(|other| other.id != *message);
         self.changed.send_replace(());
     }
 
-    /// Waits until the room shows this, and gives what `shows` makes of it.
-    pub async fn until<R>(&self, shows: impl Fn(&[Message]) -> Option<R>) -> R {
+    /// Waits until `condition` returns a value for the messages in the room, and returns it.
+    pub async fn until<R>(&self, condition: impl Fn(&[RoomMessage]) -> Option<R>) -> R {
         let mut changed = self.changed.subscribe();
         loop {
             changed.mark_unchanged();
-            let shown = shows(&self.state().messages);
-            if let Some(shown) = shown {
-                return shown;
+            let met = condition(&self.state().messages);
+            if let Some(met) = met {
+                return met;
             }
             // The sender lives in `self`.
             let _ = changed.changed().await;
         }
     }
 
-    /// Waits for a message that can be pressed to decide something.
+    /// Waits for an approval request with buttons.
     pub async fn question(&self) -> MessageRef {
-        let open = |message: &&Message| {
+        let open = |message: &&RoomMessage| {
             message.kind() == Kind::Question && !message.sent.content.buttons.is_empty()
         };
-        self.until(|messages| messages.iter().find(open).map(Message::at)).await
+        self.until(|messages| messages.iter().find(open).map(RoomMessage::at)).await
     }
 
-    /// Waits for a message of this kind with this in its text.
-    pub async fn says(&self, kind: Kind, text: &str) -> Message {
-        let it = |message: &&Message| message.kind() == kind && message.text().contains(text);
+    /// Waits for a message of this kind whose text contains this.
+    pub async fn shows(&self, kind: Kind, text: &str) -> RoomMessage {
+        let it = |message: &&RoomMessage| message.kind() == kind && message.text().contains(text);
         self.until(|messages| messages.iter().find(it).cloned()).await
     }
 
-    /// Takes a call down, and goes wrong if it should.
-    async fn call(&self, verb: Verb, chat: &str, content: Option<&Content>) -> Answer {
+    /// Records a call, and fails if it should.
+    async fn call(&self, method: RoomMethod, chat: &str, content: Option<&Content>) -> Answer {
         let fault = {
             let mut state = self.state();
-            let call = Call {
+            let call = RoomCall {
                 number: state.calls.len() + 1,
                 at: Instant::now(),
-                verb,
+                method,
                 chat: chat.to_owned(),
                 text: content.map(|content| content.text.clone()).unwrap_or_default(),
                 kind: content.map(|content| content.kind),
@@ -223,9 +226,11 @@ impl Room {
         self.changed.send_replace(());
         match fault {
             None => Ok(()),
-            Some(Fault::Fail) => Err(TransportError::failed("the room is on fire")),
-            Some(Fault::RateLimit(retry_after)) => Err(TransportError::RateLimited { retry_after }),
-            Some(Fault::Hang) => std::future::pending().await,
+            Some(RoomFault::Fail) => Err(TransportError::failed("injected fault")),
+            Some(RoomFault::RateLimit(retry_after)) => {
+                Err(TransportError::RateLimited { retry_after })
+            }
+            Some(RoomFault::Hang) => std::future::pending().await,
         }
     }
 
@@ -240,17 +245,17 @@ type Answer = Result<(), TransportError>;
 
 impl Transport for Room {
     async fn send(&self, message: Outgoing) -> Result<MessageId, TransportError> {
-        self.call(Verb::Send, &message.place.chat, Some(&message.content)).await?;
+        self.call(RoomMethod::Send, &message.place.chat, Some(&message.content)).await?;
         Ok(self.change(|state| {
             state.sent += 1;
             let id = MessageId::from(format!("m{}", state.sent));
-            state.messages.push(Message { id: id.clone(), sent: message, edits: 0 });
+            state.messages.push(RoomMessage { id: id.clone(), sent: message, edits: 0 });
             id
         }))
     }
 
     async fn edit(&self, message: MessageRef, content: Content) -> Answer {
-        self.call(Verb::Edit, &message.chat, Some(&content)).await?;
+        self.call(RoomMethod::Edit, &message.chat, Some(&content)).await?;
         self.change(|state| {
             let found = state.messages.iter_mut().find(|other| other.at() == message);
             let found = found.ok_or(TransportError::Gone)?;
@@ -261,7 +266,7 @@ impl Transport for Room {
     }
 
     async fn delete(&self, message: MessageRef) -> Answer {
-        self.call(Verb::Delete, &message.chat, None).await?;
+        self.call(RoomMethod::Delete, &message.chat, None).await?;
         self.change(|state| state.messages.retain(|other| other.at() != message));
         Ok(())
     }

@@ -1,19 +1,20 @@
-//! The chat, as the kit sees it: a place where messages are sent, edited and deleted.
+//! The interface to a chat: messages are sent, edited and deleted.
 //!
-//! [`Transport`] is all that a bridge's author writes about a chat's API. What the kit promises them:
-//! - the calls to a chat come one at a time, what must be said ahead of edits and deletions;
-//! - a call is given a bounded time and then dropped, so a hanging chat stalls neither a run nor
-//!   another chat; after that the message may or may not be there;
-//! - [`TransportError::RateLimited`] holds back every further call to that chat for as long as asked;
-//! - a message that is [`TransportError::Gone`] is written anew, and one whose answered message is
-//!   gone answers nothing;
-//! - a call that panics is one that failed;
+//! A bridge's author implements [`Transport`] for a chat's API. What the kit guarantees:
+//! - the calls to a chat come one at a time; final messages, questions and notices come before edits and
+//!   deletions;
+//! - a call has a bounded time and is then dropped, so a hanging chat delays neither a run nor another
+//!   chat; after that the message may or may not be there;
+//! - after [`TransportError::RateLimited`] the chat is not called until the wait is over;
+//! - a message that is [`TransportError::Gone`] is sent again; if the message it replies to is gone, it is
+//!   sent without a reply;
+//! - a call that panics counts as failed;
 //! - a text is Markdown and within the [`Limit`](crate::present::Limit) of the settings.
 //!
 //! ```
 //! use takopi_bridge::transport::{Content, MessageId, MessageRef, Outgoing, Transport, TransportError};
 //!
-//! /// A chat without memory: it prints what it is told.
+//! /// A chat that prints its messages.
 //! struct Printer;
 //!
 //! impl Transport for Printer {
@@ -43,24 +44,23 @@ use thiserror::Error;
 
 use crate::scheduler::JobId;
 
-/// A chat's API: the three calls that a bridge needs. Write them as `async fn`.
+/// A chat's API: the three calls that a bridge needs. Implement them as `async fn`.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends a message; says what the chat calls it. [`TransportError::Gone`] if the message that it
-    /// answers is not there any more: it is then sent again, answering nothing.
+    /// Sends a message and returns its id. [`TransportError::Gone`] if the message that it replies to
+    /// does not exist any more: it is then sent again without a reply.
     fn send(
         &self,
         message: Outgoing,
     ) -> impl Future<Output = Result<MessageId, TransportError>> + Send;
 
-    /// Puts this in the place of what the message said. A chat that complains that nothing changed
-    /// has done what was asked: that is `Ok`.
+    /// Replaces the content of a message. An error of the chat that nothing changed is `Ok`.
     fn edit(
         &self,
         message: MessageRef,
         content: Content,
     ) -> impl Future<Output = Result<(), TransportError>> + Send;
 
-    /// Takes a message away. One that is gone already is `Ok`.
+    /// Deletes a message. One that does not exist any more is `Ok`.
     fn delete(
         &self,
         message: MessageRef,
@@ -81,25 +81,41 @@ impl<T: Transport> Transport for Arc<T> {
     }
 }
 
-/// Why a call did not do what it should.
+/// Why a call failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// Too many calls; the chat wants to be left alone for so long.
-    #[error("the chat wants no calls for {retry_after:?}")]
+    /// Too many calls; the chat accepts none for this long.
+    #[error("the chat accepts no calls for {retry_after:?}")]
     RateLimited {
-        /// How long.
+        /// How long to wait.
         retry_after: Duration,
     },
-    /// The message to be edited, or answered, is not there any more.
-    #[error("the message is gone")]
+    /// The message to edit, or to reply to, does not exist any more.
+    #[error("the message does not exist any more")]
     Gone,
-    /// Whatever else; it may work another time.
-    #[error("the chat's API failed")]
-    Failed(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The call took too long, and the kit waits for it no more.
-    #[error("the chat's API did not answer within {0:?}")]
+    /// Any other error; the call may be repeated. Displayed with all its causes.
+    #[error("the chat's API failed: {}", causes(&**.0))]
+    Failed(Box<dyn std::error::Error + Send + Sync>),
+    /// The call took too long and was dropped.
+    #[error("the chat's API did not respond within {0:?}")]
     TimedOut(Duration),
+}
+
+/// An error and its causes, in one line.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let shown = error.to_string();
+        // Some errors print their cause themselves.
+        if !text.contains(&shown) {
+            text.push_str(": ");
+            text.push_str(&shown);
+        }
+        cause = error.source();
+    }
+    text
 }
 
 impl TransportError {
@@ -113,31 +129,31 @@ impl TransportError {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Place {
-    /// The chat, as the transport names it.
+    /// The id of the chat.
     pub chat: String,
-    /// The thread in it, if the chat has threads.
+    /// The id of the thread, if the chat has threads.
     pub thread: Option<String>,
 }
 
 impl Place {
-    /// A chat.
+    /// A chat without a thread.
     pub fn new(chat: impl Into<String>) -> Self {
         Self { chat: chat.into(), thread: None }
     }
 
-    /// This thread of it.
+    /// Sets the thread.
     pub fn thread(mut self, thread: impl Into<String>) -> Self {
         self.thread = Some(thread.into());
         self
     }
 }
 
-/// A message in a chat, as the transport names it; opaque to the kit.
+/// The id of a message in a chat, as the transport assigns it; opaque to the kit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct MessageId(String);
 
 impl MessageId {
-    /// The name.
+    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -160,7 +176,7 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// A message, wherever it is: ids need to be unique in their chat only.
+/// A message with its chat: ids need to be unique in their chat only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct MessageRef {
@@ -170,53 +186,53 @@ pub struct MessageRef {
     pub message: MessageId,
 }
 
-/// A message to be sent.
+/// A message to send.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Outgoing {
-    /// Where to.
+    /// The chat and thread.
     pub place: Place,
-    /// The message it answers.
+    /// The message it replies to.
     pub reply_to: Option<MessageId>,
-    /// Whether nobody's phone should ring.
+    /// Whether it is sent without a notification.
     pub silent: bool,
-    /// What it says.
+    /// Text and buttons.
     pub content: Content,
 }
 
 impl Outgoing {
-    /// A message to a place, which answers nothing and is not silent.
+    /// A message to a place that is no reply and not silent.
     pub fn new(place: Place, content: Content) -> Self {
         Self { place, reply_to: None, silent: false, content }
     }
 
-    /// In answer to this message.
+    /// Sets the message it replies to.
     pub fn reply_to(mut self, message: impl Into<Option<MessageId>>) -> Self {
         self.reply_to = message.into();
         self
     }
 
-    /// Whether nobody's phone should ring.
+    /// Sets whether it is sent without a notification.
     pub fn silent(mut self, silent: bool) -> Self {
         self.silent = silent;
         self
     }
 }
 
-/// What a message says and what can be pressed on it.
+/// The text of a message and its buttons.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Content {
     /// Markdown.
     pub text: String,
-    /// What can be pressed; empty takes the buttons away.
+    /// The buttons; empty removes them.
     pub buttons: Vec<Press>,
-    /// What kind of message it is, for chats that show them differently.
+    /// The kind of message, for chats that show kinds differently.
     pub kind: Kind,
     /// The job it belongs to, if there is one.
     pub job: Option<JobId>,
-    /// The line with which a person goes on with the session, if the text ends with one. For chats
-    /// that show it apart: it is the end of the text, as it stands.
+    /// The line that resumes the session, if the text ends with it. For chats that show it apart from
+    /// the text.
     pub resume_line: Option<String>,
 }
 
@@ -226,44 +242,45 @@ impl Content {
         Self { text: text.into(), buttons: Vec::new(), kind, job: None, resume_line: None }
     }
 
-    /// With these buttons.
+    /// Sets the buttons.
     pub fn buttons(mut self, buttons: impl Into<Vec<Press>>) -> Self {
         self.buttons = buttons.into();
         self
     }
 
-    /// Belonging to this job.
+    /// Sets the job it belongs to.
     pub fn job(mut self, job: impl Into<Option<JobId>>) -> Self {
         self.job = job.into();
         self
     }
 
-    /// Says which line goes on with the session, if the text ends with it.
-    pub(crate) fn resume_line(mut self, line: Option<&str>) -> Self {
+    /// Sets the line that resumes the session. Ignored if the text does not end with it.
+    pub fn resume_line<'a>(mut self, line: impl Into<Option<&'a str>>) -> Self {
+        let line = line.into();
         self.resume_line = line.filter(|line| self.text.ends_with(line)).map(str::to_owned);
         self
     }
 }
 
-/// What kind of message it is.
+/// The kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// A job that waits for its turn.
+    /// A job that waits in the queue.
     Queued,
-    /// A run that goes on.
+    /// The progress of a running job.
     Progress,
-    /// How a job ended, or one part of it.
+    /// The end of a job with its answer, or one part of it.
     Final,
     /// The agent asks for approval. Without buttons: a diff that did not fit into the message that
     /// asks, or a request that was decided.
     Question,
-    /// A word of the kit's own, such as why a message was not taken.
+    /// A note of the bridge itself, such as why a message was not accepted.
     Notice,
 }
 
 impl Kind {
-    /// The word for it where machines read.
+    /// The kind in a machine-readable form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -275,10 +292,10 @@ impl Kind {
     }
 }
 
-/// Something that can be pressed on a message. What it is about is the message it is pressed on, so
-/// a press that comes late, or after a restart, never hits anything else.
+/// A button of a message. It refers to the message it is pressed on, so a press that comes late, or
+/// after a restart, never affects another job.
 ///
-/// It is written in a short word, for a chat that carries a text with every button:
+/// Its text form is short, for chats that attach data to every button:
 ///
 /// ```
 /// use takopi_bridge::transport::Press;
@@ -294,7 +311,7 @@ impl Kind {
 pub enum Press {
     /// Cancels the job of the message.
     Cancel,
-    /// Decides the question that the message asks.
+    /// Decides the request that the message shows.
     Choose(Decision),
 }
 
@@ -307,7 +324,7 @@ impl Press {
         Self::Choose(Decision::Cancel),
     ];
 
-    /// What to write on the button.
+    /// The label of the button.
     pub fn label(self) -> &'static str {
         match self {
             Self::Cancel => "Cancel",
@@ -322,23 +339,42 @@ impl Press {
 impl fmt::Display for Press {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            // Not `cancel`, which is a decision's word.
+            // Not `cancel`, which is the text form of a decision.
             Self::Cancel => "stop",
             Self::Choose(decision) => decision.as_str(),
         })
     }
 }
 
-/// The text is no [`Press`].
+/// The text is not a [`Press`].
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is nothing that can be pressed")]
-pub struct NotAPress(String);
+#[error("{0:?} is not a button")]
+pub struct ParsePressError(String);
 
 impl FromStr for Press {
-    type Err = NotAPress;
+    type Err = ParsePressError;
 
-    fn from_str(word: &str) -> Result<Self, NotAPress> {
-        let press = Self::ALL.into_iter().find(|press| press.to_string() == word);
-        press.ok_or_else(|| NotAPress(word.to_owned()))
+    fn from_str(text: &str) -> Result<Self, ParsePressError> {
+        let press = Self::ALL.into_iter().find(|press| press.to_string() == text);
+        press.ok_or_else(|| ParsePressError(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Error)]
+    #[error("request failed")]
+    struct RequestError(#[source] std::io::Error);
+
+    #[test]
+    fn a_failure_is_displayed_with_all_its_causes_once() {
+        let reset = std::io::Error::other("connection reset");
+        let error = TransportError::failed(RequestError(reset));
+        assert_eq!(error.to_string(), "the chat's API failed: request failed: connection reset");
+        assert!(std::error::Error::source(&error).is_none(), "a chain would print it again");
+        let error = TransportError::failed("no such chat");
+        assert_eq!(error.to_string(), "the chat's API failed: no such chat");
     }
 }

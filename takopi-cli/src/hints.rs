@@ -4,7 +4,7 @@ use futures::FutureExt as _;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
-use takopi_bridge::progress::{Progress, Standing};
+use takopi_bridge::progress::{ActionStatus, Progress};
 use takopi_core::catalog::EngineEntry;
 use takopi_core::locks::{Holder, SessionKey};
 use takopi_core::{ActionKind, Completed, Host, Reason, ResumeToken};
@@ -77,7 +77,7 @@ pub(crate) fn of_sandbox(
     let refused = progress.actions().any(|tracked| {
         let action = &tracked.action;
         let can_write = matches!(action.kind, ActionKind::Command | ActionKind::FileChange);
-        can_write && tracked.standing == Standing::Failed && {
+        can_write && tracked.status == ActionStatus::Failed && {
             let output = action.detail.get("output_tail").and_then(Value::as_str);
             let texts = [output, tracked.message.as_deref()];
             let text = texts.into_iter().flatten().collect::<String>().to_lowercase();
@@ -90,7 +90,7 @@ pub(crate) fn of_sandbox(
 /// What to do when approval requests were declined because no person could decide them.
 pub(crate) fn of_declined(progress: &Progress) -> Option<String> {
     let declined = progress.actions().any(|tracked| {
-        tracked.action.kind == ActionKind::Approval && tracked.standing == Standing::Failed
+        tracked.action.kind == ActionKind::Approval && tracked.status == ActionStatus::Failed
     });
     declined.then(|| {
         "the agent asked for approval and was declined; --approve accept accepts every request"

@@ -8,7 +8,7 @@ use std::io;
 use std::time::Duration;
 
 use takopi_bridge::present::terminal::{
-    Asked, Feed, Frame, can_choose, choices, entry, live, question,
+    Asked, Feed, Viewport, can_choose, choices, entry, live, question,
 };
 use takopi_bridge::present::{Line, Style};
 use takopi_bridge::progress::Progress;
@@ -227,7 +227,7 @@ impl View {
             Some(_) => self.choices(),
             None if self.mode == Mode::Progress => {
                 // At most half of the screen: the rest is for finished steps.
-                let frame = Frame { elapsed: self.begun.elapsed(), width, height: height / 2 };
+                let frame = Viewport { elapsed: self.begun.elapsed(), width, height: height / 2 };
                 live(&self.progress, frame)
             }
             None => Vec::new(),

@@ -1,4 +1,4 @@
-//! What the bridge and its jobs share: where a message goes, and what is under way.
+//! What the bridge and its jobs share: routing of messages, and the active jobs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,17 +7,17 @@ use takopi_core::{RunRequest, Runner};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 
-use super::job::{Conversation, Job, Record, Work};
+use super::job::{Conversation, JobHandle, JobTask, Record};
 use super::memory::Memory;
-use super::{Continuity, Incoming, NotTaken, Settings};
+use super::{Continuity, Incoming, ReceiveError, Settings};
 use crate::approvals::Approvals;
-use crate::handler::{Handler, Spot};
+use crate::handler::{Handler, ReplyTarget};
 use crate::router::{Route, RouteError, Router};
-use crate::scheduler::{Cancelled, JobId, Line, Refused, Scheduler, Standing, Ticket};
+use crate::scheduler::{Cancelled, JobId, JobStatus, QueueTarget, Scheduler, SubmitError, Ticket};
 use crate::transport::{Content, Kind, Outgoing, Transport};
 
-/// How many words on messages that were not taken are on their way to a chat at once. Further ones
-/// are not said: the chat is flooded already.
+/// How many notices about messages that were not accepted may be on their way to a chat at once.
+/// Further ones are dropped: the chat is flooded already.
 const NOTICES: usize = 16;
 
 #[derive(Debug)]
@@ -29,13 +29,13 @@ pub(super) struct Core<T> {
     pub(super) scheduler: Scheduler,
     memory: Mutex<Memory>,
     pub(super) tasks: TaskTracker,
-    /// The leave to say such a word, of the chats where some are on their way.
+    /// The permits to send such a notice, of the chats where some are on their way.
     notices: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
 impl<T: Transport> Core<T> {
     pub(super) fn new(transport: T, router: Router, settings: Settings) -> Self {
-        let handler = Handler::new(transport, settings.look.clone());
+        let handler = Handler::new(transport, settings.handler.clone());
         Self {
             router,
             approvals: Approvals::new(&handler, settings.patience),
@@ -52,127 +52,132 @@ impl<T: Transport> Core<T> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn take(self: &Arc<Self>, incoming: &Incoming) -> Result<Job, NotTaken> {
-        if let Some(asked) = self.answered(incoming) {
-            return Ok(Job::answered(asked));
+    pub(super) fn accept(self: &Arc<Self>, incoming: &Incoming) -> Result<JobHandle, ReceiveError> {
+        if let Some(asked) = self.answer(incoming) {
+            return Ok(JobHandle::answered(asked));
         }
-        // Before the lock: what an author wrote may ask the bridge something.
+        // Before the lock: the author's closure may call the bridge.
         let request = RunRequest::new(incoming.text.as_str());
         let mut request = (self.settings.requests)(incoming, request);
-        // Held until the job is in line, so that the next message finds it there.
+        // Held until the job is queued, so that the next message finds it.
         let mut memory = self.memory();
         if let Some(known) = memory.of_message(&incoming.at()) {
-            return Err(NotTaken::Twice(known.job));
+            return Err(ReceiveError::Duplicate(known.job));
         }
-        self.has_room_for_last_words(&memory, &incoming.place.chat)?;
-        let course = self.course(&memory, incoming)?;
-        request.prompt = course.prompt;
-        let ticket = self.stand_in_line(&memory, &course.conversation)?;
-        let record = Record::new(ticket.job(), incoming, course.runner, course.conversation);
+        self.check_undelivered(&memory, &incoming.place.chat)?;
+        let destination = self.destination(&memory, incoming)?;
+        request.prompt = destination.prompt;
+        let ticket = self.enqueue(&memory, &destination.conversation)?;
+        let record =
+            Record::new(ticket.job(), incoming, destination.runner, destination.conversation);
         let record = Arc::new(record);
         memory.add(&record);
         drop(memory);
         let (sender, report) = oneshot::channel();
-        let job = Job { id: record.job, report };
-        let follow_up = incoming.follow_up.unwrap_or(self.settings.follow_up);
-        let work = Work { core: self.clone(), record, follow_up, request };
+        let job = JobHandle { id: record.job, report };
+        let while_busy = incoming.while_busy.unwrap_or(self.settings.while_busy);
+        let task = JobTask { core: self.clone(), record, while_busy, request };
         self.tasks.spawn(async move {
-            // Whoever does not care has let the job go.
-            let _ = sender.send(work.run(ticket).await);
+            // The handle of the job may have been dropped.
+            let _ = sender.send(task.run(ticket).await);
         });
         Ok(job)
     }
 
-    /// The job whose question the message answers, if it replies to one that wants words.
-    fn answered(&self, incoming: &Incoming) -> Option<JobId> {
+    /// Answers a question if the message replies to one that takes a text, and returns its job.
+    fn answer(&self, incoming: &Incoming) -> Option<JobId> {
         let question = incoming.reply_to.as_ref()?.message.clone().at(&incoming.place.chat);
         let asked = self.memory().of_message(&question)?;
-        let by = incoming.user.as_deref().unwrap_or("somebody");
+        let by = incoming.user.as_deref().unwrap_or("a user");
         self.approvals.answer(&question, incoming.text.trim(), by).ok()?;
         self.memory().put_message(incoming.at(), &asked);
         Some(asked.job)
     }
 
-    /// Jobs whose last word is still on its way wait for nothing and hold up nobody, but they take
-    /// room: a chat that hangs may have so many of them, and no other chat pays for it.
-    fn has_room_for_last_words(&self, memory: &Memory, chat: &str) -> Result<(), NotTaken> {
+    /// Jobs whose final message is still on its way block no other job, but they use memory. This
+    /// bounds them for each chat, so that a chat that hangs does not affect the others.
+    fn check_undelivered(&self, memory: &Memory, chat: &str) -> Result<(), ReceiveError> {
         let limits = self.settings.limits;
-        let over = |job: &JobId| self.scheduler.standing(*job) == Standing::Over;
-        let unsaid = memory.live_in_chat(chat).filter(over).count();
-        if unsaid >= limits.workers.saturating_add(limits.waiting) {
-            return Err(NotTaken::Unsaid(unsaid));
+        let finished = |job: &JobId| self.scheduler.status(*job) == JobStatus::Finished;
+        let undelivered = memory.active_in_chat(chat).filter(finished).count();
+        if undelivered >= limits.workers.max(1).saturating_add(limits.waiting) {
+            return Err(ReceiveError::ChatBehind(undelivered));
         }
         Ok(())
     }
 
-    fn stand_in_line(
+    fn enqueue(
         &self,
         memory: &Memory,
         conversation: &Arc<Conversation>,
-    ) -> Result<Ticket, Refused> {
+    ) -> Result<Ticket, ReceiveError> {
         if conversation.session.get().is_none() {
             for earlier in memory.jobs_of(conversation) {
-                match self.scheduler.submit(Line::Behind(earlier)) {
-                    // It was cancelled, or ended just now. If it learnt its session, then before.
-                    Err(Refused::Over(_)) => {}
-                    submitted => return submitted,
+                match self.scheduler.submit(QueueTarget::Behind(earlier)) {
+                    // It was cancelled or ended just now. If its session became known, then before.
+                    Err(SubmitError::Ended(_)) => {}
+                    submitted => return submitted.map_err(ReceiveError::from),
                 }
             }
         }
         let session = conversation.session.get().cloned();
-        self.scheduler.submit(session.map_or(Line::New, Line::Session))
+        Ok(self.scheduler.submit(session.map_or(QueueTarget::New, QueueTarget::Session))?)
     }
 
-    /// Finds out who runs a message, and on which session.
-    fn course(&self, memory: &Memory, incoming: &Incoming) -> Result<Course, NotTaken> {
+    /// Finds the runner and the session of a message.
+    fn destination(
+        &self,
+        memory: &Memory,
+        incoming: &Incoming,
+    ) -> Result<Destination, ReceiveError> {
         let replied_to = incoming.reply_to.as_ref();
         let earlier = replied_to.and_then(|replied_to| {
             memory.of_message(&replied_to.message.clone().at(&incoming.place.chat))
         });
-        // What is known of a message comes before what it quotes.
+        // The job of a known message counts before the resume line in its text.
         let text = replied_to.filter(|_| earlier.is_none());
         let text = text.and_then(|replied_to| replied_to.text.as_deref());
         let Route { runner, resume, prompt, directive, .. } =
             self.router.route(&incoming.text, text)?;
-        let course = |runner, conversation| Course { runner, conversation, prompt };
+        let destination = |runner, conversation| Destination { runner, conversation, prompt };
         let other_engine = |runner: &dyn Runner| {
             directive.as_ref().filter(|engine| **engine != runner.engine()).cloned()
         };
-        let agree = |runner: &dyn Runner| match other_engine(runner) {
+        let check = |runner: &dyn Runner| match other_engine(runner) {
             Some(directive) => Err(RouteError::OtherEngine { directive, session: runner.engine() }),
             None => Ok(()),
         };
         if let Some(token) = &incoming.resume {
             let owner = self.router.runner(&token.engine);
-            let owner = owner.ok_or_else(|| NotTaken::NoEngine(token.engine.clone()))?;
-            agree(&**owner)?;
-            // As the engine itself writes it: two spellings are one session, and one line.
+            let owner = owner.ok_or_else(|| ReceiveError::UnknownEngine(token.engine.clone()))?;
+            check(&**owner)?;
+            // In the form the engine writes: two spellings are one session with one queue.
             let canonical = owner.extract_resume(&owner.format_resume(token));
             let token = canonical.unwrap_or_else(|| token.clone());
-            return Ok(course(owner.clone(), Conversation::of(token)));
+            return Ok(destination(owner.clone(), Conversation::of(token)));
         }
         if let Some(token) = resume {
-            return Ok(course(runner, Conversation::of(token)));
+            return Ok(destination(runner, Conversation::of(token)));
         }
         if let Some(earlier) = earlier {
-            agree(&*earlier.runner)?;
-            return Ok(course(earlier.runner.clone(), earlier.conversation.clone()));
+            check(&*earlier.runner)?;
+            return Ok(destination(earlier.runner.clone(), earlier.conversation.clone()));
         }
         if self.settings.continuity == Continuity::Place
             && let Some(earlier) = memory.of_place(&incoming.place)
             && other_engine(&*earlier.runner).is_none()
         {
-            return Ok(course(earlier.runner.clone(), earlier.conversation.clone()));
+            return Ok(destination(earlier.runner.clone(), earlier.conversation.clone()));
         }
-        Ok(course(runner, Arc::default()))
+        Ok(destination(runner, Arc::default()))
     }
 
-    /// Cancels these jobs with this word on it.
-    pub(super) fn cancel(&self, records: &[Arc<Record>], remark: Option<&str>) -> Vec<Cancelled> {
-        // Said before it is done, so that the last message knows. The first one counts.
-        if let Some(remark) = remark {
+    /// Cancels these jobs. `note` is shown in their final messages.
+    pub(super) fn cancel(&self, records: &[Arc<Record>], note: Option<&str>) -> Vec<Cancelled> {
+        // Set before the jobs are cancelled, so that the final message has it. The first note counts.
+        if let Some(note) = note {
             for record in records {
-                let _ = record.remark.set(remark.to_owned());
+                let _ = record.end_note.set(note.to_owned());
             }
         }
         self.scheduler.cancel_all(records.iter().map(|record| record.job))
@@ -180,32 +185,33 @@ impl<T: Transport> Core<T> {
 
     pub(super) fn cancel_everything(&self) -> Vec<Cancelled> {
         self.scheduler.close();
-        let live = self.memory().all_live();
-        self.cancel(&live, Some("cancelled: shutting down"))
+        let active = self.memory().all_active();
+        self.cancel(&active, Some("cancelled: shutting down"))
     }
 
-    /// Says why a message was not taken, as long as there is not too much to say already.
-    pub(super) fn tell(self: &Arc<Self>, spot: &Spot, text: String) {
-        let Some(permit) = self.may_tell(&spot.place.chat) else { return };
-        let content = Content::new(Kind::Notice, text).job(spot.job);
-        let message =
-            Outgoing::new(spot.place.clone(), content).reply_to(spot.reply_to.clone()).silent(true);
+    /// Sends a notice, unless too many are on their way to the chat already.
+    pub(super) fn notify(self: &Arc<Self>, target: &ReplyTarget, text: String) {
+        let Some(permit) = self.notice_permit(&target.place.chat) else { return };
+        let content = Content::new(Kind::Notice, text).job(target.job);
+        let message = Outgoing::new(target.place.clone(), content)
+            .reply_to(target.reply_to.clone())
+            .silent(true);
         let core = self.clone();
-        let tell = async move {
-            if let Err(error) = core.handler.outbox.say(message).await {
-                tracing::warn!(%error, "a notice was not shown");
+        let send = async move {
+            if let Err(error) = core.handler.outbox.deliver(message).await {
+                tracing::warn!(%error, "cannot send a notice");
             }
             drop(permit);
         };
-        // Once nothing new is taken nobody waits for these: people may go on writing for ever.
+        // A closed bridge does not wait for notices: people may go on writing for ever.
         if self.scheduler.is_closed() {
-            tokio::spawn(tell);
+            tokio::spawn(send);
         } else {
-            self.tasks.spawn(tell);
+            self.tasks.spawn(send);
         }
     }
 
-    fn may_tell(&self, chat: &str) -> Option<OwnedSemaphorePermit> {
+    fn notice_permit(&self, chat: &str) -> Option<OwnedSemaphorePermit> {
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         notices.retain(|_, permits| permits.available_permits() < NOTICES);
         let permits = notices.entry(chat.to_owned());
@@ -214,8 +220,8 @@ impl<T: Transport> Core<T> {
     }
 }
 
-/// Who runs a message, and in which conversation.
-struct Course {
+/// The runner of a message, and its conversation.
+struct Destination {
     runner: Arc<dyn Runner>,
     conversation: Arc<Conversation>,
     prompt: String,

@@ -1,4 +1,4 @@
-//! What comes in from a chat.
+//! Messages from a chat.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use takopi_core::ResumeToken;
 
 use crate::transport::{MessageId, MessageRef, Place};
 
-/// A message of a person.
+/// A message that a person wrote.
 ///
 /// ```
 /// use takopi_bridge::{Incoming, Place};
@@ -18,40 +18,40 @@ use crate::transport::{MessageId, MessageRef, Place};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Incoming {
-    /// Where it was said, and where it is answered.
+    /// Where it was written, and where it is answered.
     pub place: Place,
-    /// The message.
+    /// Its id.
     pub message: MessageId,
-    /// What it says.
+    /// Its text.
     pub text: String,
-    /// Who said it.
+    /// The name of its author.
     pub user: Option<String>,
     /// The message it replies to.
     pub reply_to: Option<ReplyTo>,
-    /// The session it is for, if the author knows better than the kit.
+    /// The session to resume, if the bridge's author knows it.
     pub resume: Option<ResumeToken>,
-    /// What to do with it while its session is busy, if not what the settings say.
-    pub follow_up: Option<FollowUp>,
+    /// What happens to it while its session is busy; overrides the settings.
+    pub while_busy: Option<WhileBusy>,
 }
 
 /// The message that another one replies to.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct ReplyTo {
-    /// The message.
+    /// Its id.
     pub message: MessageId,
-    /// Its text, if the chat tells it: a resume line in it counts, though the kit does not know the
-    /// message (any more).
+    /// Its text, if the chat provides it: a resume line in it counts even if the bridge does not know
+    /// the message (any more).
     pub text: Option<String>,
 }
 
-/// What to do with a message whose session is busy.
+/// What happens to a message whose session is busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum FollowUp {
-    /// It waits for its turn.
+pub enum WhileBusy {
+    /// It waits in the queue.
     #[default]
     Queue,
-    /// The running turn gets it; it waits for its turn if the turn does not take it.
+    /// It is added to the running turn, or waits in the queue if the engine does not accept it.
     Steer,
 }
 
@@ -65,28 +65,28 @@ impl Incoming {
             user: None,
             reply_to: None,
             resume: None,
-            follow_up: None,
+            while_busy: None,
         }
     }
 
-    /// Where the message is.
+    /// The message with its chat.
     pub(super) fn at(&self) -> MessageRef {
         self.message.clone().at(&self.place.chat)
     }
 
-    /// Said by this person.
+    /// Sets the name of the author.
     pub fn by(mut self, user: impl Into<String>) -> Self {
         self.user = Some(user.into());
         self
     }
 
-    /// In reply to this message.
+    /// Sets the message that this one replies to.
     pub fn replying_to(mut self, message: impl Into<MessageId>) -> Self {
         self.reply_to = Some(ReplyTo { message: message.into(), text: None });
         self
     }
 
-    /// In reply to this message, which says this.
+    /// Sets the message that this one replies to, and its text.
     pub fn replying_to_text(
         mut self,
         message: impl Into<MessageId>,
@@ -96,20 +96,20 @@ impl Incoming {
         self
     }
 
-    /// For this session.
+    /// Sets the session to resume.
     pub fn resume(mut self, session: ResumeToken) -> Self {
         self.resume = Some(session);
         self
     }
 
-    /// What to do with it while its session is busy.
-    pub fn follow_up(mut self, follow_up: FollowUp) -> Self {
-        self.follow_up = Some(follow_up);
+    /// Sets what happens to it while its session is busy.
+    pub fn while_busy(mut self, while_busy: WhileBusy) -> Self {
+        self.while_busy = Some(while_busy);
         self
     }
 }
 
-// Not derived: what people write is never logged.
+// Not derived, so that texts of people are never logged.
 impl fmt::Debug for Incoming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Incoming")

@@ -1,4 +1,4 @@
-//! One job, from the moment it was taken to its report.
+//! One job, from the moment it was accepted to its report.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -10,69 +10,79 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::core::Core;
-use super::{FollowUp, Incoming};
-use crate::handler::{Notice, Shown, Spot, Unsaid};
-use crate::post::Post;
-use crate::scheduler::{JobId, Standing, Step, Ticket};
+use super::{Incoming, WhileBusy};
+use crate::handler::{ReplyTarget, RunResult, RunUpdate};
+use crate::live_message::{Delivered, DeliveryError, LiveMessage};
+use crate::scheduler::{JobId, JobStatus, QueueStep, Ticket};
 use crate::transport::{MessageId, MessageRef, Place, Transport};
 
-/// How many questions of one run may wait to be asked.
-const QUESTIONS: usize = 16;
+/// How many approval requests of one run may wait to be shown.
+const PENDING_REQUESTS: usize = 16;
 
-/// A job that was taken.
+/// A job that was accepted. Dropping the handle does not affect the job.
 #[derive(Debug)]
-pub struct Job {
+pub struct JobHandle {
     /// The job.
     pub id: JobId,
-    pub(super) report: oneshot::Receiver<Report>,
+    pub(super) report: oneshot::Receiver<JobReport>,
 }
 
-impl Job {
-    /// A message that was the answer to what this job's agent asked.
+impl JobHandle {
+    /// The handle of a message that answered a question of this job's agent.
     pub(super) fn answered(id: JobId) -> Self {
         let (sender, report) = oneshot::channel();
-        let _ = sender.send(Report { job: id, end: End::Answered, messages: vec![], unsaid: None });
+        let _ = sender.send(JobReport::without_messages(id, JobEnd::Answered));
         Self { id, report }
     }
 
-    /// Waits for its end.
-    pub async fn report(self) -> Report {
-        let lost = || Report { job: self.id, end: End::Lost, messages: Vec::new(), unsaid: None };
+    /// Waits for the end of the job.
+    pub async fn report(self) -> JobReport {
+        let lost = || JobReport::without_messages(self.id, JobEnd::Lost);
         self.report.await.unwrap_or_else(|_| lost())
     }
 }
 
-/// What became of a job, said once.
+/// How a job ended. There is exactly one for each job.
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Report {
+pub struct JobReport {
     /// The job.
     pub job: JobId,
     /// How it ended.
-    pub end: End,
-    /// The messages with its last word, in order.
+    pub end: JobEnd,
+    /// The messages with its final message, in order.
     pub messages: Vec<MessageId>,
-    /// What could not be said of it in the chat.
-    pub unsaid: Option<Unsaid>,
+    /// Set if the final message was not delivered completely.
+    pub undelivered: Option<DeliveryError>,
 }
 
-/// How a job ended.
+impl JobReport {
+    fn without_messages(job: JobId, end: JobEnd) -> Self {
+        Self { job, end, messages: Vec::new(), undelivered: None }
+    }
+
+    fn new(job: JobId, end: JobEnd, delivered: Delivered) -> Self {
+        Self { job, end, messages: delivered.messages, undelivered: delivered.error }
+    }
+}
+
+/// The way a job ended.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
-pub enum End {
-    /// It ran: well, badly, or until it was cancelled.
+pub enum JobEnd {
+    /// It ran, and succeeded, failed or was cancelled.
     Ran(Box<Completed>),
-    /// It was cancelled before its turn came.
-    CancelledInLine,
-    /// The running turn of this job took it in.
+    /// It was cancelled before it started.
+    CancelledInQueue,
+    /// It was added to the running turn of this job.
     Steered(JobId),
-    /// It was no job of its own: it answered what this job's agent asked.
+    /// The message answered a question of this job's agent and was no job of its own.
     Answered,
-    /// The runtime went down under it.
+    /// The runtime was shut down before the job ended.
     Lost,
 }
 
-/// What the jobs of one line have in common.
+/// What the jobs of one session have in common.
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
     /// The session, once it is known.
@@ -93,9 +103,9 @@ pub(super) struct Record {
     pub(super) message: MessageRef,
     pub(super) runner: Arc<dyn Runner>,
     pub(super) conversation: Arc<Conversation>,
-    /// A word for its last message.
-    pub(super) remark: Arc<OnceLock<String>>,
-    /// The way into its running turn.
+    /// A note for its final message.
+    pub(super) end_note: Arc<OnceLock<String>>,
+    /// Sends messages to its running turn.
     steer: Mutex<Option<SteerSender>>,
 }
 
@@ -121,12 +131,12 @@ impl Record {
             message: incoming.message.clone().at(&incoming.place.chat),
             runner,
             conversation,
-            remark: Arc::default(),
+            end_note: Arc::default(),
             steer: Mutex::default(),
         }
     }
 
-    /// Its session, once it is known.
+    /// The session, once it is known.
     pub(super) fn session(&self) -> Option<&ResumeToken> {
         self.conversation.session.get()
     }
@@ -140,93 +150,110 @@ impl Record {
     }
 }
 
-/// A job and all it needs.
-pub(super) struct Work<T> {
+/// The task of a job.
+pub(super) struct JobTask<T> {
     pub(super) core: Arc<Core<T>>,
     pub(super) record: Arc<Record>,
-    pub(super) follow_up: FollowUp,
-    /// All but the session, and what the bridge adds to any request.
+    pub(super) while_busy: WhileBusy,
+    /// Complete except for the session and what the bridge adds to every request.
     pub(super) request: RunRequest,
 }
 
-/// A job is known to be under way for as long as this lives.
-struct UnderWay<'a, T: Transport> {
+/// Whether a job may start.
+enum Start {
+    /// On this session, or on a new one.
+    Run(Option<ResumeToken>),
+    /// It was cancelled while it waited.
+    Cancelled,
+}
+
+/// Keeps a job in the list of active jobs for as long as it lives.
+struct ActiveGuard<'a, T: Transport> {
     core: &'a Core<T>,
     job: JobId,
 }
 
-impl<T: Transport> Drop for UnderWay<'_, T> {
+impl<T: Transport> Drop for ActiveGuard<'_, T> {
     fn drop(&mut self) {
         self.core.memory().end(self.job);
     }
 }
 
-impl<T: Transport> Work<T> {
-    pub(super) async fn run(self, ticket: Ticket) -> Report {
+impl<T: Transport> JobTask<T> {
+    pub(super) async fn run(self, mut ticket: Ticket) -> JobReport {
         let job = self.record.job;
-        let _under_way = UnderWay { core: &self.core, job };
-        let mut spot = Spot::new(self.record.place.clone());
-        spot.reply_to = Some(self.record.message.message.clone());
-        spot.job = Some(job);
-        spot.remark = self.record.remark.clone();
-        let (end, messages, unsaid) = self.work(ticket, &spot).await;
-        Report { job, end, messages, unsaid }
-    }
-
-    async fn work(&self, mut ticket: Ticket, spot: &Spot) -> (End, Vec<MessageId>, Option<Unsaid>) {
+        let _active = ActiveGuard { core: &self.core, job };
+        let mut target = ReplyTarget::new(self.record.place.clone());
+        target.reply_to = Some(self.record.message.message.clone());
+        target.job = Some(job);
+        target.end_note = self.record.end_note.clone();
         let begun = Instant::now();
-        let mut post = self.core.handler.post(spot);
-        if let Some(into) = self.steered(&ticket, &mut post, begun, spot).await {
+        let mut message = self.core.handler.message(&target);
+        if let Some(running) = self.steer(&ticket, &mut message, begun, &target).await {
             drop(ticket);
-            let posted = |message: &MessageId| self.posted_for(message, &into);
-            let (messages, unsaid) = self.core.handler.end_steered(post, spot, posted).await;
-            return (End::Steered(into.job), messages, unsaid);
+            let posted = |message: &MessageId| self.posted_for(message, &running);
+            let delivered = self.core.handler.end_steered(message, &target, posted).await;
+            return JobReport::new(job, JobEnd::Steered(running.job), delivered);
         }
-        let Some(session) = self.wait(&mut ticket, &mut post, begun, spot).await else {
-            drop(ticket);
-            let by = self.record.remark.get().map_or("cancelled", String::as_str);
-            let why = format!("{by}; it had not begun");
-            let why = (begun.elapsed(), why.as_str());
-            let session = self.record.session();
-            let line = session.map(|session| self.record.runner.format_resume(session));
-            let posted = |message: &MessageId| self.posted(message);
-            let end = self.core.handler.end_unrun(post, why, line.as_deref(), spot, posted);
-            let (messages, unsaid) = end.await;
-            return (End::CancelledInLine, messages, unsaid);
-        };
-        let shown = self.show(ticket, post, session, spot).await;
-        (End::Ran(Box::new(shown.completed)), shown.messages, shown.unsaid)
+        match self.wait(&mut ticket, &mut message, begun, &target).await {
+            Start::Run(session) => {
+                let result = self.show(ticket, message, session, &target).await;
+                let RunResult { completed, messages, undelivered } = result;
+                JobReport { job, end: JobEnd::Ran(Box::new(completed)), messages, undelivered }
+            }
+            Start::Cancelled => {
+                drop(ticket);
+                let delivered = self.end_cancelled(message, begun, &target).await;
+                JobReport::new(job, JobEnd::CancelledInQueue, delivered)
+            }
+        }
     }
 
-    /// Tries to say it into the running turn of its session, if that is wanted, and gives the job
-    /// that took it. The wait is as visible as that in line, and the place in line is kept meanwhile.
-    async fn steered(
+    async fn end_cancelled(
+        &self,
+        message: LiveMessage<T>,
+        begun: Instant,
+        target: &ReplyTarget,
+    ) -> Delivered {
+        let by = self.record.end_note.get().map_or("cancelled", String::as_str);
+        let why = format!("{by}; it had not started");
+        let session = self.record.session();
+        let line = session.map(|session| self.record.runner.format_resume(session));
+        let posted = |message: &MessageId| self.posted(message);
+        let handler = &self.core.handler;
+        handler.end_cancelled(message, begun.elapsed(), &why, line.as_deref(), target, posted).await
+    }
+
+    /// Tries to add the message to the running turn of its session, if that is wanted, and returns
+    /// the job whose turn accepted it. The wait is shown in the chat, and the job keeps its position in
+    /// the queue meanwhile.
+    async fn steer(
         &self,
         ticket: &Ticket,
-        post: &mut Post<T>,
+        message: &mut LiveMessage<T>,
         begun: Instant,
-        spot: &Spot,
+        target: &ReplyTarget,
     ) -> Option<Arc<Record>> {
         let core = &self.core;
-        if self.follow_up != FollowUp::Steer {
+        if self.while_busy != WhileBusy::Steer {
             return None;
         }
-        let into = core.scheduler.running_before(self.record.job)?;
-        let running = core.memory().live(into)?;
+        let running = core.scheduler.running_before(self.record.job)?;
+        let running = core.memory().active(running)?;
         let steer = running.steer()?;
-        let say = steer.send(&self.request.prompt);
-        tokio::pin!(say);
-        let draft = || core.handler.steering(&*self.record.runner, begun.elapsed(), spot);
-        post.changed();
-        let said = loop {
+        let accepted = steer.send(&self.request.prompt);
+        tokio::pin!(accepted);
+        let draft = || core.handler.steering(&*self.record.runner, begun.elapsed(), target);
+        message.changed();
+        let accepted = loop {
             tokio::select! {
                 biased;
-                said = &mut say => break said,
+                accepted = &mut accepted => break accepted,
                 () = ticket.cancelled().cancelled() => return None,
-                message = post.keep(draft) => self.posted(&message),
+                message = message.keep(draft) => self.posted(&message),
             }
         };
-        said.ok()?;
+        accepted.ok()?;
         let mut memory = core.memory();
         memory.put_message(self.record.message.clone(), &running);
         memory.put_place(&running);
@@ -234,32 +261,31 @@ impl<T: Transport> Work<T> {
         Some(running)
     }
 
-    /// Waits in line, visibly; `None` if it was cancelled there.
+    /// Waits in the queue and shows that in the chat.
     async fn wait(
         &self,
         ticket: &mut Ticket,
-        post: &mut Post<T>,
+        message: &mut LiveMessage<T>,
         begun: Instant,
-        spot: &Spot,
-    ) -> Option<Option<ResumeToken>> {
-        let mut standing = Standing::Behind(0);
+        target: &ReplyTarget,
+    ) -> Start {
+        let mut status = JobStatus::Behind(0);
         loop {
             let draft = || {
-                let session = self.record.session();
-                let waits = (begun.elapsed(), standing);
-                self.core.handler.queued(&*self.record.runner, session, waits, spot)
+                let (runner, session) = (&*self.record.runner, self.record.session());
+                self.core.handler.queued(runner, session, begun.elapsed(), status, target)
             };
             tokio::select! {
                 biased;
                 step = ticket.next() => match step {
-                    Step::Moved(now) => {
-                        standing = now;
-                        post.changed();
+                    QueueStep::Moved(now) => {
+                        status = now;
+                        message.changed();
                     }
-                    Step::Begin(session) => return Some(session),
-                    Step::Cancelled => return None,
+                    QueueStep::Start(session) => return Start::Run(session),
+                    QueueStep::Cancelled => return Start::Cancelled,
                 },
-                message = post.keep(draft) => self.posted(&message),
+                message = message.keep(draft) => self.posted(&message),
             }
         }
     }
@@ -269,7 +295,7 @@ impl<T: Transport> Work<T> {
         self.posted_for(message, &self.record);
     }
 
-    /// A message that is where this job was asked shows that one.
+    /// A message in this job's chat shows that job.
     fn posted_for(&self, message: &MessageId, record: &Arc<Record>) {
         let message = message.clone().at(&self.record.place.chat);
         self.core.memory().put_message(message, record);
@@ -278,12 +304,12 @@ impl<T: Transport> Work<T> {
     async fn show(
         &self,
         ticket: Ticket,
-        post: Post<T>,
+        message: LiveMessage<T>,
         session: Option<ResumeToken>,
-        spot: &Spot,
-    ) -> Shown {
+        target: &ReplyTarget,
+    ) -> RunResult {
         let (core, record) = (&self.core, &self.record);
-        let (ask, questions) = channel(QUESTIONS);
+        let (ask, requests) = channel(PENDING_REQUESTS);
         let (steer, steered) = steer_channel();
         let mut request = self.request.clone();
         request.resume = session;
@@ -293,32 +319,32 @@ impl<T: Transport> Work<T> {
         record.set_steer(Some(steer));
         let over = CancellationToken::new();
         let mut ticket = Some(ticket);
-        let notice = |notice: Notice<'_>| match notice {
-            Notice::Posted(message) | Notice::Said(message) => self.posted(message),
-            Notice::Event(TakopiEvent::Started(started)) => {
-                self.learn(&started.resume, ticket.as_ref());
+        let on_update = |update: RunUpdate<'_>| match update {
+            RunUpdate::Posted(message) | RunUpdate::Delivered(message) => self.posted(message),
+            RunUpdate::Event(TakopiEvent::Started(started)) => {
+                self.set_session(&started.resume, ticket.as_ref());
             }
-            Notice::Event(TakopiEvent::Completed(completed)) => {
+            RunUpdate::Event(TakopiEvent::Completed(completed)) => {
                 if let Some(session) = &completed.resume {
-                    self.learn(session, ticket.as_ref());
+                    self.set_session(session, ticket.as_ref());
                 }
                 record.set_steer(None);
                 over.cancel();
-                // The next of the session may begin while the last word of this one is said.
+                // The next job of the session may start while this final message is delivered.
                 ticket = None;
             }
-            Notice::Event(_) => {}
+            RunUpdate::Event(_) => {}
         };
         let asked = |question| core.memory().put_message(question, record);
-        let show = core.handler.show(post, &*record.runner, request, spot, notice);
-        let ask = core.approvals.serve(questions, spot, &over, asked);
+        let show = core.handler.show(message, &*record.runner, request, target, on_update);
+        let ask = core.approvals.serve(requests, target, &over, asked);
         tokio::join!(show, ask).0
     }
 
-    fn learn(&self, session: &ResumeToken, ticket: Option<&Ticket>) {
+    fn set_session(&self, session: &ResumeToken, ticket: Option<&Ticket>) {
         let _ = self.record.conversation.session.set(session.clone());
         if let Some(ticket) = ticket {
-            ticket.learn(session);
+            ticket.set_session(session);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a bridge remembers: the jobs under way, and the job that a message or a place belongs to.
+//! What a bridge remembers: the active jobs, and the job that a message or a place belongs to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -8,14 +8,14 @@ use super::job::{Conversation, Record};
 use crate::scheduler::JobId;
 use crate::transport::{MessageRef, Place};
 
-/// How many messages, and how many places, a bridge knows the job of. Those that nothing was heard of
-/// for longest are forgotten, but none of a job under way: a reply to one of those counts by its
-/// resume line alone.
-pub const REMEMBERED: usize = 10_000;
+/// Of how many messages, and of how many places, a bridge remembers the job. The least recent ones are
+/// forgotten, except those of active jobs. A reply to a forgotten message counts by its resume line
+/// alone.
+const REMEMBERED: usize = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Memory {
-    live: Live,
+    active: ActiveJobs,
     messages: Recent<MessageRef>,
     places: Recent<Place>,
 }
@@ -23,7 +23,7 @@ pub(super) struct Memory {
 impl Default for Memory {
     fn default() -> Self {
         Self {
-            live: BTreeMap::new(),
+            active: BTreeMap::new(),
             messages: Recent::new(REMEMBERED),
             places: Recent::new(REMEMBERED),
         }
@@ -31,26 +31,26 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// A job was taken.
+    /// Adds a job that was accepted.
     pub(super) fn add(&mut self, record: &Arc<Record>) {
-        self.live.insert(record.job, record.clone());
+        self.active.insert(record.job, record.clone());
         self.put_message(record.message.clone(), record);
         self.put_place(record);
     }
 
-    /// A job is over.
+    /// Removes a job that has ended.
     pub(super) fn end(&mut self, job: JobId) {
-        self.live.remove(&job);
+        self.active.remove(&job);
     }
 
-    /// A message belongs to a job.
+    /// Records that a message belongs to a job.
     pub(super) fn put_message(&mut self, message: MessageRef, record: &Arc<Record>) {
-        self.messages.put(message, record.clone(), &self.live);
+        self.messages.put(message, record.clone(), &self.active);
     }
 
-    /// The place's conversation is this job's.
+    /// Makes this job's conversation that of its place.
     pub(super) fn put_place(&mut self, record: &Arc<Record>) {
-        self.places.put(record.place.clone(), record.clone(), &self.live);
+        self.places.put(record.place.clone(), record.clone(), &self.active);
     }
 
     pub(super) fn forget(&mut self, place: &Place) {
@@ -65,36 +65,36 @@ impl Memory {
         self.places.get(place)
     }
 
-    pub(super) fn live(&self, job: JobId) -> Option<Arc<Record>> {
-        self.live.get(&job).cloned()
+    pub(super) fn active(&self, job: JobId) -> Option<Arc<Record>> {
+        self.active.get(&job).cloned()
     }
 
-    /// The jobs of a conversation that are under way, the newest first.
+    /// The active jobs of a conversation, the newest first.
     pub(super) fn jobs_of(&self, conversation: &Arc<Conversation>) -> impl Iterator<Item = JobId> {
-        let live = self.live.values().rev();
-        let of_it = live.filter(|record| Arc::ptr_eq(&record.conversation, conversation));
+        let active = self.active.values().rev();
+        let of_it = active.filter(|record| Arc::ptr_eq(&record.conversation, conversation));
         of_it.map(|record| record.job)
     }
 
-    pub(super) fn live_in(&self, place: &Place) -> Vec<Arc<Record>> {
-        self.live.values().filter(|record| record.place == *place).cloned().collect()
+    pub(super) fn active_in(&self, place: &Place) -> Vec<Arc<Record>> {
+        self.active.values().filter(|record| record.place == *place).cloned().collect()
     }
 
-    pub(super) fn all_live(&self) -> Vec<Arc<Record>> {
-        self.live.values().cloned().collect()
+    pub(super) fn all_active(&self) -> Vec<Arc<Record>> {
+        self.active.values().cloned().collect()
     }
 
-    /// The jobs of a chat that are under way.
-    pub(super) fn live_in_chat(&self, chat: &str) -> impl Iterator<Item = JobId> {
-        let here = self.live.values().filter(move |record| record.place.chat == chat);
+    /// The active jobs of a chat.
+    pub(super) fn active_in_chat(&self, chat: &str) -> impl Iterator<Item = JobId> {
+        let here = self.active.values().filter(move |record| record.place.chat == chat);
         here.map(|record| record.job)
     }
 }
 
-type Live = BTreeMap<JobId, Arc<Record>>;
+type ActiveJobs = BTreeMap<JobId, Arc<Record>>;
 
-/// A map that forgets what was put in first when it is full. What is put in again is new, and what
-/// belongs to a job under way is never forgotten, so it may hold a little more.
+/// A map that forgets its oldest entry when it is full. An entry that is put again is new, and entries
+/// of active jobs are never forgotten, so the map may hold a few more.
 #[derive(Debug)]
 struct Recent<K> {
     capacity: usize,
@@ -109,17 +109,17 @@ impl<K: Hash + Eq + Clone> Recent<K> {
         Self { capacity, next: 0, map: HashMap::new(), order: BTreeMap::new() }
     }
 
-    fn put(&mut self, key: K, record: Arc<Record>, live: &Live) {
+    fn put(&mut self, key: K, record: Arc<Record>, active: &ActiveJobs) {
         self.take(&key);
         self.append(key, record);
-        // At most once around: it may be that all of it is live.
+        // At most once around: it may be that all of it is active.
         for _ in 0..self.order.len() {
             if self.order.len() <= self.capacity {
                 return;
             }
             let Some((_, oldest)) = self.order.pop_first() else { return };
             let Some((_, record)) = self.map.remove(&oldest) else { return };
-            if live.contains_key(&record.job) {
+            if active.contains_key(&record.job) {
                 self.append(oldest, record);
             }
         }
@@ -148,21 +148,21 @@ mod tests {
 
     use super::*;
     use crate::bridge::Incoming;
-    use crate::scheduler::{Limits, Line, Scheduler};
+    use crate::scheduler::{Limits, QueueTarget, Scheduler};
 
     fn record(scheduler: &Scheduler) -> Arc<Record> {
-        let job = scheduler.submit(Line::New).unwrap().job();
+        let job = scheduler.submit(QueueTarget::New).unwrap().job();
         let incoming = Incoming::new(Place::new("general"), job.to_string(), "hello");
         Arc::new(Record::new(job, &incoming, Arc::new(Demo::new().runner()), Arc::default()))
     }
 
     #[test]
-    fn what_was_not_heard_of_for_longest_is_forgotten_first() {
+    fn the_oldest_entry_is_forgotten_first() {
         let scheduler = Scheduler::new(Limits::default());
         let mut recent = Recent::new(2);
         let record = record(&scheduler);
         for key in ["a", "b", "a", "c"] {
-            recent.put(key, record.clone(), &Live::default());
+            recent.put(key, record.clone(), &ActiveJobs::default());
         }
         let known = ["a", "b", "c"].map(|key| recent.get(&key).is_some());
         assert_eq!(known, [true, false, true]);
@@ -171,20 +171,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_not_forgotten() {
+    fn entries_of_active_jobs_are_not_forgotten() {
         let scheduler = Scheduler::new(Limits::default());
         let (running, over) = (record(&scheduler), record(&scheduler));
-        let live = Live::from([(running.job, running.clone())]);
+        let active = ActiveJobs::from([(running.job, running.clone())]);
         let mut recent = Recent::new(2);
-        recent.put("long", running.clone(), &live);
+        recent.put("long", running.clone(), &active);
         for key in ["a", "b", "c", "d"] {
-            recent.put(key, over.clone(), &live);
+            recent.put(key, over.clone(), &active);
         }
         assert_eq!(recent.get(&"long").map(|record| record.job), Some(running.job));
         assert_eq!(recent.map.len(), 2);
         for key in ["x", "y", "z"] {
-            recent.put(key, running.clone(), &live);
+            recent.put(key, running.clone(), &active);
         }
-        assert_eq!(recent.map.len(), 4, "all of it is live, so all of it is kept");
+        assert_eq!(recent.map.len(), 4, "all entries belong to active jobs, so all are kept");
     }
 }

@@ -7,31 +7,30 @@ use std::time::Duration;
 use takopi_core::approvals::ChannelHandler;
 use takopi_core::{ApprovalHandler, RunRequest};
 
-use super::{FollowUp, Incoming};
-use crate::handler::{FinalBy, Look, Pace};
+use super::{Incoming, WhileBusy};
+use crate::handler::{FinalBy, HandlerOptions};
+use crate::outbox::Pace;
 use crate::present::Chat;
 use crate::scheduler::Limits;
 
-/// Which session a message without a resume line goes on with.
+/// Which session a message without a resume line resumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Continuity {
-    /// That of the message it replies to; one that replies to nothing begins a session.
+    /// That of the message it replies to; a message that is no reply starts a session.
     #[default]
     Reply,
-    /// That of the message it replies to, or the last one of its place: a place is a conversation.
+    /// That of the message it replies to, else the last one of its place: a place is one conversation.
     Place,
 }
 
-type Requests = dyn Fn(&Incoming, RunRequest) -> RunRequest + Send + Sync;
-type Deciders = dyn Fn(ChannelHandler) -> Arc<dyn ApprovalHandler> + Send + Sync;
+type RequestFn = dyn Fn(&Incoming, RunRequest) -> RunRequest + Send + Sync;
+type ApprovalFn = dyn Fn(ChannelHandler) -> Arc<dyn ApprovalHandler> + Send + Sync;
 
 /// How a bridge behaves. The defaults suit a chat of people.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use takopi_bridge::Settings;
-/// use takopi_bridge::handler::FinalBy;
-/// use takopi_bridge::scheduler::Limits;
+/// use takopi_bridge::{FinalBy, Limits, Settings};
 /// use takopi_core::approvals::Rules;
 ///
 /// let settings = Settings::default()
@@ -46,22 +45,22 @@ type Deciders = dyn Fn(ChannelHandler) -> Arc<dyn ApprovalHandler> + Send + Sync
 /// ```
 #[derive(Clone)]
 pub struct Settings {
-    pub(super) look: Look,
+    pub(super) handler: HandlerOptions,
     pub(super) limits: Limits,
     pub(super) continuity: Continuity,
-    pub(super) follow_up: FollowUp,
+    pub(super) while_busy: WhileBusy,
     pub(super) patience: Duration,
-    pub(super) requests: Arc<Requests>,
-    pub(super) approvals: Arc<Deciders>,
+    pub(super) requests: Arc<RequestFn>,
+    pub(super) approvals: Arc<ApprovalFn>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            look: Look::default(),
+            handler: HandlerOptions::default(),
             limits: Limits::default(),
             continuity: Continuity::default(),
-            follow_up: FollowUp::default(),
+            while_busy: WhileBusy::default(),
             patience: Duration::from_mins(5),
             requests: Arc::new(|_, request| request),
             approvals: Arc::new(|people| Arc::new(people)),
@@ -70,50 +69,50 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Presents with this.
+    /// Sets how messages are written, and the limit on their length.
     pub fn chat(mut self, chat: Chat) -> Self {
-        self.look.chat = chat;
+        self.handler.chat = chat;
         self
     }
 
-    /// Calls the chat so often.
+    /// Sets how often the chat is called, and for how long.
     pub fn pace(mut self, pace: Pace) -> Self {
-        self.look.pace = pace;
+        self.handler.pace = pace;
         self
     }
 
-    /// Says the last word so.
+    /// Sets how the final message is delivered.
     pub fn final_by(mut self, by: FinalBy) -> Self {
-        self.look.final_by = by;
+        self.handler.final_by = by;
         self
     }
 
-    /// Lets so much go on at once.
+    /// Sets how many jobs run and wait at once.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
-    /// Which session a message without a resume line goes on with.
+    /// Sets which session a message without a resume line resumes.
     pub fn continuity(mut self, continuity: Continuity) -> Self {
         self.continuity = continuity;
         self
     }
 
-    /// What to do with a message whose session is busy, unless the message says.
-    pub fn follow_up(mut self, follow_up: FollowUp) -> Self {
-        self.follow_up = follow_up;
+    /// Sets what happens to a message whose session is busy, unless the message itself sets it.
+    pub fn while_busy(mut self, while_busy: WhileBusy) -> Self {
+        self.while_busy = while_busy;
         self
     }
 
-    /// How long people may take to answer a question; five minutes if not set.
+    /// Sets how long people may take to decide a request; five minutes by default.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Makes the request of a message: directory, model, limits. Prompt, session, cancellation and
-    /// approvals are the bridge's.
+    /// Completes the request of a message: directory, model, limits. The bridge sets prompt, session,
+    /// cancellation and approvals.
     pub fn requests(
         mut self,
         make: impl Fn(&Incoming, RunRequest) -> RunRequest + Send + Sync + 'static,
@@ -122,8 +121,8 @@ impl Settings {
         self
     }
 
-    /// Who decides what an agent may do. The closure gets the handler that asks in the chat, and may
-    /// put another before it, or in its place; without this, everything is asked in the chat.
+    /// Sets the approval handler. The closure gets the handler that asks in the chat, and may put
+    /// another one in front of it or in its place. By default every request is shown in the chat.
     pub fn approvals(
         mut self,
         make: impl Fn(ChannelHandler) -> Arc<dyn ApprovalHandler> + Send + Sync + 'static,
@@ -136,10 +135,10 @@ impl Settings {
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
-            .field("look", &self.look)
+            .field("handler", &self.handler)
             .field("limits", &self.limits)
             .field("continuity", &self.continuity)
-            .field("follow_up", &self.follow_up)
+            .field("while_busy", &self.while_busy)
             .field("patience", &self.patience)
             .finish_non_exhaustive()
     }

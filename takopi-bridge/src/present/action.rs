@@ -1,4 +1,4 @@
-//! An action in words: the same in every presenter.
+//! The description of an action, the same in every presenter.
 
 use std::fmt::Write as _;
 
@@ -6,12 +6,12 @@ use serde_json::Value;
 use takopi_core::{Action, ActionKind};
 
 use super::text::one_line;
-use crate::progress::Standing;
+use crate::progress::ActionStatus;
 
-/// How many changed files are named.
+/// How many changed files are listed by name.
 const FILES_NAMED: usize = 3;
 
-/// What the agent does, in at most `max` columns.
+/// The action in at most `max` columns.
 pub(super) fn describe(action: &Action, max: usize) -> String {
     let title = &action.title;
     match &action.kind {
@@ -25,8 +25,7 @@ pub(super) fn describe(action: &Action, max: usize) -> String {
     }
 }
 
-/// What there is to add behind it: the exit code of a command that failed, the reason of a
-/// reconnect.
+/// Details to append: the exit code of a command that failed, the reason of a reconnect.
 pub(super) fn particulars(action: &Action) -> Option<String> {
     match action.kind {
         ActionKind::Command => {
@@ -54,14 +53,14 @@ fn files(action: &Action) -> String {
 
 /// The files an action changed.
 pub(super) struct Changes<'a> {
-    /// What became of the first three, and their paths.
+    /// Kind and path of the first three changes.
     pub(super) named: Vec<(&'a str, &'a str)>,
     /// How many more there are.
     pub(super) more: usize,
 }
 
 impl<'a> Changes<'a> {
-    /// What the action says about them, if anything.
+    /// The changes in the details of the action, if there are any.
     pub(super) fn of(action: &'a Action) -> Option<Self> {
         let changes = action.detail.get("changes").and_then(Value::as_array)?;
         let part = |change: &'a Value, key: &str| {
@@ -75,12 +74,12 @@ impl<'a> Changes<'a> {
 }
 
 /// The mark before an action.
-pub(super) fn mark(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Running => "▸",
-        Standing::Updated => "↻",
-        Standing::Done => "✓",
-        Standing::Failed => "✗",
+pub(super) fn mark(status: ActionStatus) -> &'static str {
+    match status {
+        ActionStatus::Running => "▸",
+        ActionStatus::Updated => "↻",
+        ActionStatus::Done => "✓",
+        ActionStatus::Failed => "✗",
     }
 }
 

@@ -1,14 +1,14 @@
 //! The chat presenter: a run as Markdown messages.
 //!
-//! While a run goes on there is one message, [`Chat::progress`], to be edited as things happen; when
-//! it is over, [`Chat::finished`] says how, with the answer, in as many messages as that takes.
-//! Promises, whatever an agent or a model put into the text:
+//! A running run has one message, [`Chat::progress`], which is edited; when the run has ended,
+//! [`Chat::finished`] gives the outcome with the answer, in as many messages as it takes. Promises,
+//! for any text of an agent or a model:
 //! - no message is over the limit, and none is blank;
-//! - the resume line is whole, and in the end it stands once, in the last message. One that is longer
-//!   than the limit by itself cannot be sent: it is left out, never cut;
-//! - in a progress message the text of an agent stays what it is: it opens no code, no emphasis and
-//!   no line. An answer is Markdown already and goes as it is, [`split`] so that every fence is closed
-//!   in its message.
+//! - the resume line is complete, and appears once in the finished messages, in the last one. If it
+//!   alone is longer than the limit it is omitted, never truncated;
+//! - in a progress message the agent's text is escaped: it opens no code, no emphasis and no line.
+//!   An answer is Markdown already and is kept, [`split`] so that every fence is closed in its
+//!   message.
 
 mod blocks;
 mod inline;
@@ -28,13 +28,13 @@ use crate::progress::{Progress, Tracked};
 
 pub use self::split::split;
 
-/// How wide a remark may be.
+/// The maximum width of a note.
 const REMARK: usize = 200;
-/// How wide a line of an error may be.
+/// The maximum width of a line of an error.
 const ERROR_LINE: usize = 1000;
-/// How wide a name or a plan in the header may be.
+/// The maximum width of a name or a plan in the header.
 const NAME: usize = 60;
-/// What stands between the parts of the header.
+/// Separates the parts of the header.
 const DOT: &str = " · ";
 const BLANK_LINE: &str = "\n\n";
 
@@ -63,32 +63,32 @@ pub struct Chat {
     last_actions: usize,
 }
 
-/// What a message says beside what is known of the run. It begins with [`Moment::at`].
+/// What a message shows besides the state of the run. Created with [`Moment::at`].
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct Moment<'a> {
-    /// The time since the run began.
+    /// The time since the run started.
     pub elapsed: Duration,
-    /// How to go on with the session: `Runner::format_resume`.
+    /// The line that resumes the session: `Runner::format_resume`.
     pub resume_line: Option<&'a str>,
-    /// A remark of the bridge, such as `queued behind 2`. A run that has one and of which nothing was
-    /// heard yet is said to wait.
+    /// A note of the bridge, such as `queued behind 2`. A run with a note and without events is
+    /// shown as waiting.
     pub note: Option<&'a str>,
 }
 
 impl<'a> Moment<'a> {
-    /// So long after the run began.
+    /// This long after the start of the run.
     pub fn at(elapsed: Duration) -> Self {
         Self { elapsed, ..Self::default() }
     }
 
-    /// Says how to go on with the session.
+    /// Sets the line that resumes the session.
     pub fn resume_line(mut self, line: impl Into<Option<&'a str>>) -> Self {
         self.resume_line = line.into();
         self
     }
 
-    /// Adds a remark.
+    /// Sets a note.
     pub fn note(mut self, note: impl Into<Option<&'a str>>) -> Self {
         self.note = note.into();
         self
@@ -114,21 +114,21 @@ impl Default for Chat {
 }
 
 impl Chat {
-    /// Messages within a limit, which show the last five actions.
+    /// Messages within a limit that show the last five actions.
     pub fn new(limit: Limit) -> Self {
         Self { limit, last_actions: 5 }
     }
 
-    /// How many actions a progress message shows.
+    /// Sets how many actions a progress message shows.
     pub fn last_actions(mut self, count: usize) -> Self {
         self.last_actions = count;
         self
     }
 
-    /// The message for a run that goes on.
+    /// The message for a running run.
     ///
-    /// Where there is not room for all of it the oldest actions go first, then the note, then the end
-    /// of the header; the resume line stays.
+    /// If it is too long, the oldest actions are dropped first, then the note, then the end of the
+    /// header; the resume line stays.
     pub fn progress(&self, progress: &Progress, moment: &Moment<'_>) -> String {
         let header = header(&state(progress, moment), progress, moment, Count::Step);
         let footer = moment.footer(self.limit);
@@ -146,7 +146,7 @@ impl Chat {
         fitting.unwrap_or_else(|| self.narrow(&header, footer))
     }
 
-    /// As much of the header as there is room for beside the resume line.
+    /// As much of the header as fits beside the resume line.
     fn narrow(&self, header: &str, footer: Option<&str>) -> String {
         let Some(footer) = footer else { return self.limit.cut(header, self.limit.most()) };
         let takes = self.limit.measure(footer) + self.limit.measure(BLANK_LINE);
@@ -156,10 +156,10 @@ impl Chat {
         }
     }
 
-    /// The messages for a run that is over, in order; at least one.
+    /// The messages for a run that has ended, in order; at least one.
     ///
-    /// How it ended, the answer or what there is of it, what went wrong, and the resume line. A run
-    /// of which no end was heard counts as cancelled.
+    /// They have the outcome, the answer or what there is of it, the error, and the resume line. A
+    /// run without a completed event counts as cancelled.
     pub fn finished(&self, progress: &Progress, moment: &Moment<'_>) -> Vec<String> {
         let mut packer = Packer::new(self.limit);
         let header = header(&ending(progress), progress, moment, Count::Steps);
@@ -176,8 +176,8 @@ impl Chat {
         packer.finish()
     }
 
-    /// One message for a run that is over, without its answer: where that could not be said, or is
-    /// said elsewhere.
+    /// One message for a run that has ended, without its answer: if that could not be delivered, or
+    /// is in another message.
     pub(crate) fn ended(&self, progress: &Progress, moment: &Moment<'_>) -> String {
         let header = header(&ending(progress), progress, moment, Count::Steps);
         let footer = moment.footer(self.limit);
@@ -191,9 +191,9 @@ impl Chat {
 /// How the steps are counted.
 #[derive(Debug, Clone, Copy)]
 enum Count {
-    /// The one it is at.
+    /// The number of the current step.
     Step,
-    /// All of them.
+    /// The number of all steps.
     Steps,
 }
 
@@ -214,7 +214,7 @@ fn header(state: &str, progress: &Progress, moment: &Moment<'_>, count: Count) -
     parts.join(DOT)
 }
 
-/// What a run is at, in a word.
+/// The state of a run as a label.
 fn state(progress: &Progress, moment: &Moment<'_>) -> String {
     let waits = |tracked: &Tracked| {
         tracked.action.kind == ActionKind::Approval || tracked.action.id == WAIT_ACTION
@@ -230,7 +230,7 @@ fn state(progress: &Progress, moment: &Moment<'_>) -> String {
     }
 }
 
-/// How a run ended, in a word or two.
+/// The outcome of a run as a label.
 fn ending(progress: &Progress) -> String {
     match progress.outcome() {
         None => "cancelled".to_owned(),

@@ -1,13 +1,13 @@
 //! Markdown laid out for a terminal: headings, emphasis, lists, quotes, code, tables.
 //!
-//! Prose is wrapped to the width; code is not, so that it can be copied as it stands.
+//! Prose is wrapped to the width; code is not, so that it can be copied.
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
 use super::line::{Line, Style, flow};
 use super::text::width;
 
-/// The text as lines of at most `max` columns, but for code.
+/// The text as lines of at most `max` columns, except for code.
 pub(super) fn render(text: &str, max: usize) -> Vec<Line> {
     let mut layout = Layout::new(max.max(8));
     let options =
@@ -19,11 +19,11 @@ pub(super) fn render(text: &str, max: usize) -> Vec<Line> {
     layout.lines
 }
 
-/// What stands left of the text.
+/// What is printed left of the text.
 #[derive(Debug)]
 enum Margin {
     Quote,
-    /// An item: its mark until that is written, then as many spaces.
+    /// A list item: its mark on the first line, spaces of the same width on the others.
     Item {
         mark: String,
         written: bool,
@@ -34,16 +34,16 @@ enum Margin {
 struct Layout {
     max: usize,
     lines: Vec<Line>,
-    /// The words of the block that is being read.
+    /// The styled text of the current block.
     words: Vec<(Style, String)>,
     styles: Vec<Style>,
     margins: Vec<Margin>,
-    /// The number of the next item, of each list that is open; `None` for lists without numbers.
+    /// The number of the next item of each open list; `None` for lists without numbers.
     lists: Vec<Option<u64>>,
-    /// Where the links that are open lead.
+    /// The targets of the open links.
     links: Vec<String>,
     in_code: bool,
-    /// Whether a blank line is due before the next block.
+    /// Whether the next block is preceded by a blank line.
     gap: bool,
     table: Vec<Vec<String>>,
 }
@@ -153,7 +153,7 @@ impl Layout {
             TagEnd::Item => {
                 self.flush();
                 if let Some(Margin::Item { written: false, .. }) = self.margins.last() {
-                    // An item with nothing in it still has its mark.
+                    // An empty item still has its mark.
                     let line = self.margin();
                     self.lines.push(line);
                 }
@@ -180,7 +180,7 @@ impl Layout {
         self.words.push((style, text.to_owned()));
     }
 
-    /// A link shows where it leads, unless that is what it says.
+    /// Prints the target of a link, unless it is the link's text.
     fn end_link(&mut self) {
         let Some(target) = self.links.pop() else { return };
         let said = self.words.last().map(|(_, text)| text.as_str()).unwrap_or_default();
@@ -190,7 +190,7 @@ impl Layout {
         }
     }
 
-    /// Ends the block before and leaves the blank line that is due.
+    /// Ends the previous block and prints a blank line if there should be one.
     fn begin_block(&mut self) {
         self.flush();
         if std::mem::take(&mut self.gap) && !self.lines.is_empty() {
@@ -205,7 +205,7 @@ impl Layout {
         self.gap = true;
     }
 
-    /// What stands left of the next line. However deep the nesting, half of it is left for text.
+    /// The margin of the next line. However deep the nesting, half of the line is left for text.
     fn margin(&mut self) -> Line {
         let mut line = Line::new();
         for margin in &mut self.margins {
@@ -226,14 +226,14 @@ impl Layout {
 
     fn code(&mut self, text: &str) {
         for code in text.lines() {
-            // A tab would be taken for one column.
+            // A tab would be measured as one column.
             let code = code.replace('\t', "    ");
             let line = self.margin().with(Style::Plain, "  ").with(Style::Code, code);
             self.lines.push(line);
         }
     }
 
-    /// Writes the words of the block, wrapped.
+    /// Prints the text of the block, wrapped.
     fn flush(&mut self) {
         let words = std::mem::take(&mut self.words);
         if words.iter().all(|(_, text)| text.trim().is_empty()) {
@@ -265,7 +265,7 @@ impl Layout {
     }
 }
 
-/// The text of what has no look of its own, such as mathematics and notes.
+/// The text of elements without a layout of their own, such as mathematics and footnotes.
 fn other_text(event: &Event<'_>) -> Option<String> {
     match event {
         Event::InlineMath(text) | Event::DisplayMath(text) | Event::FootnoteReference(text) => {

@@ -1,13 +1,13 @@
-//! How much one message of a chat may hold.
+//! The maximum length of a chat message.
 
 use unicode_segmentation::UnicodeSegmentation;
 
-/// The smallest limit there is: room for any one character.
+/// The smallest limit: any single character fits.
 const NARROWEST: usize = 2;
 
-/// How much one message of a chat may hold, in the unit the chat counts in.
+/// The maximum length of a chat message, in the unit the chat counts in.
 ///
-/// A limit below two counts as two: there is room for any one character.
+/// A limit below two counts as two, so that any single character fits.
 ///
 /// ```
 /// use takopi_bridge::present::Limit;
@@ -17,21 +17,22 @@ const NARROWEST: usize = 2;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// So many Unicode characters.
+    /// This many Unicode characters.
     Chars(usize),
-    /// So many UTF-16 units: a character beyond the basic plane, such as most emoji, counts twice.
+    /// This many UTF-16 units: a character beyond the basic plane, such as most emoji, counts
+    /// twice.
     Utf16(usize),
 }
 
 impl Default for Limit {
-    /// The limit of Telegram, which most chats are not below.
+    /// The limit of Telegram. Most chats allow more.
     fn default() -> Self {
         Self::Utf16(4096)
     }
 }
 
 impl Limit {
-    /// How much of the limit a text takes.
+    /// The length of a text in the unit of this limit.
     pub fn measure(self, text: &str) -> usize {
         match self {
             Self::Chars(_) => text.chars().count(),
@@ -44,15 +45,14 @@ impl Limit {
         self.measure(text) <= self.most()
     }
 
-    /// The figure.
+    /// The limit as a number, at least two.
     pub(super) fn most(self) -> usize {
         match self {
             Self::Chars(most) | Self::Utf16(most) => most.max(NARROWEST),
         }
     }
 
-    /// The beginning of a text, in at most `room` of this limit's units; where something was cut off
-    /// it ends in `…`.
+    /// The beginning of a text, in at most `room` units; a truncated text ends in `…`.
     pub(super) fn cut(self, text: &str, room: usize) -> String {
         if self.measure(text) <= room {
             return text.to_owned();

@@ -1,35 +1,35 @@
-//! Lines of styled text, and their way into a terminal.
+//! Lines of styled text for a terminal.
 
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::text;
 
-/// What a piece of text is, as far as its looks go.
+/// The style of a piece of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Style {
     /// Ordinary text.
     #[default]
     Plain,
-    /// Of less interest.
+    /// Less important.
     Dim,
-    /// Stressed.
+    /// Bold.
     Strong,
-    /// Lightly stressed.
+    /// Italic.
     Emphasis,
     /// Code.
     Code,
     /// A heading.
     Heading,
-    /// Where a link leads.
+    /// The target of a link.
     Link,
-    /// It goes on.
+    /// Something is running.
     Busy,
-    /// It went well.
+    /// Success.
     Good,
-    /// Look at this.
+    /// A warning.
     Warn,
-    /// It went wrong.
+    /// A failure.
     Bad,
 }
 
@@ -57,7 +57,7 @@ impl Style {
 pub struct Span {
     /// The text: one line, without control characters.
     pub text: String,
-    /// What it is.
+    /// Its style.
     pub style: Style,
 }
 
@@ -92,22 +92,22 @@ impl Line {
         }
     }
 
-    /// The pieces.
+    /// The pieces of the line.
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// Whether there is nothing on it.
+    /// Whether the line has no text.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// How many columns it takes.
+    /// Its width in columns.
     pub fn width(&self) -> usize {
         self.spans.iter().map(|span| text::width(&span.text)).sum()
     }
 
-    /// The same line in at most `width` columns; what was cut shows as `…`.
+    /// The line truncated to `width` columns; a truncated line ends in `…`.
     pub fn cut(mut self, width: usize) -> Self {
         if self.width() <= width {
             return self;
@@ -121,8 +121,8 @@ impl Line {
                 kept.push(span);
                 continue;
             }
-            // One more column than there is, so that the cut shows even where the piece would fit:
-            // there is more behind it.
+            // With one more column, so that it is truncated even if this piece alone would fit:
+            // more text follows.
             let cut = if takes == left { format!("{} ", span.text) } else { span.text };
             span.text = text::cut(&cut, left).into_owned();
             kept.push(span);
@@ -132,7 +132,7 @@ impl Line {
         self
     }
 
-    /// The same line without the spaces at its end.
+    /// The line without the spaces at its end.
     pub(super) fn trimmed(mut self) -> Self {
         while let Some(last) = self.spans.last_mut() {
             last.text.truncate(last.text.trim_end().len());
@@ -144,7 +144,7 @@ impl Line {
         self
     }
 
-    /// The text alone.
+    /// The text without styles.
     pub fn plain(&self) -> String {
         self.spans.iter().map(|span| span.text.as_str()).collect()
     }
@@ -162,8 +162,8 @@ impl Line {
     }
 }
 
-/// Text in lines of at most `max` columns, broken between words where that is possible; each line
-/// begins with a margin.
+/// Wraps text into lines of at most `max` columns, between words where possible; each line begins
+/// with a margin.
 pub(super) fn flow<'a>(
     text: impl IntoIterator<Item = (Style, &'a str)>,
     max: usize,
@@ -173,7 +173,7 @@ pub(super) fn flow<'a>(
     let mut line = margin();
     let mut bare = true;
     for (style, text) in text {
-        // A word, and the space behind it.
+        // A word and the space after it.
         for piece in text::clean(text).split_inclusive(' ') {
             let word = piece.trim_end_matches(' ');
             if !bare && line.width() + text::width(word) > max {
@@ -187,7 +187,7 @@ pub(super) fn flow<'a>(
                 line.push(style, grapheme);
                 bare = false;
             }
-            // Spaces indent the first line; they do not begin others.
+            // Spaces indent the first line and are dropped at the beginning of others.
             if !bare || lines.is_empty() {
                 line.push(style, &piece[word.len()..]);
                 bare = false;

@@ -1,11 +1,11 @@
-//! Presenters: what is known of a run, as text for people.
+//! Presenters: the state of a run as text for people.
 //!
-//! Pure and deterministic: state, elapsed time and room in, text out. Whatever an agent or a model
-//! put into the text, no control character gets through, nothing is longer than asked, and no
-//! character is cut in two.
+//! Deterministic, without I/O: state, elapsed time and size in, text out. For any text of an agent
+//! or a model, no control character gets through, nothing is longer than the limit, and no
+//! character is split.
 //!
-//! - [`terminal`]: lines of at most so many columns;
-//! - [`chat`]: Markdown messages of at most so many characters.
+//! - [`terminal`]: lines with a maximum width in columns;
+//! - [`chat`]: Markdown messages with a maximum length.
 
 mod action;
 pub mod chat;

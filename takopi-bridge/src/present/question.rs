@@ -1,12 +1,13 @@
-//! A request for approval in words: the same in every presenter, with all that a yes grants.
+//! The content of an approval request, the same in every presenter, with everything an approval
+//! grants.
 
 use takopi_core::ApprovalRequest;
 use takopi_core::runner::{Excerpt, FileChange, Form, FormField, Patch, Question, UserQuestion};
 
-/// What there is to show, in this order.
+/// What is shown, in this order.
 #[derive(Debug)]
 pub(super) struct Sheet {
-    /// Who wants what.
+    /// The agent, and what it asks for.
     pub(super) head: String,
     /// The command.
     pub(super) command: Option<String>,
@@ -14,7 +15,7 @@ pub(super) struct Sheet {
     pub(super) entries: Vec<Entry>,
 }
 
-/// One thing to show.
+/// One entry below the command.
 #[derive(Debug)]
 pub(super) enum Entry {
     /// A line.
@@ -30,7 +31,7 @@ pub(super) enum Entry {
 pub(super) struct Block {
     pub(super) kind: BlockKind,
     pub(super) text: String,
-    /// What stands below it if some of it was left out.
+    /// A note below it if it is truncated.
     pub(super) mark: Option<String>,
 }
 
@@ -54,7 +55,7 @@ impl Sheet {
         };
         sheet.question(request);
         for part in &request.unrecognized {
-            sheet.warn(format!("takopi does not know what this part grants: {}", part.field));
+            sheet.warn(format!("unknown part of the request, may grant more: {}", part.field));
             sheet.block(BlockKind::Code, &part.value);
         }
         sheet
@@ -65,7 +66,7 @@ impl Sheet {
             Question::Command(command) => {
                 self.command = Some(command.command.clone());
                 for line in command.extra.lines() {
-                    self.warn(format!("and gets: {line}"));
+                    self.warn(format!("also grants: {line}"));
                 }
             }
             Question::Patch(patch) => self.patch(patch),
@@ -103,13 +104,15 @@ impl Sheet {
 
     fn patch(&mut self, patch: &Patch) {
         if patch.files.is_empty() {
-            self.warn("the files are not known".to_owned());
+            self.warn("the files are unknown".to_owned());
         }
         for file in &patch.files {
             self.file(file);
         }
         if let Some(root) = &patch.grant_root {
-            self.warn(format!("and may write below {root} for the rest of the session"));
+            self.warn(format!(
+                "also grants: write access below {root} for the rest of the session"
+            ));
         }
     }
 
@@ -123,7 +126,7 @@ impl Sheet {
         match &file.diff {
             Some(diff) if diff.is_whole() => line = format!("{line}{}", counts(&diff.text)),
             Some(_) => {}
-            None => line.push_str(", what changes is not known"),
+            None => line.push_str(", the changes are unknown"),
         }
         if outside {
             self.warn(line);
@@ -193,7 +196,7 @@ fn wants(question: &Question) -> &'static str {
         Question::Patch(_) => "wants to change files",
         Question::Permissions(_) => "wants wider permissions",
         Question::ToolCall(_) => "wants to call a tool",
-        Question::Form(_) => "passes on a question of a tool server",
+        Question::Form(_) => "forwards a request of a tool server",
         Question::Plan(_) => "wants to carry out a plan",
         Question::Unknown(_) => "asks for approval",
         _ => "has a question",

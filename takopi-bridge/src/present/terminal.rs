@@ -1,9 +1,9 @@
 //! The terminal presenter: a run as lines on a screen.
 //!
-//! What is over leaves its [`entry`] behind for good, and scrolls away; what goes on is the [`live`]
-//! block at the bottom, drawn anew whenever something changed or time passed; in the end stand the
-//! [`summary`] and the [`answer`]. Where there is no screen to draw on, the entries alone tell the
-//! story: [`Feed::All`].
+//! An action that has ended leaves its [`entry`] on the screen, which scrolls away; the [`live`]
+//! block at the bottom shows what is running and is redrawn on changes and ticks; at the end come
+//! the [`summary`] and the [`answer`]. Without a screen to draw on, only entries are printed:
+//! [`Feed::All`].
 
 mod ask;
 
@@ -15,45 +15,45 @@ use takopi_core::{ActionEvent, ActionKind, Level, Phase, Reason, Usage};
 use super::line::{Line, Style};
 use super::text::{elapsed, one_line, wrap};
 use super::{action, layout};
-use crate::progress::{Progress, Standing, Tracked, plan_of};
+use crate::progress::{ActionStatus, Progress, Tracked, plan_of};
 
 pub use self::ask::{Asked, can_choose, choices, question};
 
-/// One picture of the spinner each.
+/// The frames of the spinner.
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
-/// How long a picture of the spinner stays.
+/// How long a frame of the spinner is shown.
 pub const TICK: Duration = Duration::from_millis(100);
-/// How many lines a thing that was said may take.
+/// How many lines a note or a warning may take.
 const SAID_LINES: usize = 4;
-/// How wide a line is at the most where there is no screen.
+/// The maximum width of a line without a screen.
 const UNBOUNDED: usize = 500;
-/// Prose wider than this is hard to read.
+/// Wider prose is hard to read.
 const PROSE_WIDTH: usize = 100;
-/// What stands between the parts of a line.
+/// Separates the parts of a line.
 const DOT: &str = " · ";
 
-/// The moment and the room for a picture.
+/// The time and the size of the live block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Frame {
-    /// The time since the run began.
+pub struct Viewport {
+    /// The time since the run started.
     pub elapsed: Duration,
-    /// The columns of the screen.
+    /// The width of the screen in columns.
     pub width: usize,
-    /// The lines the picture may take.
+    /// The maximum number of lines.
     pub height: usize,
 }
 
-/// What leaves an entry behind.
+/// Which events leave an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feed {
-    /// What is over; what goes on is on the screen.
+    /// Only ends; running actions are in the live block.
     Ends,
-    /// What begins as well, and what changes on the way, for where there is no screen.
+    /// Starts and updates as well, for output without a screen.
     All,
 }
 
-/// What goes on: one line for each open action, and one for the run.
-pub fn live(progress: &Progress, frame: Frame) -> Vec<Line> {
+/// What is running: one line for each open action, and one for the run.
+pub fn live(progress: &Progress, frame: Viewport) -> Vec<Line> {
     let open: Vec<&Tracked> = progress.open().filter(|tracked| shows_live(tracked)).collect();
     let room = frame.height.saturating_sub(1);
     let shown = if open.len() > room { room.saturating_sub(1) } else { open.len() };
@@ -69,20 +69,20 @@ pub fn live(progress: &Progress, frame: Frame) -> Vec<Line> {
     lines.into_iter().map(|line| line.cut(frame.width)).collect()
 }
 
-/// Whether an open action has a line of its own. The plan is part of the status, a question is asked
-/// in lines of its own, and an open turn says nothing.
+/// Whether an open action has a line of its own. The plan is part of the status line, an approval
+/// request has lines of its own, and a turn has none.
 fn shows_live(tracked: &Tracked) -> bool {
     let kind = &tracked.action.kind;
     !matches!(kind, ActionKind::Turn | ActionKind::Telemetry | ActionKind::Approval)
         && plan_of(&tracked.action).is_none()
 }
 
-fn running(tracked: &Tracked, frame: Frame) -> Line {
+fn running(tracked: &Tracked, frame: Viewport) -> Line {
     let since = frame.elapsed.saturating_sub(tracked.began);
     let since =
         if since.as_secs() > 0 { format!("{DOT}{}", elapsed(since)) } else { String::new() };
-    let (mark, style) = mark(tracked.standing);
-    // The time stays in sight, however long the title.
+    let (mark, style) = mark(tracked.status);
+    // The time stays visible, however long the title is.
     let room = frame.width.saturating_sub(2 + since.chars().count());
     let mut line = Line::new().with(style, mark).with(Style::Plain, " ");
     line.push(Style::Plain, &action::describe(&tracked.action, room));
@@ -92,7 +92,7 @@ fn running(tracked: &Tracked, frame: Frame) -> Line {
     line.cut(2 + room).with(Style::Dim, since)
 }
 
-fn status(progress: &Progress, frame: Frame) -> Line {
+fn status(progress: &Progress, frame: Viewport) -> Line {
     let pictures = SPINNER.len() as u128;
     let picture = frame.elapsed.as_millis() / TICK.as_millis() % pictures;
     let spinner = SPINNER.get(usize::try_from(picture).unwrap_or(0)).copied().unwrap_or(" ");
@@ -111,24 +111,24 @@ fn status(progress: &Progress, frame: Frame) -> Line {
     line
 }
 
-/// What an event leaves behind; nothing, for most.
+/// The entry of an event; empty for most.
 ///
-/// `width` is that of the screen; without one, lines are whole.
+/// `width` is that of the screen; without one, lines are not truncated.
 pub fn entry(event: &ActionEvent, feed: Feed, width: Option<usize>) -> Vec<Line> {
-    let standing = Standing::of(event);
+    let status = ActionStatus::of(event);
     let action = &event.action;
     if matches!(action.kind, ActionKind::Turn | ActionKind::Telemetry)
         || event.level == Some(Level::Debug)
-        || (standing.is_open() && (feed == Feed::Ends || is_in_passing(event)))
+        || (status.is_open() && (feed == Feed::Ends || is_in_passing(event)))
     {
         return Vec::new();
     }
-    let (mark, style) = match (&action.kind, standing) {
+    let (mark, style) = match (&action.kind, status) {
         (ActionKind::Warning, _) => ("!", Style::Warn),
-        (_, Standing::Done) if is_talk(event) => ("•", Style::Dim),
-        // It ended, and nobody said how.
-        (kind, Standing::Done) if kind.is_tool() && event.ok.is_none() => ("•", Style::Dim),
-        _ => mark(standing),
+        (_, ActionStatus::Done) if is_talk(event) => ("•", Style::Dim),
+        // It ended without a result.
+        (kind, ActionStatus::Done) if kind.is_tool() && event.ok.is_none() => ("•", Style::Dim),
+        _ => mark(status),
     };
     let head = || Line::new().with(style, mark).with(Style::Plain, " ");
     let room = width.unwrap_or(UNBOUNDED).saturating_sub(2);
@@ -151,12 +151,12 @@ pub fn entry(event: &ActionEvent, feed: Feed, width: Option<usize>) -> Vec<Line>
     vec![line.cut(width.unwrap_or(UNBOUNDED))]
 }
 
-/// Whether its title is text that somebody wrote, rather than the name of a deed.
+/// Whether its title is prose rather than the name of an operation.
 fn is_speech(kind: &ActionKind) -> bool {
     matches!(kind, ActionKind::Note | ActionKind::Warning)
 }
 
-/// Something that was said, on a few lines.
+/// Prose, wrapped to a few lines.
 fn speech(text: &str, room: usize, head: &Line, style: Style) -> Vec<Line> {
     let mut lines = Vec::new();
     let whole = wrap(text.trim(), room);
@@ -173,29 +173,29 @@ fn speech(text: &str, room: usize, head: &Line, style: Style) -> Vec<Line> {
     lines
 }
 
-/// Whether a note is only something the agent says, and no news of the run.
+/// Whether it is a note of the agent rather than an event of the run.
 fn is_talk(event: &ActionEvent) -> bool {
     event.action.kind == ActionKind::Note
         && event.level.is_none()
         && plan_of(&event.action).is_none()
 }
 
-/// Whether it is not worth a line: half a sentence, or more output of what was begun.
+/// Whether it is not worth a line: a partial note, or more output of a running tool.
 fn is_in_passing(event: &ActionEvent) -> bool {
     is_talk(event) || (event.phase == Phase::Updated && event.action.kind.is_tool())
 }
 
-fn mark(standing: Standing) -> (&'static str, Style) {
-    let style = match standing {
-        Standing::Running => Style::Busy,
-        Standing::Updated => Style::Warn,
-        Standing::Done => Style::Good,
-        Standing::Failed => Style::Bad,
+fn mark(status: ActionStatus) -> (&'static str, Style) {
+    let style = match status {
+        ActionStatus::Running => Style::Busy,
+        ActionStatus::Updated => Style::Warn,
+        ActionStatus::Done => Style::Good,
+        ActionStatus::Failed => Style::Bad,
     };
-    (action::mark(standing), style)
+    (action::mark(status), style)
 }
 
-/// How it ended, in one line: `✓ Codex · 12s · 5 steps · 22 tokens in, 14 out`.
+/// The outcome in one line: `✓ Codex · 12s · 5 steps · 22 tokens in, 14 out`.
 pub fn summary(progress: &Progress, took: Duration) -> Line {
     let outcome = progress.outcome();
     let ok = outcome.is_some_and(|outcome| outcome.ok);

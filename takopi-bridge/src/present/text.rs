@@ -1,4 +1,4 @@
-//! Text in columns: measured, cut and wrapped between characters as people see them.
+//! Text in columns: measured, truncated and wrapped between grapheme clusters.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -8,13 +8,13 @@ use unicode_width::UnicodeWidthStr;
 
 use super::line::{Line, Style, flow};
 
-/// How many columns a text takes on a terminal.
+/// The width of a text on a terminal in columns.
 pub fn width(text: &str) -> usize {
     text.graphemes(true).map(UnicodeWidthStr::width).sum()
 }
 
-/// The text without what could steer a terminal or reorder a line: line ends and tabs become spaces,
-/// other control characters and direction overrides become `�`.
+/// Removes what could control a terminal or reorder a line: line ends and tabs become spaces, other
+/// control characters and direction overrides become `�`.
 ///
 /// ```
 /// use takopi_bridge::present::clean;
@@ -39,9 +39,9 @@ fn is_steering(character: char) -> bool {
     character.is_control() || matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// The text on one line, runs of white space made one space, cut to `max` columns.
+/// The text on one line, with white space collapsed, truncated to `max` columns.
 pub fn one_line(text: &str, max: usize) -> String {
-    // What is far beyond the cut need not be looked at.
+    // Text far beyond the limit is not read.
     let far = text.char_indices().nth(max.saturating_mul(8).max(64)).map_or(text.len(), |it| it.0);
     let words: Vec<&str> = text[..far].split_whitespace().collect();
     let mut line = words.join(" ");
@@ -51,7 +51,7 @@ pub fn one_line(text: &str, max: usize) -> String {
     cut(&clean(&line), max).into_owned()
 }
 
-/// At most `max` columns of the text; where something was cut off, its last column is `…`.
+/// At most `max` columns of the text; a truncated text ends in `…`.
 pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     if width(text) <= max {
         return Cow::Borrowed(text);
@@ -72,15 +72,15 @@ pub fn cut(text: &str, max: usize) -> Cow<'_, str> {
     Cow::Owned(kept)
 }
 
-/// The text in lines of at most `max` columns, broken between words where that is possible. Its own
-/// line ends are kept.
+/// Wraps a text into lines of at most `max` columns, between words where possible. Its own line
+/// ends are kept.
 pub fn wrap(text: &str, max: usize) -> Vec<String> {
     let paragraphs = text.lines().map(|paragraph| [(Style::Plain, paragraph)]);
     let lines = paragraphs.flat_map(|paragraph| flow(paragraph, max, Line::new));
     lines.map(|line| line.plain()).collect()
 }
 
-/// A length of time as people say it: `9s`, `1m 05s`, `2h 03m`.
+/// A duration for people: `9s`, `1m 05s`, `2h 03m`.
 ///
 /// ```
 /// use std::time::Duration;

@@ -1,116 +1,127 @@
-//! The lines, as plain state: no clock, no tasks.
+//! The queues as plain state, without a clock or tasks.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use takopi_core::ResumeToken;
 use tokio_util::sync::CancellationToken;
 
-use super::{Cancelled, JobId, Limits, Line, Refused, Standing};
+use super::{Cancelled, JobId, JobStatus, Limits, QueueStep, QueueTarget, SubmitError};
 
-/// A line is named after the job that opened it.
-type LineId = JobId;
+/// A session's queue has the id of the job that opened it.
+type SessionId = JobId;
 
 #[derive(Debug)]
 pub(super) struct Queue {
     limits: Limits,
     /// The number of the next job.
     next: u64,
-    closed: bool,
+    admission: Admission,
     jobs: BTreeMap<JobId, Entry>,
-    lines: HashMap<LineId, LineState>,
-    sessions: HashMap<ResumeToken, LineId>,
-    /// The heads of the lines in which nobody runs. Lowest first, which is first come, first served.
-    ready: BTreeMap<JobId, LineId>,
+    queues: HashMap<SessionId, SessionQueue>,
+    sessions: HashMap<ResumeToken, SessionId>,
+    /// The first job of each session in which none runs. The lowest id starts first.
+    ready: BTreeMap<JobId, SessionId>,
     running: usize,
+}
+
+/// Whether new jobs are accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admission {
+    Open,
+    Closed,
 }
 
 #[derive(Debug)]
 struct Entry {
-    line: LineId,
-    running: bool,
+    session: SessionId,
+    state: EntryState,
     cancel: CancellationToken,
 }
 
-#[derive(Debug, Default)]
-struct LineState {
-    session: Option<ResumeToken>,
-    waiting: VecDeque<JobId>,
-    /// One, but for a moment: two lines that turn out to be one session are joined.
-    running: Vec<JobId>,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EntryState {
+    Waiting,
+    Running,
 }
 
-/// What a job in line sees.
-pub(super) enum Look {
-    Waiting(Standing),
-    Begin(Option<ResumeToken>),
-    Over,
+#[derive(Debug, Default)]
+struct SessionQueue {
+    session: Option<ResumeToken>,
+    waiting: VecDeque<JobId>,
+    /// At most one, except after two queues that turned out to be one session were joined.
+    running: Vec<JobId>,
 }
 
 impl Queue {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
-            limits,
+            limits: limits.workers(limits.workers.max(1)),
             next: 1,
-            closed: false,
+            admission: Admission::Open,
             jobs: BTreeMap::new(),
-            lines: HashMap::new(),
+            queues: HashMap::new(),
             sessions: HashMap::new(),
             ready: BTreeMap::new(),
             running: 0,
         }
     }
 
-    pub(super) fn submit(&mut self, line: Line) -> Result<(JobId, CancellationToken), Refused> {
-        if self.closed {
-            return Err(Refused::Closed);
+    pub(super) fn submit(
+        &mut self,
+        target: QueueTarget,
+    ) -> Result<(JobId, CancellationToken), SubmitError> {
+        if self.is_closed() {
+            return Err(SubmitError::Closed);
         }
         let job = JobId(self.next);
-        let found = match &line {
-            Line::New => None,
-            Line::Session(session) => self.sessions.get(session).copied(),
-            Line::Behind(other) => {
-                Some(self.jobs.get(other).map(|entry| entry.line).ok_or(Refused::Over(*other))?)
+        let found = match &target {
+            QueueTarget::New => None,
+            QueueTarget::Session(session) => self.sessions.get(session).copied(),
+            QueueTarget::Behind(other) => {
+                let entry = self.jobs.get(other).ok_or(SubmitError::Ended(*other))?;
+                Some(entry.session)
             }
         };
-        // A line that exists is busy, or it would be gone.
+        // A queue that exists has a job in it: an empty one is removed.
         let waits = found.is_some() || self.running >= self.limits.workers;
         let waiting = self.jobs.len() - self.running;
         if waits && waiting >= self.limits.waiting {
-            return Err(Refused::Full(waiting));
+            return Err(SubmitError::Full(waiting));
         }
         self.next += 1;
         let id = found.unwrap_or(job);
-        let state = self.lines.entry(id).or_default();
-        if let Line::Session(session) = line {
+        let state = self.queues.entry(id).or_default();
+        if let QueueTarget::Session(session) = target {
             self.sessions.insert(session.clone(), id);
             state.session = Some(session);
         }
         state.waiting.push_back(job);
         let cancel = CancellationToken::new();
-        self.jobs.insert(job, Entry { line: id, running: false, cancel: cancel.clone() });
-        self.move_up(id);
+        self.jobs
+            .insert(job, Entry { session: id, state: EntryState::Waiting, cancel: cancel.clone() });
+        self.start_ready(id);
         Ok((job, cancel))
     }
 
     pub(super) fn cancel(&mut self, job: JobId) -> Option<Cancelled> {
         let entry = self.jobs.get(&job)?;
         entry.cancel.cancel();
-        let was_running = entry.running;
+        let was_running = entry.state == EntryState::Running;
         if !was_running {
-            self.leave(job);
+            self.remove(job);
         }
         Some(Cancelled { job, was_running })
     }
 
-    /// The session that a running job works on is known.
-    pub(super) fn learn(&mut self, job: JobId, session: &ResumeToken) {
+    /// Records the session that a running job works on.
+    pub(super) fn set_session(&mut self, job: JobId, session: &ResumeToken) {
         let Some(entry) = self.jobs.get(&job) else { return };
-        let id = entry.line;
-        let Some(line) = self.lines.get_mut(&id) else { return };
-        if line.session.is_some() {
+        let id = entry.session;
+        let Some(queue) = self.queues.get_mut(&id) else { return };
+        if queue.session.is_some() {
             return;
         }
-        line.session = Some(session.clone());
+        queue.session = Some(session.clone());
         match self.sessions.get(session).copied() {
             None => {
                 self.sessions.insert(session.clone(), id);
@@ -119,51 +130,53 @@ impl Queue {
         }
     }
 
-    /// Two lines are one session's: whoever stands in `from` stands in `into`, in order of
-    /// submission.
-    fn join(&mut self, from: LineId, into: LineId) {
-        let Some(from) = self.lines.remove(&from) else { return };
-        let Some(line) = self.lines.get_mut(&into) else { return };
+    /// Joins two queues that belong to one session, in order of submission.
+    fn join(&mut self, from: SessionId, into: SessionId) {
+        let Some(from) = self.queues.remove(&from) else { return };
+        let Some(queue) = self.queues.get_mut(&into) else { return };
         for job in from.waiting.iter().chain(&from.running) {
             if let Some(entry) = self.jobs.get_mut(job) {
-                entry.line = into;
+                entry.session = into;
             }
         }
-        for job in from.waiting.iter().chain(&line.waiting) {
+        for job in from.waiting.iter().chain(&queue.waiting) {
             self.ready.remove(job);
         }
-        line.waiting.extend(from.waiting);
-        line.waiting.make_contiguous().sort_unstable();
-        line.running.extend(from.running);
-        self.move_up(into);
+        queue.waiting.extend(from.waiting);
+        queue.waiting.make_contiguous().sort_unstable();
+        queue.running.extend(from.running);
+        self.start_ready(into);
     }
 
-    /// The job is over, or leaves the line.
-    pub(super) fn leave(&mut self, job: JobId) {
+    /// Removes a job that has ended or does not wait any longer.
+    pub(super) fn remove(&mut self, job: JobId) {
         let Some(entry) = self.jobs.remove(&job) else { return };
-        if let Some(line) = self.lines.get_mut(&entry.line) {
-            if entry.running {
-                line.running.retain(|other| *other != job);
-                self.running -= 1;
-            } else {
-                line.waiting.retain(|other| *other != job);
-                self.ready.remove(&job);
+        if let Some(queue) = self.queues.get_mut(&entry.session) {
+            match entry.state {
+                EntryState::Running => {
+                    queue.running.retain(|other| *other != job);
+                    self.running -= 1;
+                }
+                EntryState::Waiting => {
+                    queue.waiting.retain(|other| *other != job);
+                    self.ready.remove(&job);
+                }
             }
         }
-        self.move_up(entry.line);
+        self.start_ready(entry.session);
     }
 
-    /// Sees who may begin now that something changed in this line.
-    fn move_up(&mut self, id: LineId) {
-        if let Some(line) = self.lines.get(&id)
-            && line.running.is_empty()
+    /// Starts the jobs that may run after a change in this queue.
+    fn start_ready(&mut self, id: SessionId) {
+        if let Some(queue) = self.queues.get(&id)
+            && queue.running.is_empty()
         {
-            match line.waiting.front() {
+            match queue.waiting.front() {
                 Some(head) => {
                     self.ready.insert(*head, id);
                 }
                 None => {
-                    if let Some(session) = self.lines.remove(&id).and_then(|line| line.session) {
+                    if let Some(session) = self.queues.remove(&id).and_then(|queue| queue.session) {
                         self.sessions.remove(&session);
                     }
                 }
@@ -172,59 +185,62 @@ impl Queue {
         while self.running < self.limits.workers
             && let Some((job, id)) = self.ready.pop_first()
         {
-            if let (Some(entry), Some(line)) = (self.jobs.get_mut(&job), self.lines.get_mut(&id)) {
-                entry.running = true;
-                line.waiting.pop_front();
-                line.running.push(job);
+            if let (Some(entry), Some(queue)) = (self.jobs.get_mut(&job), self.queues.get_mut(&id))
+            {
+                entry.state = EntryState::Running;
+                queue.waiting.pop_front();
+                queue.running.push(job);
                 self.running += 1;
             }
         }
     }
 
-    pub(super) fn look(&self, job: JobId) -> Look {
-        match self.standing(job) {
-            Standing::Over => Look::Over,
-            Standing::Running => {
-                Look::Begin(self.line_of(job).and_then(|line| line.session.clone()))
+    pub(super) fn step(&self, job: JobId) -> QueueStep {
+        match self.status(job) {
+            JobStatus::Finished => QueueStep::Cancelled,
+            JobStatus::Running => {
+                QueueStep::Start(self.queue_of(job).and_then(|queue| queue.session.clone()))
             }
-            standing => Look::Waiting(standing),
+            status => QueueStep::Moved(status),
         }
     }
 
-    pub(super) fn standing(&self, job: JobId) -> Standing {
-        let (Some(entry), Some(line)) = (self.jobs.get(&job), self.line_of(job)) else {
-            return Standing::Over;
+    pub(super) fn status(&self, job: JobId) -> JobStatus {
+        let (Some(entry), Some(queue)) = (self.jobs.get(&job), self.queue_of(job)) else {
+            return JobStatus::Finished;
         };
-        if entry.running {
-            return Standing::Running;
+        if entry.state == EntryState::Running {
+            return JobStatus::Running;
         }
-        let waiting = line.waiting.iter().take_while(|other| **other != job).count();
-        match waiting + line.running.len() {
-            0 => Standing::NoWorker(self.ready.range(..job).count()),
-            ahead => Standing::Behind(ahead),
+        let waiting = queue.waiting.iter().take_while(|other| **other != job).count();
+        match waiting + queue.running.len() {
+            0 => JobStatus::NoWorker(self.ready.range(..job).count()),
+            ahead => JobStatus::Behind(ahead),
         }
     }
 
     pub(super) fn running_before(&self, job: JobId) -> Option<JobId> {
-        self.line_of(job)?.running.iter().copied().find(|other| *other != job)
+        self.queue_of(job)?.running.iter().copied().find(|other| *other != job)
     }
 
-    fn line_of(&self, job: JobId) -> Option<&LineState> {
-        self.lines.get(&self.jobs.get(&job)?.line)
+    fn queue_of(&self, job: JobId) -> Option<&SessionQueue> {
+        self.queues.get(&self.jobs.get(&job)?.session)
     }
 
+    #[cfg(test)]
     pub(super) fn jobs(&self) -> Vec<JobId> {
         self.jobs.keys().copied().collect()
     }
 
     pub(super) fn close(&mut self) {
-        self.closed = true;
+        self.admission = Admission::Closed;
     }
 
     pub(super) fn is_closed(&self) -> bool {
-        self.closed
+        self.admission == Admission::Closed
     }
 
+    #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }

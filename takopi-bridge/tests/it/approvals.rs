@@ -4,21 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{LAB, Run, Runs, lab, message, settle, token};
-use takopi_bridge::approvals::{Approvals, NoQuestion};
-use takopi_bridge::handler::{Handler, Look, Spot};
 use takopi_bridge::present::{Chat, Limit};
-use takopi_bridge::testing::{Fault, Room};
-use takopi_bridge::transport::{Kind, Place};
-use takopi_bridge::{Bridge, End, FinalBy, FollowUp, MessageId, Press, Pressed, Router, Settings};
-use takopi_core::approvals::{Rules, accept_all, channel};
+use takopi_bridge::testing::{Room, RoomFault};
+use takopi_bridge::transport::Kind;
+use takopi_bridge::{
+    AnswerError, Bridge, FinalBy, JobEnd, MessageId, Press, PressOutcome, Router, Settings,
+    WhileBusy,
+};
+use takopi_core::approvals::{Rules, accept_all};
 use takopi_core::demo::{Demo, Step};
 use takopi_core::runner::{
     ChangeKind, FileChange, Patch, Question, QuestionOption, Reply, UserQuestion,
 };
-use takopi_core::{ApprovalHandler, ApprovalRequest, Decision};
+use takopi_core::{ApprovalRequest, Decision};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 const PATIENCE: Duration = Duration::from_secs(90);
 
@@ -40,7 +40,7 @@ async fn stage(settings: Settings) -> Stage {
     bridge.receive(message("u1", "publish it")).unwrap();
     let run = runs.next().await;
     run.started("s1");
-    room.says(Kind::Progress, "working").await;
+    room.shows(Kind::Progress, "working").await;
     Stage { bridge, room, run, _runs: runs }
 }
 
@@ -54,19 +54,19 @@ fn ask(run: &Run, request: ApprovalRequest) -> JoinHandle<Reply> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_is_a_message_with_choices_and_says_what_became_of_it() {
+async fn a_request_is_a_message_with_buttons_that_shows_the_decision() {
     let stage = stage(settings()).await;
     let asked = ask(&stage.run, asks("cargo publish"));
     let question = stage.room.question().await;
-    let shown = stage.room.says(Kind::Question, "cargo publish").await;
-    assert!(!shown.sent.silent, "somebody has to look");
-    let words: Vec<_> = shown.sent.content.buttons.iter().map(ToString::to_string).collect();
-    assert_eq!(words, ["accept", "accept_for_session", "decline", "cancel"]);
+    let shown = stage.room.shows(Kind::Question, "cargo publish").await;
+    assert!(!shown.sent.silent, "it must notify");
+    let buttons: Vec<_> = shown.sent.content.buttons.iter().map(ToString::to_string).collect();
+    assert_eq!(buttons, ["accept", "accept_for_session", "decline", "cancel"]);
 
     let press: Press = "accept_for_session".parse().unwrap();
-    assert_eq!(stage.bridge.press(&question, press, "bob"), Pressed::Decided);
+    assert_eq!(stage.bridge.press(&question, press, "bob"), PressOutcome::Decided);
     assert_eq!(asked.await.unwrap().to_string(), "accepted for the session by bob");
-    insta::assert_snapshot!(stage.room.says(Kind::Question, "bob").await.text(), @"
+    insta::assert_snapshot!(stage.room.shows(Kind::Question, "bob").await.text(), @"
     **lab wants to run a command**  
     `cargo publish`  
     in `/srv`
@@ -74,50 +74,50 @@ async fn a_question_is_a_message_with_choices_and_says_what_became_of_it() {
     accepted for the session by bob
     ");
     let late = stage.bridge.press(&question, Press::Choose(Decision::Decline), "eve");
-    assert_eq!(late, Pressed::Nothing, "the first answer counts");
-    assert_eq!(stage.room.says(Kind::Question, "bob").await.sent.content.buttons, []);
+    assert_eq!(late, PressOutcome::AlreadyOver, "the first answer counts");
+    assert_eq!(stage.room.shows(Kind::Question, "bob").await.sent.content.buttons, []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_nobody_answers_is_declined_visibly() {
+async fn a_request_without_an_answer_is_declined_visibly() {
     let stage = stage(settings()).await;
     let asked = ask(&stage.run, asks("cargo publish"));
     let begun = Instant::now();
     let reply = asked.await.unwrap();
     assert_eq!(begun.elapsed(), PATIENCE);
-    assert_eq!(reply.to_string(), "declined: nobody answered within 1m 30s");
-    let said = stage.room.says(Kind::Question, "nobody answered within 1m 30s").await;
+    assert_eq!(reply.to_string(), "declined: no answer within 1m 30s");
+    let said = stage.room.shows(Kind::Question, "no answer within 1m 30s").await;
     assert_eq!(said.sent.content.buttons, []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_is_withdrawn_when_the_agent_takes_it_back() {
+async fn a_request_is_withdrawn_when_the_agent_takes_it_back() {
     let stage = stage(settings()).await;
     let asked = ask(&stage.run, asks("cargo publish"));
     let question = stage.room.question().await;
     asked.abort();
-    stage.room.says(Kind::Question, "withdrawn").await;
+    stage.room.shows(Kind::Question, "withdrawn").await;
     assert!(stage.bridge.choose(&question, Decision::Accept, "bob").is_err());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_is_withdrawn_when_its_run_ends_first() {
+async fn a_request_is_withdrawn_when_its_run_ends_first() {
     let stage = stage(settings()).await;
     let asked = ask(&stage.run, asks("cargo publish"));
     stage.room.question().await;
     stage.run.done("without");
-    stage.room.says(Kind::Question, "withdrawn").await;
+    stage.room.shows(Kind::Question, "withdrawn").await;
     assert!(!asked.await.unwrap().decision.is_yes());
     stage.bridge.drain().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_questions_are_asked_at_once_and_answered_in_any_order() {
+async fn many_requests_are_shown_at_once_and_answered_in_any_order() {
     let stage = stage(settings()).await;
     let first = ask(&stage.run, asks("first"));
-    let first_shown = stage.room.says(Kind::Question, "first").await;
+    let first_shown = stage.room.shows(Kind::Question, "first").await;
     let second = ask(&stage.run, asks("second"));
-    let second_shown = stage.room.says(Kind::Question, "second").await;
+    let second_shown = stage.room.shows(Kind::Question, "second").await;
     stage.bridge.choose(&second_shown.at(), Decision::Decline, "bob").unwrap();
     assert_eq!(second.await.unwrap().to_string(), "declined by bob");
     stage.bridge.choose(&first_shown.at(), Decision::Accept, "alice").unwrap();
@@ -125,22 +125,22 @@ async fn many_questions_are_asked_at_once_and_answered_in_any_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_cannot_be_shown_is_declined() {
+async fn a_request_that_cannot_be_shown_is_declined() {
     let stage = stage(settings()).await;
-    stage.room.misbehave(|call| (call.kind == Some(Kind::Question)).then_some(Fault::Hang));
+    stage.room.set_faults(|call| (call.kind == Some(Kind::Question)).then_some(RoomFault::Hang));
     let reply = ask(&stage.run, asks("cargo publish")).await.unwrap();
-    assert!(reply.to_string().starts_with("declined: the question could not be shown"), "{reply}");
+    assert!(reply.to_string().starts_with("declined: the request could not be shown"), "{reply}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_wants_words_is_answered_by_a_reply() {
+async fn a_question_that_takes_a_text_is_answered_by_a_reply() {
     let stage = stage(settings()).await;
     let options = ["main", "next"].map(|it| QuestionOption::default().label(it.to_owned()));
-    let asked = ask(&stage.run, asks_for_words(options.to_vec()));
-    let shown = stage.room.says(Kind::Question, "main, next, or your own words").await;
+    let asked = ask(&stage.run, asks_for_text(options.to_vec()));
+    let shown = stage.room.shows(Kind::Question, "main, next, or your own text").await;
     let words = message("u2", " release ").replying_to(shown.id);
     let report = stage.bridge.receive(words).unwrap().report().await;
-    assert_eq!(report.end, End::Answered);
+    assert_eq!(report.end, JobEnd::Answered);
     let reply = asked.await.unwrap();
     assert_eq!(
         (reply.content["q1"].as_str(), reply.by.as_deref()),
@@ -149,18 +149,18 @@ async fn a_question_that_wants_words_is_answered_by_a_reply() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_is_too_long_to_be_shown_whole_can_only_be_declined() {
+async fn a_command_too_long_to_be_shown_completely_can_only_be_declined() {
     let chat = Chat::new(Limit::Chars(1000));
     let stage = stage(settings().chat(chat)).await;
     let asked = ask(&stage.run, asks(&format!("echo {} ; rm -rf /", "a ".repeat(600))));
     let question = stage.room.question().await;
-    let shown = stage.room.says(Kind::Question, "it is too long to be shown here").await;
-    let words: Vec<_> = shown.sent.content.buttons.iter().map(ToString::to_string).collect();
-    assert_eq!(words, ["decline", "cancel"]);
+    let shown = stage.room.shows(Kind::Question, "too long to be shown here completely").await;
+    let buttons: Vec<_> = shown.sent.content.buttons.iter().map(ToString::to_string).collect();
+    assert_eq!(buttons, ["decline", "cancel"]);
     let accept = Press::Choose(Decision::Accept);
-    assert_eq!(stage.bridge.press(&question, accept, "bob"), Pressed::NotOffered);
+    assert_eq!(stage.bridge.press(&question, accept, "bob"), PressOutcome::NotOffered);
     let decline = Press::Choose(Decision::Decline);
-    assert_eq!(stage.bridge.press(&question, decline, "bob"), Pressed::Decided);
+    assert_eq!(stage.bridge.press(&question, decline, "bob"), PressOutcome::Decided);
     assert_eq!(asked.await.unwrap().to_string(), "declined by bob");
 }
 
@@ -172,71 +172,51 @@ async fn a_diff_that_does_not_fit_is_shown_before_the_question() {
     let file = FileChange::new(ChangeKind::Add, "/etc/motd", cwd).diff(diff.as_str());
     let question = Question::Patch(Patch::new([file]));
     let asked = ask(&stage.run, ApprovalRequest::new(LAB, question, cwd.to_owned()));
-    let first = stage.room.says(Kind::Question, "+line 0\n").await;
-    let last = stage.room.says(Kind::Question, "+line 199\n").await;
-    let shown = stage.room.says(Kind::Question, "the changes are in the messages above").await;
+    let first = stage.room.shows(Kind::Question, "+line 0\n").await;
+    let last = stage.room.shows(Kind::Question, "+line 199\n").await;
+    let shown = stage.room.shows(Kind::Question, "the changes are in the messages above").await;
     assert!(first.sent.content.buttons.is_empty() && last.sent.content.buttons.is_empty());
     assert!(shown.sent.content.text.contains("/etc/motd (outside the working directory)"));
     stage.bridge.choose(&shown.at(), Decision::Accept, "alice").unwrap();
     assert_eq!(asked.await.unwrap().to_string(), "accepted by alice");
 }
 
-fn asks_for_words(options: Vec<QuestionOption>) -> ApprovalRequest {
+fn asks_for_text(options: Vec<QuestionOption>) -> ApprovalRequest {
     let question = UserQuestion::default().id("q1".to_owned()).question("Which branch?".to_owned());
     let question = Question::Questions(vec![question.options(options)]);
     ApprovalRequest::new(LAB, question, "/srv".into())
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_question_that_wants_words_is_not_answered_without_any() {
+async fn a_question_that_takes_a_text_is_not_answered_without_one() {
     let stage = stage(settings()).await;
-    let asked = ask(&stage.run, asks_for_words(Vec::new()));
+    let asked = ask(&stage.run, asks_for_text(Vec::new()));
     let question = stage.room.question().await;
     let accept = Press::Choose(Decision::Accept);
-    assert_eq!(stage.bridge.press(&question, accept, "bob"), Pressed::NotOffered);
-    // Where nobody replies to a message, the author knows which question is meant.
+    assert_eq!(stage.bridge.press(&question, accept, "bob"), PressOutcome::NotOffered);
+    // In a chat without replies the author knows which question is meant.
     stage.bridge.answer(&question, "main", "bob").unwrap();
     let reply = asked.await.unwrap();
     assert_eq!((reply.content["q1"].as_str(), reply.decision), (Some("main"), Decision::Accept));
-    assert_eq!(stage.bridge.answer(&question, "next", "eve"), Err(NoQuestion::Over));
+    assert_eq!(stage.bridge.answer(&question, "next", "eve"), Err(AnswerError::NotPending));
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_serving_is_nothing_to_decide() {
-    let room = Room::new();
-    let handler = Handler::new(room.clone(), Look::default());
-    let approvals = Approvals::new(&handler, PATIENCE);
-    let (people, questions) = channel(4);
-    let asked = tokio::spawn(async move { people.reply(asks("ls")).await });
-    let served = approvals.clone();
-    let serve = tokio::spawn(async move {
-        let (spot, over) = (Spot::new(Place::new("general")), CancellationToken::new());
-        served.serve(questions, &spot, &over, |_| {}).await;
-    });
-    let question = room.question().await;
-    serve.abort();
-    assert!(!asked.await.unwrap().decision.is_yes());
-    assert!(!format!("{approvals:?}").contains("Waiting"), "no entry is left");
-    let chosen = approvals.choose(&question, Reply::from(Decision::Accept));
-    assert_eq!(chosen, Err(NoQuestion::Over));
-}
-
-#[tokio::test(start_paused = true)]
-async fn rules_answer_before_people_are_asked() {
+async fn rules_decide_before_people_are_asked() {
     let settings =
         settings().approvals(|people| Arc::new(Rules::new().command("ls").otherwise(people)));
     let stage = stage(settings).await;
     assert!(ask(&stage.run, asks("ls")).await.unwrap().decision.is_yes());
     let _asked = ask(&stage.run, asks("rm x"));
     let question = stage.room.question().await;
-    assert_eq!(question, stage.room.says(Kind::Question, "rm x").await.at());
+    assert_eq!(question, stage.room.shows(Kind::Question, "rm x").await.at());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_follow_up_goes_into_the_running_turn_or_waits_for_its_own() {
+async fn a_follow_up_that_the_turn_does_not_accept_waits_in_the_queue() {
     let (lab, mut runs) = lab();
     let room = Room::new();
-    let settings = settings().follow_up(FollowUp::Steer);
+    let settings = settings().while_busy(WhileBusy::Steer);
     let bridge = Bridge::new(room.clone(), Router::new(lab), settings);
     let first = bridge.receive(message("u1", "write the parser")).unwrap();
     let mut run = runs.next().await;
@@ -244,8 +224,8 @@ async fn a_follow_up_goes_into_the_running_turn_or_waits_for_its_own() {
     settle().await;
     let second = bridge.receive(message("u2", "in Rust").replying_to("u1")).unwrap();
     settle().await;
-    run.hands_back();
-    room.says(Kind::Queued, "queued behind 1").await;
+    run.rejects_steering();
+    room.shows(Kind::Queued, "queued behind 1").await;
     run.done("one");
     let run = runs.next().await;
     assert_eq!(
@@ -253,12 +233,12 @@ async fn a_follow_up_goes_into_the_running_turn_or_waits_for_its_own() {
         ("in Rust", Some(token("s1")))
     );
     run.done("two");
-    assert!(matches!(first.report().await.end, End::Ran(_)));
-    assert!(matches!(second.report().await.end, End::Ran(_)));
+    assert!(matches!(first.report().await.end, JobEnd::Ran(_)));
+    assert!(matches!(second.report().await.end, JobEnd::Ran(_)));
 }
 
 #[tokio::test]
-async fn a_follow_up_that_waits_for_the_turn_is_visible_and_does_not_reach_it_once_cancelled() {
+async fn a_follow_up_that_waits_for_the_turn_is_visible_and_can_be_cancelled() {
     let script = [
         Step::Ask { id: "ask".to_owned(), question: Question::command("wait") },
         Step::Pause(Duration::from_millis(1)),
@@ -266,26 +246,26 @@ async fn a_follow_up_that_waits_for_the_turn_is_visible_and_does_not_reach_it_on
     ];
     let demo = Arc::new(Demo::scripted(script).runner());
     let room = Room::new();
-    let settings = settings().follow_up(FollowUp::Steer);
+    let settings = settings().while_busy(WhileBusy::Steer);
     let bridge = Bridge::new(room.clone(), Router::new(demo), settings);
     let first = bridge.receive(message("u1", "begin")).unwrap();
     let question = room.question().await;
     let second = bridge.receive(message("u2", "drop the database").replying_to("u1")).unwrap();
-    let waits = room.says(Kind::Queued, "waits to go into the running turn").await;
+    let waits = room.shows(Kind::Queued, "waiting to be added to the running turn").await;
     assert_eq!(waits.sent.content.buttons, [Press::Cancel]);
-    // The message is there before the kit has heard what it is called.
+    // The room shows the message before the bridge has its id.
     settle().await;
     let pressed = bridge.press(&waits.at(), Press::Cancel, "alice");
     assert_eq!(pressed.to_string(), format!("cancelled {}, which was still queued", second.id));
-    assert_eq!(second.report().await.end, End::CancelledInLine);
-    room.says(Kind::Final, "cancelled by alice").await;
+    assert_eq!(second.report().await.end, JobEnd::CancelledInQueue);
+    room.shows(Kind::Final, "cancelled by alice").await;
     bridge.choose(&question, Decision::Accept, "alice").unwrap();
-    let End::Ran(completed) = first.report().await.end else { panic!("it did not run") };
+    let JobEnd::Ran(completed) = first.report().await.end else { panic!("it did not run") };
     assert_eq!(completed.answer, "done");
 }
 
 #[tokio::test]
-async fn the_demo_engine_takes_a_follow_up_into_its_turn() {
+async fn the_demo_engine_adds_a_follow_up_to_its_turn() {
     let script = [
         Step::Ask { id: "ask".to_owned(), question: Question::command("wait") },
         Step::Pause(Duration::from_millis(1)),
@@ -296,14 +276,14 @@ async fn the_demo_engine_takes_a_follow_up_into_its_turn() {
     let bridge = Bridge::new(room.clone(), Router::new(demo), settings());
     let first = bridge.receive(message("u1", "begin")).unwrap();
     let question = room.question().await;
-    let steer = message("u2", "be quick").replying_to("u1").follow_up(FollowUp::Steer);
+    let steer = message("u2", "be quick").replying_to("u1").while_busy(WhileBusy::Steer);
     let second = bridge.receive(steer).unwrap();
-    // Until it is said; the demo hears it in its next pause.
+    // Until it is sent; the demo reads it in its next pause.
     settle().await;
     bridge.choose(&question, Decision::Accept, "alice").unwrap();
-    assert_eq!(second.report().await.end, End::Steered(first.id));
-    room.says(Kind::Notice, "taken into the running turn").await;
-    let End::Ran(completed) = first.report().await.end else { panic!("it did not run") };
+    assert_eq!(second.report().await.end, JobEnd::Steered(first.id));
+    room.shows(Kind::Notice, "added to the running turn").await;
+    let JobEnd::Ran(completed) = first.report().await.end else { panic!("it did not run") };
     assert_eq!(completed.answer, "done\nYou also said: be quick");
     let steered = MessageId::from("u2").at("general");
     assert_eq!(bridge.job_of(&steered), bridge.job_of(&question), "it is part of that job now");
@@ -311,7 +291,7 @@ async fn the_demo_engine_takes_a_follow_up_into_its_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_decides_may_be_somebody_else_altogether() {
+async fn the_settings_may_replace_the_handler_that_asks_people() {
     let stage = stage(settings().approvals(|_| Arc::new(accept_all()))).await;
     assert!(ask(&stage.run, asks("rm x")).await.unwrap().decision.is_yes());
     assert!(stage.room.messages().iter().all(|message| message.kind() != Kind::Question));

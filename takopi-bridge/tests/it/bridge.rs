@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::support::{Runs, engine, lab, message, settle, token};
-use takopi_bridge::scheduler::Standing;
-use takopi_bridge::testing::{Fault, Room};
+use takopi_bridge::JobStatus;
+use takopi_bridge::testing::{Room, RoomFault};
 use takopi_bridge::transport::Kind;
 use takopi_bridge::{
-    Bridge, Continuity, End, FinalBy, Incoming, Limits, MessageId, NotTaken, Place, Press, Pressed,
-    Router, Settings,
+    Bridge, Continuity, FinalBy, Incoming, JobEnd, Limits, MessageId, Place, Press, PressOutcome,
+    ReceiveError, Router, Settings,
 };
 use takopi_core::demo::Demo;
 use takopi_core::{EngineId, Phase, Reason};
@@ -25,9 +25,9 @@ fn bridge(settings: Settings) -> (Bridge<Room>, Room, Runs) {
     (Bridge::new(room.clone(), Router::new(lab), settings), room, runs)
 }
 
-fn completed(end: &End) -> &takopi_core::Completed {
+fn completed(end: &JobEnd) -> &takopi_core::Completed {
     match end {
-        End::Ran(completed) => completed,
+        JobEnd::Ran(completed) => completed,
         other => panic!("it did not run: {other:?}"),
     }
 }
@@ -39,7 +39,7 @@ async fn a_message_is_run_and_answered_where_it_was_asked() {
     let job = bridge.receive(Incoming::new(place.clone(), "u1", "hello")).unwrap();
     let run = runs.next().await;
     assert_eq!((run.request.prompt.as_str(), run.request.resume.clone()), ("hello", None));
-    let progress = room.says(Kind::Progress, "starting").await;
+    let progress = room.shows(Kind::Progress, "starting").await;
     assert_eq!(progress.sent.place, place);
     assert_eq!(progress.sent.reply_to, Some(MessageId::from("u1")));
     assert_eq!(progress.sent.content.buttons, [Press::Cancel]);
@@ -60,14 +60,14 @@ async fn a_second_message_queues_visibly_and_its_message_becomes_its_progress() 
     bridge.receive(message("u1", "first")).unwrap();
     let first = runs.next().await;
     first.started("s1");
-    let shown = room.says(Kind::Progress, "lab resume s1").await;
+    let shown = room.shows(Kind::Progress, "lab resume s1").await;
 
     let reply = message("u2", "second").replying_to_text(shown.id.clone(), shown.text());
     let second = bridge.receive(reply).unwrap();
     let third = bridge.receive(message("u3", "third\nlab resume s1")).unwrap();
-    let queued = room.says(Kind::Queued, "queued behind 1").await;
+    let queued = room.shows(Kind::Queued, "queued behind 1").await;
     assert!(queued.sent.silent);
-    room.says(Kind::Queued, "queued behind 2").await;
+    room.shows(Kind::Queued, "queued behind 2").await;
     assert!(runs.is_empty());
 
     first.done("one");
@@ -80,7 +80,7 @@ async fn a_second_message_queues_visibly_and_its_message_becomes_its_progress() 
         messages.iter().find(|it| it.id == queued.id && it.kind() == Kind::Progress).map(|_| ())
     })
     .await;
-    let moved = room.says(Kind::Queued, "queued behind 1").await;
+    let moved = room.shows(Kind::Queued, "queued behind 1").await;
     assert_ne!(moved.id, queued.id, "the third moved up");
     run.done("two");
     assert_eq!(second.report().await.messages, [queued.id]);
@@ -93,7 +93,7 @@ async fn a_reply_to_a_run_without_a_session_yet_waits_for_it_and_goes_on_with_it
     let (bridge, room, mut runs) = bridge(settings());
     bridge.receive(message("u1", "first")).unwrap();
     let first = runs.next().await;
-    let progress = room.says(Kind::Progress, "starting").await;
+    let progress = room.shows(Kind::Progress, "starting").await;
     bridge.receive(message("u2", "to its progress").replying_to(progress.id)).unwrap();
     bridge.receive(message("u3", "to the question itself").replying_to("u1")).unwrap();
     settle().await;
@@ -163,17 +163,17 @@ async fn cancel_finds_the_job_of_a_message_and_says_what_it_was_doing() {
     let running = bridge.receive(message("u1", "first")).unwrap();
     let run = runs.next().await;
     run.started("s1");
-    let progress = room.says(Kind::Progress, "lab resume s1").await;
+    let progress = room.shows(Kind::Progress, "lab resume s1").await;
     let queued = bridge.receive(message("u2", "second").replying_to("u1")).unwrap();
-    let waiting = room.says(Kind::Queued, "queued behind 1").await;
+    let waiting = room.shows(Kind::Queued, "queued behind 1").await;
 
     let pressed = bridge.press(&waiting.at(), Press::Cancel, "b_ob");
     assert_eq!(pressed.to_string(), format!("cancelled {}, which was still queued", queued.id));
     let report = queued.report().await;
-    assert_eq!(report.end, End::CancelledInLine);
-    insta::assert_snapshot!(room.says(Kind::Final, "not begun").await.text(), @r"
+    assert_eq!(report.end, JobEnd::CancelledInQueue);
+    insta::assert_snapshot!(room.shows(Kind::Final, "not started").await.text(), @r"
     cancelled · 0s  
-    cancelled by b\_ob; it had not begun
+    cancelled by b\_ob; it had not started
 
     `lab resume s1`
     ");
@@ -183,15 +183,15 @@ async fn cancel_finds_the_job_of_a_message_and_says_what_it_was_doing() {
     assert_eq!(pressed.to_string(), format!("cancelled {}, which was running", running.id));
     let report = running.report().await;
     assert_eq!(completed(&report.end).reason, Some(Reason::Interrupted));
-    insta::assert_snapshot!(room.says(Kind::Final, "cancelled · Lab").await.text(), @r"
+    insta::assert_snapshot!(room.shows(Kind::Final, "cancelled · Lab").await.text(), @r"
     cancelled · Lab · 2s  
     cancelled by al\_ice
 
     `lab resume s1`
     ");
-    assert_eq!(bridge.press(&progress.at(), Press::Cancel, "alice"), Pressed::Nothing);
+    assert_eq!(bridge.press(&progress.at(), Press::Cancel, "alice"), PressOutcome::AlreadyOver);
     let nowhere = MessageId::from("m99").at("general");
-    assert_eq!(bridge.press(&nowhere, Press::Cancel, "alice"), Pressed::Unknown);
+    assert_eq!(bridge.press(&nowhere, Press::Cancel, "alice"), PressOutcome::UnknownMessage);
 }
 
 #[tokio::test(start_paused = true)]
@@ -201,14 +201,14 @@ async fn the_jobs_of_a_place_are_listed_and_cancelled_together() {
     bridge.receive(message("u2", "here too").replying_to("u1")).unwrap();
     bridge.receive(Incoming::new(Place::new("elsewhere"), "u1", "there")).unwrap();
     let _runs = (runs.next().await, runs.next().await);
-    let listed: Vec<_> = bridge.jobs().into_iter().map(|it| (it.place.chat, it.standing)).collect();
+    let listed: Vec<_> = bridge.jobs().into_iter().map(|it| (it.place.chat, it.status)).collect();
     let here = || "general".to_owned();
     assert_eq!(
         listed,
         [
-            (here(), Standing::Running),
-            (here(), Standing::Behind(1)),
-            ("elsewhere".to_owned(), Standing::Running)
+            (here(), JobStatus::Running),
+            (here(), JobStatus::Behind(1)),
+            ("elsewhere".to_owned(), JobStatus::Running)
         ]
     );
     let cancelled = bridge.cancel(Place::new("general"), Some("alice"));
@@ -228,16 +228,16 @@ async fn a_message_that_is_not_taken_is_an_error_and_the_chat_is_told() {
     bridge.receive(message("u1", "runs")).unwrap();
     let _run = runs.next().await;
     let refused = bridge.receive(message("u2", "/other go").replying_to("u1")).unwrap_err();
-    assert!(matches!(refused, NotTaken::Route(_)), "{refused}");
+    assert!(matches!(refused, ReceiveError::Route(_)), "{refused}");
     bridge.receive(message("u3", "waits")).unwrap();
     let refused = bridge.receive(message("u4", "too many")).unwrap_err();
-    assert!(matches!(refused, NotTaken::Refused(_)), "{refused}");
-    let told = room.says(Kind::Notice, "the queue is full").await;
+    assert_eq!(refused.to_string(), "the queue is full (1 waiting); try again later");
+    let told = room.shows(Kind::Notice, "the queue is full").await;
     assert_eq!(told.sent.reply_to, Some(MessageId::from("u4")));
     assert!(told.sent.silent);
     let unknown = takopi_core::ResumeToken::new("nobody", "1");
     let refused = bridge.receive(message("u5", "go on").resume(unknown)).unwrap_err();
-    assert!(matches!(refused, NotTaken::Refused(_) | NotTaken::NoEngine(_)));
+    assert!(matches!(refused, ReceiveError::UnknownEngine(_)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,24 +256,24 @@ async fn requests_are_made_by_the_author_and_completed_by_the_bridge() {
 #[tokio::test(start_paused = true)]
 async fn a_chat_that_hangs_stalls_no_other_chat_and_no_run() {
     let (bridge, room, mut runs) = bridge(settings());
-    room.misbehave(|call| (call.chat == "general").then_some(Fault::Hang));
+    room.set_faults(|call| (call.chat == "general").then_some(RoomFault::Hang));
     let begun = Instant::now();
     let stuck = bridge.receive(message("u1", "stuck")).unwrap();
     runs.next().await.done("unheard");
     let fine = bridge.receive(Incoming::new(Place::new("fine"), "u1", "fine")).unwrap();
     runs.next().await.done("heard");
-    assert!(fine.report().await.unsaid.is_none());
+    assert!(fine.report().await.undelivered.is_none());
     assert_eq!(begun.elapsed(), Duration::ZERO);
     let report = stuck.report().await;
     assert!(completed(&report.end).ok);
-    assert!(report.unsaid.unwrap().parts[0].contains("unheard"));
+    assert!(report.undelivered.unwrap().parts[0].contains("unheard"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rate_limit_holds_back_every_message_of_its_chat_and_no_other_chat() {
     const WAIT: Duration = Duration::from_secs(40);
     let (bridge, room, mut runs) = bridge(settings());
-    room.misbehave(|call| (call.number == 1).then_some(Fault::RateLimit(WAIT)));
+    room.set_faults(|call| (call.number == 1).then_some(RoomFault::RateLimit(WAIT)));
     let begun = Instant::now();
     bridge.receive(message("u1", "first")).unwrap();
     let _first = runs.next().await;
@@ -293,7 +293,7 @@ async fn a_rate_limit_holds_back_every_message_of_its_chat_and_no_other_chat() {
 #[tokio::test(start_paused = true)]
 async fn the_next_of_a_session_does_not_wait_for_the_last_word_of_the_one_before() {
     let (bridge, room, mut runs) = bridge(settings());
-    room.misbehave(|call| (call.kind == Some(Kind::Final)).then_some(Fault::Hang));
+    room.set_faults(|call| (call.kind == Some(Kind::Final)).then_some(RoomFault::Hang));
     let begun = Instant::now();
     bridge.receive(message("u1", "first")).unwrap();
     bridge.receive(message("u2", "second").replying_to("u1")).unwrap();
@@ -316,7 +316,7 @@ async fn shutdown_cancels_says_what_and_takes_nothing_new() {
     assert!(room.messages().iter().all(|message| message.kind() == Kind::Final));
     assert!(room.texts().iter().all(|text| text.contains("shutting down")));
     let refused = bridge.receive(message("u3", "late")).unwrap_err();
-    assert_eq!(refused.to_string(), "shutting down: nothing new is taken");
+    assert_eq!(refused.to_string(), "shutting down: new messages are not accepted");
 }
 
 #[tokio::test(start_paused = true)]
@@ -342,7 +342,7 @@ async fn dropping_the_bridge_cancels_what_waits_and_what_runs() {
     drop(bridge);
     assert!(run.request.cancel.is_cancelled());
     assert_eq!(completed(&running.report().await.end).reason, Some(Reason::Interrupted));
-    assert_eq!(queued.report().await.end, End::CancelledInLine);
+    assert_eq!(queued.report().await.end, JobEnd::CancelledInQueue);
     assert!(room.texts().iter().all(|text| text.contains("shutting down")));
 }
 
@@ -354,7 +354,7 @@ async fn a_failed_run_keeps_its_session_for_the_next_message() {
     run.started("s1");
     run.act("command", Phase::Started);
     run.fail("the model is gone");
-    let last = room.says(Kind::Final, "the model is gone").await;
+    let last = room.shows(Kind::Final, "the model is gone").await;
     bridge.receive(message("u2", "again").replying_to(last.id)).unwrap();
     assert_eq!(runs.next().await.request.resume, Some(token("s1")));
 }
@@ -369,11 +369,11 @@ async fn the_demo_engine_is_bridged_from_question_to_answer() {
     assert_eq!(bridge.job_of(&question), Some(job.id));
     bridge.choose(&question, takopi_core::Decision::Accept, "alice").unwrap();
     assert!(completed(&job.report().await.end).ok);
-    let last = room.says(Kind::Final, "You said: hello").await;
+    let last = room.shows(Kind::Final, "You said: hello").await;
     assert!(last.text().contains("takopi run --engine demo --resume demo-"), "{}", last.text());
     let reply = message("u2", "and again").replying_to_text(last.id.clone(), last.text());
     let job = bridge.receive(reply).unwrap();
     bridge.cancel(job.id, Some("alice"));
-    assert_eq!(job.report().await.unsaid.map(|unsaid| unsaid.to_string()), None);
+    assert_eq!(job.report().await.undelivered.map(|undelivered| undelivered.to_string()), None);
     bridge.shutdown().await;
 }

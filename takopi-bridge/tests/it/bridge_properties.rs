@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use crate::support::{Run, Runs, lab, settle};
 use proptest::prelude::*;
-use takopi_bridge::testing::{Fault, Room};
+use takopi_bridge::testing::{Room, RoomFault};
 use takopi_bridge::{
-    Bridge, Continuity, End, Incoming, Job, JobId, Limits, Place, Router, Settings,
+    Bridge, Continuity, Incoming, JobEnd, JobHandle, JobId, Limits, Place, Router, Settings,
 };
 use tokio::time::sleep;
 
@@ -35,11 +35,11 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     proptest::collection::vec(act, 0..60)
 }
 
-fn faults() -> impl Strategy<Value = Option<(usize, Fault)>> {
+fn faults() -> impl Strategy<Value = Option<(usize, RoomFault)>> {
     let fault = prop_oneof![
-        Just(Fault::Fail),
-        Just(Fault::Hang),
-        Just(Fault::RateLimit(Duration::from_secs(20))),
+        Just(RoomFault::Fail),
+        Just(RoomFault::Hang),
+        Just(RoomFault::RateLimit(Duration::from_secs(20))),
     ];
     proptest::option::of((1..6_usize, fault))
 }
@@ -49,7 +49,7 @@ struct World {
     runs: Runs,
     /// Runs that go on, and whether they have begun their session.
     going: Vec<(Run, bool)>,
-    jobs: Vec<Job>,
+    jobs: Vec<JobHandle>,
     /// What was asked, in order: the prompt is the number of the message.
     asked: Vec<(Place, JobId)>,
     sessions: usize,
@@ -67,7 +67,7 @@ impl World {
             self.begun.push(prompt);
             if let Some(session) = &run.request.resume {
                 let same = |other: &&(Run, bool)| {
-                    other.0.session().as_ref() == Some(session) && !other.0.is_unheard()
+                    other.0.session().as_ref() == Some(session) && !other.0.is_dropped()
                 };
                 assert!(self.going.iter().find(same).is_none(), "two runs on {}", session.value);
                 self.ran.entry(session.value.clone()).or_default().push(prompt);
@@ -75,7 +75,7 @@ impl World {
             let resumed = run.request.resume.is_some();
             self.going.push((run, resumed));
         }
-        self.going.retain(|(run, _)| !run.is_unheard());
+        self.going.retain(|(run, _)| !run.is_dropped());
     }
 
     fn start(&mut self, n: usize) {
@@ -129,14 +129,14 @@ impl World {
 
 async fn play(
     acts: &[Act],
-    faults: Option<(usize, Fault)>,
+    faults: Option<(usize, RoomFault)>,
     continuity: Continuity,
     limits: Limits,
 ) {
     let (lab, runs) = lab();
     let room = Room::new();
     if let Some((nth, fault)) = faults {
-        room.misbehave(move |call| (call.number % nth == 0).then_some(fault));
+        room.set_faults(move |call| (call.number % nth == 0).then_some(fault));
     }
     let settings = Settings::default().continuity(continuity).limits(limits);
     let bridge = Bridge::new(room.clone(), Router::new(lab), settings);
@@ -172,8 +172,8 @@ async fn play(
     for (number, end) in &ends {
         let begun = world.begun.iter().filter(|prompt| *prompt == number).count();
         match end {
-            End::Ran(_) => assert_eq!(begun, 1, "message {number} ran {begun} times"),
-            End::CancelledInLine => assert_eq!(begun, 0, "message {number} was cancelled"),
+            JobEnd::Ran(_) => assert_eq!(begun, 1, "message {number} ran {begun} times"),
+            JobEnd::CancelledInQueue => assert_eq!(begun, 0, "message {number} was cancelled"),
             other => panic!("message {number}: {other:?}"),
         }
     }

@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::support::{Run, Runs, lab, message, settle, token};
-use takopi_bridge::handler::Pace;
-use takopi_bridge::scheduler::Limits;
-use takopi_bridge::testing::{Fault, Room, Verb};
+use takopi_bridge::Limits;
+use takopi_bridge::Pace;
+use takopi_bridge::testing::{Room, RoomFault, RoomMethod};
 use takopi_bridge::transport::{Content, Kind, MessageRef, Outgoing, TransportError};
 use takopi_bridge::{
-    Bridge, End, FinalBy, Incoming, Job, MessageId, NotTaken, Place, Router, Settings, Transport,
+    Bridge, FinalBy, Incoming, JobEnd, JobHandle, MessageId, Place, ReceiveError, Router, Settings,
+    Transport,
 };
 use takopi_core::{Phase, ResumeToken};
 use tokio::time::{Instant, sleep, timeout};
@@ -46,11 +47,11 @@ impl Transport for Far {
 /// A chat that takes one call a second.
 fn one_a_second(room: &Room) {
     let last = Mutex::new(None::<Instant>);
-    room.misbehave(move |call| {
+    room.set_faults(move |call| {
         let mut last = last.lock().unwrap();
         match *last {
             Some(last) if call.at < last + SECOND => {
-                Some(Fault::RateLimit(last + SECOND - call.at))
+                Some(RoomFault::RateLimit(last + SECOND - call.at))
             }
             _ => {
                 *last = Some(call.at);
@@ -61,7 +62,7 @@ fn one_a_second(room: &Room) {
 }
 
 /// So many runs in a far chat that takes one call a second.
-async fn busy(count: usize) -> (Bridge<Far>, Room, Vec<Job>, Vec<Run>) {
+async fn busy(count: usize) -> (Bridge<Far>, Room, Vec<JobHandle>, Vec<Run>) {
     let (lab, mut runs) = lab();
     let room = Room::new();
     one_a_second(&room);
@@ -87,10 +88,10 @@ async fn no_answer_is_lost_when_many_runs_end_at_once_in_a_busy_chat() {
             run.done("42");
         }
         for job in jobs {
-            assert!(job.report().await.unsaid.is_none());
+            assert!(job.report().await.undelivered.is_none());
         }
         let left: Vec<_> =
-            room.messages().iter().map(takopi_bridge::testing::Message::kind).collect();
+            room.messages().iter().map(takopi_bridge::testing::RoomMessage::kind).collect();
         assert_eq!(left, vec![Kind::Final; count]);
         // A last word and a deletion each, and as many calls that came too soon.
         let calls = room.calls().len() - before;
@@ -121,7 +122,10 @@ async fn a_last_word_goes_ahead_of_the_edits_of_a_busy_chat() {
     })
     .await;
     assert!(begun.elapsed() <= SECOND * 7, "four parts took {:?}", begun.elapsed());
-    assert!(jobs.remove(0).report().await.unsaid.is_none(), "edits do not starve what comes later");
+    assert!(
+        jobs.remove(0).report().await.undelivered.is_none(),
+        "edits do not starve what comes later"
+    );
     noise.abort();
 }
 
@@ -139,8 +143,8 @@ async fn the_place_in_line_is_said_seldom() {
     }
     bridge.drain().await;
     let calls = room.calls();
-    let moved = |call: &&takopi_bridge::testing::Call| {
-        call.verb == Verb::Edit && call.kind == Some(Kind::Queued)
+    let moved = |call: &&takopi_bridge::testing::RoomCall| {
+        call.method == RoomMethod::Edit && call.kind == Some(Kind::Queued)
     };
     let moves = calls.iter().filter(moved).count();
     // 780 if every step of everybody is said; the logarithm of it for each is less than 5.
@@ -150,22 +154,22 @@ async fn the_place_in_line_is_said_seldom() {
 #[tokio::test(start_paused = true)]
 async fn a_chat_that_is_never_open_is_given_up_in_the_time_that_the_pace_says() {
     let (bridge, room, mut runs) = bridge(Settings::default());
-    room.misbehave(|_| Some(Fault::RateLimit(Duration::from_secs(299))));
+    room.set_faults(|_| Some(RoomFault::RateLimit(Duration::from_secs(299))));
     let job = bridge.receive(message("u1", "go")).unwrap();
     runs.next().await.done("42");
     let begun = Instant::now();
     let report = timeout(HOUR, job.report()).await.unwrap();
-    assert!(matches!(report.unsaid.unwrap().why, TransportError::RateLimited { .. }));
+    assert!(matches!(report.undelivered.unwrap().cause, TransportError::RateLimited { .. }));
     assert!(begun.elapsed() <= Pace::default().longest_wait, "{:?}", begun.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_chat_that_wants_to_be_left_alone_for_no_time_is_not_hammered() {
     let (bridge, room, mut runs) = bridge(Settings::default());
-    room.misbehave(|_| Some(Fault::RateLimit(Duration::ZERO)));
+    room.set_faults(|_| Some(RoomFault::RateLimit(Duration::ZERO)));
     let job = bridge.receive(message("u1", "go")).unwrap();
     runs.next().await.done("42");
-    assert!(job.report().await.unsaid.is_some());
+    assert!(job.report().await.undelivered.is_some());
     assert!(room.calls().len() <= 1210, "{} calls in five minutes", room.calls().len());
 }
 
@@ -188,23 +192,23 @@ async fn a_shutdown_ends_though_people_go_on_writing() {
 #[tokio::test(start_paused = true)]
 async fn a_chat_that_hangs_takes_the_room_of_no_other() {
     let (bridge, room, mut runs) = bridge(Settings::default().limits(Limits::new(2, 20)));
-    room.misbehave(|call| (call.chat == "general").then_some(Fault::Hang));
+    room.set_faults(|call| (call.chat == "general").then_some(RoomFault::Hang));
     for number in 0..22 {
         bridge.receive(message(&format!("u{number}"), "go")).unwrap();
         runs.next().await.done("42");
         settle().await;
     }
     let refused = bridge.receive(message("u22", "go")).unwrap_err();
-    assert_eq!(refused, NotTaken::Unsaid(22), "nothing waits and nothing runs");
+    assert_eq!(refused, ReceiveError::ChatBehind(22), "nothing waits and nothing runs");
     let fine = bridge.receive(Incoming::new(Place::new("fine"), "u1", "go")).unwrap();
     runs.next().await.done("42");
-    assert!(fine.report().await.unsaid.is_none());
+    assert!(fine.report().await.undelivered.is_none());
 }
 
 #[tokio::test(start_paused = true)]
 async fn notices_that_hang_in_one_chat_are_said_in_another() {
     let (bridge, room, _runs) = bridge(Settings::default());
-    room.misbehave(|call| (call.chat == "general").then_some(Fault::Hang));
+    room.set_faults(|call| (call.chat == "general").then_some(RoomFault::Hang));
     let nobody = ResumeToken::new("nobody", "1");
     for number in 0..20 {
         let message = message(&format!("u{number}"), "go").resume(nobody.clone());
@@ -212,7 +216,7 @@ async fn notices_that_hang_in_one_chat_are_said_in_another() {
     }
     let message = Incoming::new(Place::new("fine"), "u1", "go").resume(nobody);
     assert!(bridge.receive(message).is_err());
-    let told = room.says(Kind::Notice, "there is no engine nobody here");
+    let told = room.shows(Kind::Notice, "engine nobody is not available here");
     let told = timeout(HOUR, told).await.unwrap();
     assert_eq!(told.sent.place, Place::new("fine"));
 }
@@ -246,10 +250,10 @@ async fn an_answer_to_a_message_that_is_gone_is_said_all_the_same() {
         let bridge = Bridge::new(chat, Router::new(lab), Settings::default());
         let job = bridge.receive(message("u1", "go")).unwrap();
         let run = runs.next().await;
-        let progress = timeout(HOUR, room.says(Kind::Progress, "starting")).await.unwrap();
+        let progress = timeout(HOUR, room.shows(Kind::Progress, "starting")).await.unwrap();
         assert_eq!(progress.sent.reply_to.is_some(), was_there_for > 0);
         run.done("42");
-        assert!(job.report().await.unsaid.is_none());
+        assert!(job.report().await.undelivered.is_none());
         assert!(room.last_text().contains("42"));
     }
 }
@@ -257,36 +261,36 @@ async fn an_answer_to_a_message_that_is_gone_is_said_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn a_message_that_is_over_can_be_pressed_no_more_though_it_cannot_be_deleted() {
     let (bridge, room, mut runs) = bridge(Settings::default());
-    room.misbehave(|call| (call.verb == Verb::Delete).then_some(Fault::Fail));
+    room.set_faults(|call| (call.method == RoomMethod::Delete).then_some(RoomFault::Fail));
     let job = bridge.receive(message("u1", "go")).unwrap();
     let run = runs.next().await;
     run.started("s1");
-    room.says(Kind::Progress, "s1").await;
+    room.shows(Kind::Progress, "s1").await;
     run.done("42");
-    assert!(job.report().await.unsaid.is_none());
+    assert!(job.report().await.undelivered.is_none());
     assert!(room.messages().iter().all(|message| message.sent.content.buttons.is_empty()));
     insta::assert_snapshot!(room.texts()[0], @"
     done · Lab · 2s  
-    said in a message of its own
+    see the separate final message
 
     `lab resume s1`
     ");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_whose_last_word_cannot_be_said_says_so_and_keeps_the_resume_line() {
+async fn a_message_without_its_final_message_shows_that_and_keeps_the_resume_line() {
     for by in [FinalBy::Edit, FinalBy::NewMessage] {
         let (bridge, room, mut runs) = bridge(Settings::default().final_by(by));
-        room.misbehave(|call| call.text.contains("42").then_some(Fault::Fail));
+        room.set_faults(|call| call.text.contains("42").then_some(RoomFault::Fail));
         let job = bridge.receive(message("u1", "go")).unwrap();
         let run = runs.next().await;
         run.started("s1");
-        room.says(Kind::Progress, "s1").await;
+        room.shows(Kind::Progress, "s1").await;
         run.done("42");
-        assert!(job.report().await.unsaid.is_some());
+        assert!(job.report().await.undelivered.is_some());
         let [message] = room.messages().try_into().unwrap();
         assert_eq!(message.sent.content.buttons, []);
-        assert!(message.text().contains("could not be said here"), "{}", message.text());
+        assert!(message.text().contains("could not be delivered"), "{}", message.text());
         assert!(message.text().ends_with("`lab resume s1`"), "{}", message.text());
     }
 }
@@ -315,12 +319,12 @@ async fn a_transport_that_panics_costs_a_call_and_not_the_run() {
     let bridge = Bridge::new(Panics(room.clone()), Router::new(lab), Settings::default());
     let job = bridge.receive(message("u1", "go")).unwrap();
     let run = runs.next().await;
-    room.says(Kind::Progress, "starting").await;
+    room.shows(Kind::Progress, "starting").await;
     run.started("s1");
     sleep(SECOND * 10).await;
-    assert!(!run.is_unheard());
+    assert!(!run.is_dropped());
     run.done("42");
     let report = job.report().await;
-    assert!(matches!(report.end, End::Ran(completed) if completed.resume == Some(token("s1"))));
+    assert!(matches!(report.end, JobEnd::Ran(completed) if completed.resume == Some(token("s1"))));
     assert!(room.last_text().contains("42"));
 }

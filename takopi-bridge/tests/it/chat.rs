@@ -1,16 +1,13 @@
 //! The messages of the chat presenter, as they are sent.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use pulldown_cmark::{Event, Parser};
 use takopi_bridge::present::{Chat, Limit, Moment};
 use takopi_bridge::progress::Progress;
-use takopi_bridge::router::Router;
-use takopi_core::demo::{DEMO, Demo};
 use takopi_core::{
-    Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason, ResumeToken, Runner, Started,
+    Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason, ResumeToken, Started,
     TakopiEvent,
 };
 
@@ -278,27 +275,6 @@ fn a_resume_line_that_cannot_be_sent_is_left_out_rather_than_cut() {
     let fits = Chat::new(Limit::Chars(60));
     assert_eq!(fits.progress(&progress, &moment), format!("do…\n\n{line}"));
     assert_eq!(fits.finished(&progress, &moment), ["done · Codex · 0s\n\n42", line.as_str()]);
-}
-
-#[test]
-fn a_reply_to_a_message_goes_on_with_its_session() {
-    let runner = Demo::new().runner();
-    let token = ResumeToken::new(DEMO, "demo-1");
-    let line = runner.format_resume(&token);
-    let moment = Moment::default().resume_line(line.as_str());
-    // A resume line in what the agent does or says does not count.
-    let other = line.replace("demo-1", "demo-2");
-    let command = act("a", ActionKind::Command, other.trim_matches('`'), Phase::Started);
-    let note = act("b", ActionKind::Note, &other, Phase::Started);
-    let mut progress = fold([command.into(), note.into()]);
-    let mut messages = vec![Chat::default().progress(&progress, &moment)];
-    progress.apply(&Completed::success("demo", other).into(), Duration::ZERO);
-    messages.extend(Chat::default().finished(&progress, &moment));
-    let router = Router::new(Arc::new(runner));
-    for message in messages {
-        let route = router.route("go on", Some(&message)).unwrap();
-        assert_eq!(route.resume.as_ref(), Some(&token), "{message}");
-    }
 }
 
 fn any_limit() -> impl Strategy<Value = Limit> {

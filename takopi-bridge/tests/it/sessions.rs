@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use crate::support::{Runs, engine, lab, message, settle, token};
+use takopi_bridge::JobStatus;
 use takopi_bridge::present::{Chat, Limit};
-use takopi_bridge::scheduler::Standing;
-use takopi_bridge::testing::{Fault, Room, Verb};
+use takopi_bridge::testing::{Room, RoomFault, RoomMethod};
 use takopi_bridge::transport::Kind;
 use takopi_bridge::{
-    Bridge, Continuity, FinalBy, Incoming, NotTaken, Place, Press, Pressed, Router, Settings,
+    Bridge, Continuity, FinalBy, Incoming, Place, Press, PressOutcome, ReceiveError, Router,
+    Settings,
 };
 use takopi_core::EngineId;
 
@@ -22,15 +23,15 @@ fn bridge(settings: Settings) -> (Bridge<Room>, Room, Runs) {
 async fn a_conversation_stays_one_while_the_last_word_of_a_cancelled_job_is_on_its_way() {
     for continuity in [Continuity::Reply, Continuity::Place] {
         let (bridge, room, mut runs) = bridge(Settings::default().continuity(continuity));
-        let wait = Fault::RateLimit(Duration::from_secs(30));
-        room.misbehave(move |call| (call.kind == Some(Kind::Final)).then_some(wait));
+        let wait = RoomFault::RateLimit(Duration::from_secs(30));
+        room.set_faults(move |call| (call.kind == Some(Kind::Final)).then_some(wait));
         bridge.receive(message("u1", "first")).unwrap();
         let first = runs.next().await;
         let second = bridge.receive(message("u2", "second").replying_to("u1")).unwrap();
-        room.says(Kind::Queued, "behind 1").await;
+        room.shows(Kind::Queued, "behind 1").await;
         bridge.cancel(second.id, Some("alice"));
         settle().await;
-        assert_eq!(bridge.jobs()[1].standing, Standing::Over, "its last word is on its way");
+        assert_eq!(bridge.jobs()[1].status, JobStatus::Finished, "its last word is on its way");
         bridge.receive(message("u3", "third").replying_to("u1")).unwrap();
         settle().await;
         assert!(runs.is_empty(), "the third waits for the first");
@@ -47,13 +48,13 @@ async fn a_reply_to_an_answer_goes_on_with_its_session_while_more_is_on_its_way(
     let job = bridge.receive(message("u1", "first")).unwrap();
     let first = runs.next().await;
     first.started("s1");
-    room.says(Kind::Progress, "s1").await;
-    room.misbehave(|call| {
-        let later = call.verb == Verb::Delete || call.text.contains("the end");
-        later.then_some(Fault::Hang)
+    room.shows(Kind::Progress, "s1").await;
+    room.set_faults(|call| {
+        let later = call.method == RoomMethod::Delete || call.text.contains("the end");
+        later.then_some(RoomFault::Hang)
     });
     first.done(&format!("{}the end", "word ".repeat(30)));
-    let answer = room.says(Kind::Final, "word").await;
+    let answer = room.shows(Kind::Final, "word").await;
     settle().await;
     assert_eq!(bridge.job_of(&answer.at()), Some(job.id));
     bridge.receive(message("u2", "go on").replying_to(answer.id)).unwrap();
@@ -68,7 +69,7 @@ async fn what_is_known_of_a_message_comes_before_what_it_quotes() {
     run.started("s1");
     run.done("The old session:\n\nlab resume s9\n\nis over.");
     job.report().await;
-    let answer = room.says(Kind::Final, "s9").await;
+    let answer = room.shows(Kind::Final, "s9").await;
     let quoted = "The old session:\n\nlab resume s9\n\nis over.";
     let reply = message("u2", "go on").replying_to_text(answer.id.clone(), quoted);
     bridge.receive(reply).unwrap();
@@ -84,7 +85,7 @@ async fn a_directive_against_the_session_that_the_author_names_is_refused() {
     let (other, others) = engine(EngineId::from_static("other"));
     let bridge = Bridge::new(Room::new(), Router::new(lab).with(other), Settings::default());
     let refused = bridge.receive(message("u1", "/other go").resume(token("s1"))).unwrap_err();
-    assert!(matches!(refused, NotTaken::Route(_)), "{refused}");
+    assert!(matches!(refused, ReceiveError::Route(_)), "{refused}");
     settle().await;
     assert!(runs.is_empty() && others.is_empty());
     bridge.receive(message("u2", "/lab go").resume(token("s1"))).unwrap();
@@ -107,7 +108,7 @@ async fn a_message_that_comes_twice_is_one_job_and_nobody_is_told() {
     let (bridge, room, mut runs) = bridge(Settings::default());
     let job = bridge.receive(message("u1", "go")).unwrap();
     let again = bridge.receive(message("u1", "go")).unwrap_err();
-    assert_eq!(again, NotTaken::Twice(job.id));
+    assert_eq!(again, ReceiveError::Duplicate(job.id));
     let _run = runs.next().await;
     settle().await;
     assert!(runs.is_empty());
@@ -118,11 +119,11 @@ async fn a_message_that_comes_twice_is_one_job_and_nobody_is_told() {
 #[tokio::test(start_paused = true)]
 async fn a_press_on_a_message_that_is_not_known_is_not_called_late() {
     let (bridge, room, mut runs) = bridge(Settings::default());
-    room.misbehave(|call| (call.verb == Verb::Send).then_some(Fault::Hang));
+    room.set_faults(|call| (call.method == RoomMethod::Send).then_some(RoomFault::Hang));
     bridge.receive(message("u1", "go")).unwrap();
     let _run = runs.next().await;
     let shown = takopi_bridge::MessageId::from("m1").at("general");
     let pressed = bridge.press(&shown, Press::Cancel, "alice");
-    assert_eq!(pressed, Pressed::Unknown);
-    assert_eq!(pressed.to_string(), "this message is not known; try again in a moment");
+    assert_eq!(pressed, PressOutcome::UnknownMessage);
+    assert_eq!(pressed.to_string(), "unknown message; try again in a moment");
 }

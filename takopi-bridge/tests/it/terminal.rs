@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use takopi_bridge::present::terminal::{
-    Feed, Frame, answer, choices, entry, live, question, summary,
+    Feed, Viewport, answer, choices, entry, live, question, summary,
 };
 use takopi_bridge::present::{Line, Style};
 use takopi_bridge::progress::Progress;
@@ -41,8 +41,8 @@ fn fold(events: impl IntoIterator<Item = TakopiEvent>) -> Progress {
     progress
 }
 
-fn frame(seconds: u64, width: usize, height: usize) -> Frame {
-    Frame { elapsed: Duration::from_secs(seconds), width, height }
+fn frame(seconds: u64, width: usize, height: usize) -> Viewport {
+    Viewport { elapsed: Duration::from_secs(seconds), width, height }
 }
 
 #[test]
@@ -298,11 +298,11 @@ fn what_cannot_be_shown_whole_can_only_be_declined() {
     insta::assert_snapshot!(text(&asked.lines), @r"
     ? codex wants to run a command
         ls
-        takopi does not know what this part grants: additionalPermissions
+        unknown part of the request, may grant more: additionalPermissions
           xxxx
           … truncated: 99996 bytes more
       in /srv/p
-      this is not all of it: the rest is too long or not known, so it can only be
+      the request is incomplete: the rest is too long or unknown, so it can only be
       declined
     ");
     let keys = text(&choices(&request, &asked, Duration::from_secs(9), 100));

@@ -16,9 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use takopi_bridge::present::{Line, Style, one_line};
-use takopi_bridge::scheduler::Standing;
 use takopi_bridge::transport::Content;
-use takopi_bridge::{Bridge, End, Incoming, JobId, Listed, Place, Report, Target};
+use takopi_bridge::{
+    Bridge, Incoming, JobEnd, JobId, JobInfo, JobReport, JobStatus, Place, Target,
+};
 use takopi_core::{Completed, EngineId, Host, Reason};
 use tokio::sync::mpsc;
 
@@ -137,7 +138,7 @@ enum After {
 struct Ended {
     /// The number of its conversation.
     conversation: usize,
-    report: Report,
+    report: JobReport,
 }
 
 impl Chat {
@@ -218,7 +219,7 @@ impl Chat {
         self.next_interrupt = NextInterrupt::Exits;
         let here = self.place();
         let mut running = self.jobs().into_iter().filter(|job| job.place == here);
-        let running = running.find(|job| job.standing == Standing::Running);
+        let running = running.find(|job| job.status == JobStatus::Running);
         match running {
             Some(job) => self.cancel(job.job),
             None => self.note("nothing is running in this conversation"),
@@ -327,7 +328,7 @@ impl Chat {
         let head = finals.first().and_then(|it| it.text.lines().next()).unwrap_or_default();
         let resume = finals.iter().find_map(|it| it.resume_line.as_deref());
         match report.end {
-            End::Ran(completed) => {
+            JobEnd::Ran(completed) => {
                 let Completed { ok, answer, error, reason, .. } = *completed;
                 if !ok {
                     self.result = Outcome::Failed;
@@ -349,7 +350,7 @@ impl Chat {
                     self.view.print_lines(&[Line::new().with(Style::Dim, line.trim_matches('`'))]);
                 }
             }
-            End::Steered(_) => {}
+            JobEnd::Steered(_) => {}
             _ => {
                 self.result = Outcome::Failed;
                 self.note(&format!("not started: {prompt}"));
@@ -398,7 +399,7 @@ impl Chat {
         }
     }
 
-    fn jobs(&self) -> Vec<Listed> {
+    fn jobs(&self) -> Vec<JobInfo> {
         self.bridge.jobs()
     }
 
@@ -415,9 +416,9 @@ impl Chat {
     }
 }
 
-fn state(job: &Listed) -> String {
-    match job.standing {
-        Standing::Running => "running".to_owned(),
-        standing => standing.to_string(),
+fn state(job: &JobInfo) -> String {
+    match job.status {
+        JobStatus::Running => "running".to_owned(),
+        status => status.to_string(),
     }
 }

@@ -9,24 +9,24 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::super::limit::Limit;
 use super::inline::longest_run;
 
-/// A piece of text, behind what stands before it.
+/// A piece of text, with the separator before it.
 pub(super) type Piece<'a> = (&'a str, Cow<'a, str>);
 
-/// A block that stands in no other: a paragraph, a list, a code block, …
+/// A top-level block: a paragraph, a list, a code block, …
 #[derive(Debug)]
 pub(super) struct Block<'a> {
     pub(super) text: &'a str,
-    /// What stands behind it.
+    /// The separator after it.
     pub(super) gap: &'static str,
     /// The fenced code in it.
     pub(super) codes: Vec<Code>,
-    /// Whether it is HTML that may hide what is behind it.
+    /// Whether it is HTML that may hide the text after it.
     hides: bool,
 }
 
 impl Block<'_> {
-    /// Whether what is written behind it is read as it stands: all its fences are closed, and it
-    /// begins no HTML that only an end of its own ends.
+    /// Whether text after it is parsed as usual: all its fences are closed, and it opens no HTML
+    /// that continues until a closing tag of its own.
     pub(super) fn is_sound(&self) -> bool {
         self.codes.iter().all(|code| code.closed) && !self.hides
     }
@@ -35,9 +35,9 @@ impl Block<'_> {
 /// A fenced code block.
 #[derive(Debug)]
 pub(super) struct Code {
-    /// Where it stands in its block, fences included.
+    /// Its range in the block, including the fences.
     pub(super) range: Range<usize>,
-    /// The code, without the indent of the list or the marks of the quote it may stand in.
+    /// The code, without the indent of a list or the marks of a quote around it.
     pub(super) body: String,
     mark: char,
     info: String,
@@ -52,7 +52,7 @@ pub(super) struct Fence {
 }
 
 impl Code {
-    /// A fence that holds any piece of the code.
+    /// A fence that can hold any piece of the code.
     pub(super) fn fence(&self) -> Fence {
         let longest = longest_run(&self.body, self.mark);
         let close = self.mark.to_string().repeat((longest + 1).max(3));
@@ -61,18 +61,18 @@ impl Code {
 }
 
 impl Fence {
-    /// What it takes of a part, line ends included.
+    /// Its length in a part, including line ends.
     pub(super) fn takes(&self, limit: Limit) -> usize {
         limit.measure(&self.open) + limit.measure(&self.close) + 2
     }
 }
 
-/// The blocks of a text, in order; together they are all of it but white space.
+/// The blocks of a text, in order; together they are the whole text except white space.
 pub(super) fn of(text: &str) -> Vec<Block<'_>> {
     let mut starts = Vec::new();
     let mut codes: Vec<Code> = Vec::new();
     let mut depth = 0_usize;
-    // The end of what was read of the code block that is open.
+    // The end of what was read of the open code block.
     let mut open: Option<usize> = None;
     for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
         if depth == 0 && matches!(event, Event::Start(_) | Event::Rule) {
@@ -123,7 +123,7 @@ impl Code {
         text[self.range.clone()].split('\n').next().unwrap_or_default()
     }
 
-    /// What is left behind the code is the end of its fence, if there is one.
+    /// The text after the code is the closing fence, if there is one.
     fn end(&mut self, text: &str, read: usize) {
         let rest = text.get(read..self.range.end).unwrap_or_default();
         self.closed = rest.contains(self.mark);
@@ -133,7 +133,7 @@ impl Code {
     }
 }
 
-/// A block goes up to where the next one begins, so that nothing between them is lost.
+/// A block extends to the beginning of the next one, so that nothing between them is lost.
 fn assemble<'a>(text: &'a str, starts: &[(usize, bool)], codes: Vec<Code>) -> Vec<Block<'a>> {
     let mut codes = codes.into_iter().peekable();
     let mut blocks = Vec::new();
@@ -176,7 +176,7 @@ fn from_first_line(mut text: &str) -> &str {
     text
 }
 
-/// The text at its blank lines.
+/// The text split at its blank lines.
 pub(super) fn paragraphs(text: &str) -> Vec<&str> {
     let mut paragraphs = Vec::new();
     let (mut start, mut at) = (0, 0);
@@ -192,14 +192,14 @@ pub(super) fn paragraphs(text: &str) -> Vec<&str> {
     paragraphs
 }
 
-/// The words of a line, each with the white space before it; that at the beginning belongs to the
-/// first one. What would begin a fence at the beginning of a line is escaped.
+/// The words of a line, each with the white space before it; leading white space belongs to the
+/// first word. A word that would open a fence at the beginning of a line is escaped.
 pub(super) fn words(line: &str) -> Vec<Piece<'_>> {
     let mut words = Vec::new();
-    // Where the white space before the word begins, and where the word does.
+    // Where the white space before the word begins, and where the word begins.
     let (mut gap, mut word) = (0, 0);
     let mut blank = true;
-    // A space with a mark on top of it is none.
+    // A space with a combining mark is not white space.
     for (at, grapheme) in line.grapheme_indices(true) {
         let is_blank = grapheme.trim().is_empty();
         if is_blank && !blank {
@@ -217,7 +217,7 @@ pub(super) fn words(line: &str) -> Vec<Piece<'_>> {
     words
 }
 
-/// The words of a line of code, each with the space behind it: in code a space matters.
+/// The words of a line of code, each with the space after it: in code a space matters.
 pub(super) fn code_words(line: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut start = 0;
@@ -231,20 +231,21 @@ pub(super) fn code_words(line: &str) -> Vec<&str> {
     words
 }
 
-/// A word, with a backslash before what would be more than one at the beginning of a line.
+/// A word, with a backslash if it would open a fence or HTML at the beginning of a line.
 fn guarded(word: &str) -> Cow<'_, str> {
     let bare = word.trim_start();
     let fence = bare.starts_with("```") || bare.starts_with("~~~");
     escape(word, bare, fence || opens_html(bare))
 }
 
-/// The middle of a word where it begins a line, with a backslash before what may become a fence or
+/// The middle of a word at the beginning of a line, with a backslash if it may become a fence or
 /// HTML as more of the word follows.
 pub(super) fn begun<'a>(gap: &str, piece: &'a str) -> Cow<'a, str> {
     escape(piece, piece, gap.is_empty() && piece.starts_with(['`', '~', '<']))
 }
 
-/// A line that is no fence, with a backslash if it looks like one, or like HTML that could hide one.
+/// A line that is no fence, with a backslash if it looks like one, or like HTML that could hide
+/// one.
 pub(super) fn escaped(line: &str) -> Cow<'_, str> {
     let container = |it: char| it.is_whitespace() || it.is_ascii_digit() || ">-*+.)".contains(it);
     let bare = line.trim_start_matches(container);
@@ -252,13 +253,13 @@ pub(super) fn escaped(line: &str) -> Cow<'_, str> {
     escape(line, bare, ticks || bare.starts_with("~~~") || opens_html(bare))
 }
 
-/// The text with a backslash before its end `bare`, if it needs one.
+/// The text with a backslash before its end `bare`, if needed.
 fn escape<'a>(text: &'a str, bare: &str, needed: bool) -> Cow<'a, str> {
     let margin = &text[..text.len() - bare.len()];
     if needed { format!("{margin}\\{bare}").into() } else { text.into() }
 }
 
-/// Whether it begins HTML that goes on over blank lines, fences and all, until an end of its own.
+/// Whether it opens HTML that continues over blank lines and fences until a closing tag of its own.
 fn opens_html(text: &str) -> bool {
     const OPEN: [&str; 6] = ["<!", "<?", "<pre", "<script", "<style", "<textarea"];
     OPEN.iter().any(|it| text.get(..it.len()).is_some_and(|head| head.eq_ignore_ascii_case(it)))

@@ -1,27 +1,27 @@
-//! Text of an agent inside a line of Markdown, which it must not break out of.
+//! Text of an agent inside a line of Markdown, escaped so that it cannot break out.
 
 use super::super::text::{clean, one_line};
 
 /// A line end that Markdown keeps.
 pub(super) const LINE_END: &str = "  \n";
-/// Text as code, on one line of at most `max` columns, in as many backticks as it takes.
+/// Text as code, on one line of at most `max` columns, in as many backticks as needed.
 pub(super) fn code(text: &str, max: usize) -> String {
     let text = one_line(text, max);
     if text.is_empty() {
         return text;
     }
     let ticks = "`".repeat(longest_run(&text, '`') + 1);
-    // A backtick at an end would be taken for one of the fence; Markdown takes these spaces off.
+    // A backtick at an end would become part of the fence; Markdown strips these spaces.
     let pad = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
     format!("{ticks}{pad}{text}{pad}{ticks}")
 }
 
-/// Whether a line says all of the text: nothing in it is made one blank.
+/// Whether the text is unchanged on one line: no white space is collapsed.
 pub(super) fn is_one_line(text: &str) -> bool {
     one_line(text, usize::MAX) == text
 }
 
-/// Text as it stands, on one line of at most `max` columns before it is escaped.
+/// Escaped text, on one line of at most `max` columns before escaping.
 pub(super) fn plain(text: &str, max: usize) -> String {
     let mut plain = String::new();
     for character in one_line(text, max).chars() {
@@ -33,25 +33,25 @@ pub(super) fn plain(text: &str, max: usize) -> String {
     plain
 }
 
-/// Text of many lines as code, in a fence as long as it takes.
+/// A multi-line text as code, in a fence as long as needed.
 pub(super) fn fence(text: &str) -> String {
     fence_of(text, "")
 }
 
-/// The same, in this language.
+/// The same, with a language.
 pub(super) fn fence_of(text: &str, language: &str) -> String {
     let text = lines(text);
     let ticks = "`".repeat((longest_run(&text, '`') + 1).max(3));
     format!("{ticks}{language}\n{}\n{ticks}", text.trim_end_matches('\n'))
 }
 
-/// Text of many lines of at most `max` columns as it stands, but for blank ones.
+/// A multi-line text, escaped, with lines of at most `max` columns and without blank lines.
 pub(super) fn paragraph(text: &str, max: usize) -> String {
     let lines = text.lines().map(|line| plain(line, max)).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(LINE_END)
 }
 
-/// Text of many lines without what could steer a chat; its line ends and tabs stay.
+/// A multi-line text without control characters; line ends and tabs stay.
 pub(super) fn lines(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let lines = text.split('\n').map(|line| {
@@ -61,7 +61,7 @@ pub(super) fn lines(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// How often the character stands in a row, at the most.
+/// The length of the longest run of the character.
 pub(super) fn longest_run(text: &str, character: char) -> usize {
     text.split(|other| other != character).map(|run| run.chars().count()).max().unwrap_or(0)
 }

@@ -1,17 +1,17 @@
-//! A long Markdown text in parts that each stand by themselves.
+//! Splits a long Markdown text into parts that are each valid on their own.
 //!
 //! Promises, for any text:
 //! - no part is over the limit, and none is blank;
-//! - what fits into a part is not cut: blocks first, then paragraphs, lines, words, and characters
-//!   as people see them. Only one of these that is longer than a whole part is cut inside;
-//! - every fenced code block is closed in the part it stands in. One that is cut goes on in the next
-//!   part in a fence with the same info string, outside of the list or quote it may stand in;
-//! - nothing is lost but white space at the cuts (in code: line ends only).
+//! - text is split between blocks first, then between paragraphs, lines, words and grapheme
+//!   clusters. Only a unit that is longer than a whole part is split inside;
+//! - every fenced code block is closed in its part. One that is split continues in the next part in
+//!   a fence with the same info string, outside of any list or quote around it;
+//! - only white space at the splits is lost (in code: only line ends).
 //!
-//! Where its fence would take more than half of a part, a block goes as ordinary lines. A backslash is
-//! put before whatever would be taken for a fence only because of a cut, and before HTML that goes
-//! on until an end of its own and could so hide what is behind it (comments, `<pre>`, …).
-//! Emphasis and links that are cut are not mended.
+//! If its fence would take more than half of a part, a code block is written as ordinary lines. A
+//! backslash is put before text that would become a fence only because of a split, and before HTML
+//! that continues until a closing tag of its own and could hide the text after it (comments,
+//! `<pre>`, …). Emphasis and links that are split are not repaired.
 
 use std::borrow::Cow;
 
@@ -20,10 +20,10 @@ use unicode_segmentation::UnicodeSegmentation;
 use super::super::limit::Limit;
 use super::blocks::{self, Block, Fence, Piece};
 
-/// Between paragraphs.
+/// Separates paragraphs.
 const BLANK_LINE: &str = "\n\n";
 
-/// A Markdown text in parts that each stand by themselves; none for a blank text.
+/// Splits a Markdown text into parts that are each valid on their own; none for a blank text.
 ///
 /// ```
 /// use takopi_bridge::present::{Limit, chat::split};
@@ -45,10 +45,10 @@ pub(super) struct Packer {
     limit: Limit,
     most: usize,
     parts: Vec<String>,
-    /// The part that is being filled, and how much of the limit it takes.
+    /// The current part, and its length in the unit of the limit.
     part: String,
     taken: usize,
-    /// The fence that everything goes into, and whether this part has its beginning.
+    /// The fence around the current text, and whether it is open in this part.
     fence: Option<Fence>,
     opened: bool,
 }
@@ -80,7 +80,7 @@ impl Packer {
         }
     }
 
-    /// Adds a line as a paragraph of its own, whole; one that is longer than a part is left out.
+    /// Adds a line as a paragraph of its own, unsplit; one that is longer than a part is omitted.
     pub(super) fn line(&mut self, line: &str) {
         self.place(BLANK_LINE, line);
     }
@@ -90,7 +90,7 @@ impl Packer {
         self.parts
     }
 
-    /// Adds a block in pieces: its code in fences, what is around that as it stands.
+    /// Adds a block in pieces: its code in fences, the text around it unchanged.
     fn divide(&mut self, gap: &str, block: &Block<'_>) {
         let mut gap = gap;
         let mut at = 0;
@@ -111,7 +111,7 @@ impl Packer {
         self.prose(gap, &block.text[at..]);
     }
 
-    /// Adds text that has no fence, whatever it looks like.
+    /// Adds text without fences, whatever it looks like.
     fn prose(&mut self, gap: &str, text: &str) {
         let lines: Vec<_> = blocks::bare(text).split('\n').map(blocks::escaped).collect();
         let text = lines.join("\n");
@@ -120,7 +120,7 @@ impl Packer {
         }
     }
 
-    /// Adds a piece, in smaller ones if it must be.
+    /// Adds a piece, split into smaller ones if needed.
     fn pack(&mut self, gap: &str, text: &str, level: Level) {
         if self.place(gap, text) {
             return;
@@ -131,7 +131,7 @@ impl Packer {
         }
     }
 
-    /// Adds a piece whole, to this part or else to a new one, if it fits there.
+    /// Adds a piece unsplit, to this part or to a new one, if it fits there.
     fn place(&mut self, gap: &str, text: &str) -> bool {
         let takes = self.limit.measure(&self.lead(gap)) + self.limit.measure(text);
         if self.taken + takes + self.closing() <= self.most {
@@ -156,7 +156,7 @@ impl Packer {
         self.opened = self.fence.is_some();
     }
 
-    /// What comes between what the part has and what is added to it.
+    /// The separator between the part and a new piece.
     fn lead<'a>(&self, gap: &'a str) -> Cow<'a, str> {
         let begins = self.part.is_empty();
         match &self.fence {
@@ -169,12 +169,12 @@ impl Packer {
         }
     }
 
-    /// What has to be kept free for the end of the fence.
+    /// The space to reserve for the closing fence.
     fn closing(&self) -> usize {
         self.fence.as_ref().map_or(0, |fence| 1 + self.limit.measure(&fence.close))
     }
 
-    /// Ends the fence in this part.
+    /// Closes the fence in this part.
     fn close(&mut self) {
         if let Some(fence) = self.fence.as_ref().filter(|_| self.opened) {
             self.part.push('\n');
@@ -195,7 +195,7 @@ impl Packer {
     }
 }
 
-/// What a piece of text is, and so what it is cut into.
+/// The unit of a piece of text, which decides how it is split.
 #[derive(Debug, Clone, Copy)]
 enum Level {
     Block,
@@ -220,7 +220,7 @@ impl Level {
         }
     }
 
-    /// The pieces, each with what stands before it.
+    /// The pieces, each with the separator before it.
     fn pieces(self, text: &str) -> Vec<Piece<'_>> {
         match self {
             Self::Block => each(BLANK_LINE, blocks::paragraphs(text)),
@@ -229,7 +229,7 @@ impl Level {
             Self::CodeLine => each("", blocks::code_words(text)),
             Self::Word => each("", text.graphemes(true)),
             Self::Grapheme => each("", text.split_inclusive(|_| true)),
-            // There is room for any one character.
+            // Any single character fits.
             Self::Character => Vec::new(),
         }
     }

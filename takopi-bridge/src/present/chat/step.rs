@@ -6,13 +6,13 @@ use takopi_core::{ActionKind, Level};
 
 use super::super::action::{self, Changes};
 use super::inline::{code, plain};
-use crate::progress::{Standing, Tracked, plan_of};
+use crate::progress::{ActionStatus, Tracked, plan_of};
 
-/// How wide what an agent does may be.
+/// The maximum width of an action.
 const TITLE: usize = 120;
 
-/// Whether it has a line. The plan is part of the header; turns, figures for machines and what only
-/// helps to find a fault have none.
+/// Whether it has a line. The plan is part of the header; turns, telemetry and debug events have
+/// none.
 pub(super) fn is_shown(tracked: &Tracked) -> bool {
     !matches!(tracked.action.kind, ActionKind::Turn | ActionKind::Telemetry)
         && tracked.level != Some(Level::Debug)
@@ -39,10 +39,10 @@ pub(super) fn line(tracked: &Tracked) -> String {
 
 fn mark(tracked: &Tracked) -> &'static str {
     let is_talk = tracked.action.kind == ActionKind::Note && tracked.level.is_none();
-    match tracked.standing {
+    match tracked.status {
         _ if tracked.action.kind == ActionKind::Warning => "!",
-        Standing::Done if is_talk => "•",
-        standing => action::mark(standing),
+        ActionStatus::Done if is_talk => "•",
+        status => action::mark(status),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A request for approval as lines on a screen.
+//! An approval request as lines on a screen.
 
 use std::time::Duration;
 
@@ -9,24 +9,25 @@ use super::super::line::{Line, Style};
 use super::super::question::{Block, BlockKind, Entry, Sheet};
 use super::super::text::{elapsed, width as columns, wrap};
 
-/// How many lines of its blocks (diffs, inputs, plans) a request shows while it is folded, and how many
-/// of each at least: one long diff does not hide the next.
+/// How many lines of its blocks (diffs, inputs, plans) a folded request shows, and how many of each
+/// at least: one long diff does not hide the next.
 const FOLDED_LINES: usize = 40;
 const FOLDED_LINES_EACH: usize = 3;
-/// How many columns a tab takes.
+/// The width of a tab.
 const TAB: &str = "    ";
 
-/// A request for approval on a screen.
+/// An approval request on a screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Asked {
-    /// What stays on the screen: all that a yes grants, but long diffs and the like are folded.
+    /// The lines to print: everything that an approval grants, with long diffs folded.
     pub lines: Vec<Line>,
     /// The same with nothing folded; `None` if nothing is.
     pub unfolded: Option<Vec<Line>>,
 }
 
-/// A request for approval, with all that a yes grants. What can be answered are the [`choices`].
+/// An approval request with everything that an approval grants. The possible answers are the
+/// [`choices`].
 pub fn question(request: &ApprovalRequest, width: usize) -> Asked {
     let whole = lines(request, width, usize::MAX);
     let folded = lines(request, width, FOLDED_LINES);
@@ -84,8 +85,7 @@ fn lines(request: &ApprovalRequest, width: usize, room: usize) -> Vec<Line> {
         add("  ", Style::Plain, &text);
     }
     if !request.is_whole() {
-        let note =
-            "this is not all of it: the rest is too long or not known, so it can only be declined";
+        let note = "the request is incomplete: the rest is too long or unknown, so it can only be declined";
         for text in wrapped(note, 2) {
             add("  ", Style::Warn, &text);
         }
@@ -93,7 +93,7 @@ fn lines(request: &ApprovalRequest, width: usize, room: usize) -> Vec<Line> {
     lines.into_iter().map(|line| line.cut(width)).collect()
 }
 
-/// The lines of a block, with nothing lost: what is too wide goes on in the next line.
+/// The lines of a block, wrapped without loss.
 fn laid_out(block: &Block, width: usize) -> Vec<(Style, String)> {
     let mut lines = Vec::new();
     for line in block.text.lines() {
@@ -120,8 +120,8 @@ fn laid_out(block: &Block, width: usize) -> Vec<(Style, String)> {
     lines
 }
 
-/// How a [`question`] can be answered, and how long there is left to do so: on one line, or where that
-/// is too wide, one below the other.
+/// The possible answers to a [`question`], and the time left: on one line, or one below the other
+/// if that is too wide.
 pub fn choices(
     request: &ApprovalRequest,
     asked: &Asked,
@@ -154,7 +154,7 @@ pub fn choices(
     parts.into_iter().map(|part| part.cut(width)).collect()
 }
 
-/// Whether a person can decide so: nobody agrees to what cannot be shown whole.
+/// Whether a person can decide this way: what cannot be shown completely cannot be accepted.
 pub fn can_choose(request: &ApprovalRequest, decision: Decision) -> bool {
     request.offers(decision) && (request.is_whole() || !decision.is_yes())
 }

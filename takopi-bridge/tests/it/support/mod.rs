@@ -124,12 +124,12 @@ impl Run {
     }
 
     /// Whether nobody reads its events any more.
-    pub fn is_unheard(&self) -> bool {
+    pub fn is_dropped(&self) -> bool {
         self.events.is_closed()
     }
 
     /// Hands back what was said to it.
-    pub fn hands_back(&mut self) {
+    pub fn rejects_steering(&mut self) {
         self.request.steering = None;
     }
 }

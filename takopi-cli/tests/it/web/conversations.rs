@@ -85,7 +85,7 @@ async fn a_second_message_waits_and_either_can_be_cancelled() {
     // The one that waits last is cancelled, and never runs.
     page.eval("document.querySelectorAll('.queued')[1].id = 'last'").await;
     page.click("#last [data-press=stop]").await;
-    page.wait_for_text("cancelled by browser; it had not begun").await;
+    page.wait_for_text("cancelled by browser; it had not started").await;
     gate.open();
     answers(&mut page, 3).await;
     assert!(lab.model.requests_about("third").is_empty());

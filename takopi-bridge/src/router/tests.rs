@@ -1,14 +1,21 @@
-//! Where messages go.
+//! The promises of the router.
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::{CONTINUE, Route, RouteError, Router};
 use proptest::prelude::*;
 use proptest::sample::select;
-use takopi_bridge::router::{CONTINUE, Route, RouteError, Router};
-use takopi_core::demo::Demo;
+use takopi_core::demo::{DEMO, Demo};
 use takopi_core::runner::ResumeCodec;
-use takopi_core::{EngineId, EngineRunner, EventStream, ResumeToken, RunRequest, Runner};
+use takopi_core::{
+    Action, ActionEvent, ActionKind, Completed, EngineId, EngineRunner, EventStream, Phase,
+    ResumeToken, RunRequest, Runner,
+};
+
+use crate::present::{Chat, Moment};
+use crate::progress::Progress;
 
 /// A runner of any name, whose sessions are `<name> resume <letters and digits>`.
 struct Lab {
@@ -116,12 +123,12 @@ fn a_directive_that_contradicts_the_session_is_refused() {
     }
     assert_eq!(
         other.to_string(),
-        "the message asks for squid, but the session it goes on with is octopus's; leave out \
-         /squid, or ask in a new message without a resume line"
+        "the message names squid, but its session belongs to octopus; remove /squid, or send a \
+         new message without a resume line"
     );
     let two = router().route("/squid /octopus go", None).unwrap_err();
     assert_eq!(two, RouteError::TwoEngines(squid, octopus));
-    assert_eq!(two.to_string(), "the message asks for two engines, squid and octopus; name one");
+    assert_eq!(two.to_string(), "the message names two engines, squid and octopus; name one");
 }
 
 #[test]
@@ -163,6 +170,30 @@ fn any_message() -> impl Strategy<Value = String> {
         "\u{a0}",
     ];
     proptest::collection::vec(select(PIECES), 0..12).prop_map(|pieces| pieces.concat())
+}
+
+#[test]
+fn a_reply_to_a_message_resumes_its_session() {
+    let runner = Demo::new().runner();
+    let token = ResumeToken::new(DEMO, "demo-1");
+    let line = runner.format_resume(&token);
+    let moment = Moment::default().resume_line(line.as_str());
+    // A resume line in an action or in the answer does not count.
+    let other = line.replace("demo-1", "demo-2");
+    let act = |id: &str, kind, title: &str| {
+        ActionEvent::new(DEMO, Action::new(id, kind, title), Phase::Started).into()
+    };
+    let mut progress = Progress::default();
+    progress.apply(&act("a", ActionKind::Command, other.trim_matches('`')), Duration::ZERO);
+    progress.apply(&act("b", ActionKind::Note, &other), Duration::ZERO);
+    let mut messages = vec![Chat::default().progress(&progress, &moment)];
+    progress.apply(&Completed::success("demo", other).into(), Duration::ZERO);
+    messages.extend(Chat::default().finished(&progress, &moment));
+    let router = Router::new(Arc::new(runner));
+    for message in messages {
+        let route = router.route("go on", Some(&message)).unwrap();
+        assert_eq!(route.resume.as_ref(), Some(&token), "{message}");
+    }
 }
 
 proptest! {

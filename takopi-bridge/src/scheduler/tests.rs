@@ -1,8 +1,8 @@
 //! The promises of the scheduler.
 
+use super::{JobId, JobStatus, Limits, QueueStep, QueueTarget, Scheduler, SubmitError, Ticket};
 use futures::FutureExt;
 use proptest::prelude::*;
-use takopi_bridge::scheduler::{JobId, Limits, Line, Refused, Scheduler, Standing, Step, Ticket};
 use takopi_core::ResumeToken;
 
 fn session(id: &str) -> ResumeToken {
@@ -13,111 +13,115 @@ fn scheduler(workers: usize, waiting: usize) -> Scheduler {
     Scheduler::new(Limits::new(workers, waiting))
 }
 
-fn step(ticket: &mut Ticket) -> Option<Step> {
+fn step(ticket: &mut Ticket) -> Option<QueueStep> {
     ticket.next().now_or_never()
 }
 
-/// What comes next for a job, looking beyond its moves.
-fn turn(ticket: &mut Ticket) -> Option<Step> {
-    std::iter::from_fn(|| step(ticket)).find(|step| !matches!(step, Step::Moved(_)))
+/// The next step of a job that is not a move.
+fn turn(ticket: &mut Ticket) -> Option<QueueStep> {
+    std::iter::from_fn(|| step(ticket)).find(|step| !matches!(step, QueueStep::Moved(_)))
 }
 
 #[test]
-fn a_second_message_waits_for_the_first() {
+fn a_second_job_of_a_session_waits_for_the_first() {
     let scheduler = scheduler(4, 4);
-    let mut first = scheduler.submit(Line::Session(session("a"))).unwrap();
-    let mut second = scheduler.submit(Line::Session(session("a"))).unwrap();
-    let mut other = scheduler.submit(Line::Session(session("b"))).unwrap();
-    assert_eq!(step(&mut first), Some(Step::Begin(Some(session("a")))));
-    assert_eq!(step(&mut second), Some(Step::Moved(Standing::Behind(1))));
+    let mut first = scheduler.submit(QueueTarget::Session(session("a"))).unwrap();
+    let mut second = scheduler.submit(QueueTarget::Session(session("a"))).unwrap();
+    let mut other = scheduler.submit(QueueTarget::Session(session("b"))).unwrap();
+    assert_eq!(step(&mut first), Some(QueueStep::Start(Some(session("a")))));
+    assert_eq!(step(&mut second), Some(QueueStep::Moved(JobStatus::Behind(1))));
     assert_eq!(step(&mut second), None, "what was said is not said again");
-    assert_eq!(step(&mut other), Some(Step::Begin(Some(session("b")))), "lines do not wait");
+    assert_eq!(
+        step(&mut other),
+        Some(QueueStep::Start(Some(session("b")))),
+        "sessions do not wait for each other"
+    );
     drop(first);
-    assert_eq!(step(&mut second), Some(Step::Begin(Some(session("a")))));
+    assert_eq!(step(&mut second), Some(QueueStep::Start(Some(session("a")))));
 }
 
 #[test]
 fn a_new_session_is_busy_as_soon_as_its_token_is_known() {
     let scheduler = scheduler(4, 4);
-    let mut first = scheduler.submit(Line::New).unwrap();
-    assert_eq!(step(&mut first), Some(Step::Begin(None)));
-    first.learn(&session("a"));
-    let mut second = scheduler.submit(Line::Session(session("a"))).unwrap();
+    let mut first = scheduler.submit(QueueTarget::New).unwrap();
+    assert_eq!(step(&mut first), Some(QueueStep::Start(None)));
+    first.set_session(&session("a"));
+    let mut second = scheduler.submit(QueueTarget::Session(session("a"))).unwrap();
     assert_eq!(turn(&mut second), None);
     drop(first);
-    assert_eq!(turn(&mut second), Some(Step::Begin(Some(session("a")))));
+    assert_eq!(turn(&mut second), Some(QueueStep::Start(Some(session("a")))));
 }
 
 #[test]
-fn a_message_may_wait_for_a_session_that_is_not_known_yet() {
+fn a_job_may_wait_for_a_session_that_is_not_known_yet() {
     let scheduler = scheduler(4, 4);
-    let first = scheduler.submit(Line::New).unwrap();
-    let mut second = scheduler.submit(Line::Behind(first.job())).unwrap();
+    let first = scheduler.submit(QueueTarget::New).unwrap();
+    let mut second = scheduler.submit(QueueTarget::Behind(first.job())).unwrap();
     assert_eq!(turn(&mut second), None);
-    first.learn(&session("a"));
-    let mut third = scheduler.submit(Line::Session(session("a"))).unwrap();
-    assert_eq!(third.standing(), Standing::Behind(2));
+    first.set_session(&session("a"));
+    let mut third = scheduler.submit(QueueTarget::Session(session("a"))).unwrap();
+    assert_eq!(third.status(), JobStatus::Behind(2));
     drop(first);
-    assert_eq!(turn(&mut second), Some(Step::Begin(Some(session("a")))));
+    assert_eq!(turn(&mut second), Some(QueueStep::Start(Some(session("a")))));
     assert_eq!(turn(&mut third), None);
 }
 
 #[test]
-fn a_message_behind_a_job_that_found_no_session_begins_one() {
+fn a_job_behind_one_that_ends_without_a_session_starts_one() {
     let scheduler = scheduler(4, 4);
-    let first = scheduler.submit(Line::New).unwrap();
-    let mut second = scheduler.submit(Line::Behind(first.job())).unwrap();
+    let first = scheduler.submit(QueueTarget::New).unwrap();
+    let mut second = scheduler.submit(QueueTarget::Behind(first.job())).unwrap();
     let over = first.job();
     drop(first);
-    assert_eq!(turn(&mut second), Some(Step::Begin(None)));
-    assert_eq!(scheduler.submit(Line::Behind(over)).unwrap_err(), Refused::Over(over));
+    assert_eq!(turn(&mut second), Some(QueueStep::Start(None)));
+    assert_eq!(scheduler.submit(QueueTarget::Behind(over)).unwrap_err(), SubmitError::Ended(over));
 }
 
 #[test]
-fn two_lines_that_turn_out_to_be_one_session_are_joined_in_order() {
+fn two_queues_that_turn_out_to_be_one_session_are_joined_in_order() {
     let scheduler = scheduler(4, 8);
-    let stranger = scheduler.submit(Line::New).unwrap();
-    let mut behind = scheduler.submit(Line::Behind(stranger.job())).unwrap();
-    let first = scheduler.submit(Line::Session(session("a"))).unwrap();
-    let mut second = scheduler.submit(Line::Session(session("a"))).unwrap();
-    stranger.learn(&session("a"));
-    assert_eq!((behind.standing(), second.standing()), (Standing::Behind(2), Standing::Behind(3)));
+    let stranger = scheduler.submit(QueueTarget::New).unwrap();
+    let mut behind = scheduler.submit(QueueTarget::Behind(stranger.job())).unwrap();
+    let first = scheduler.submit(QueueTarget::Session(session("a"))).unwrap();
+    let mut second = scheduler.submit(QueueTarget::Session(session("a"))).unwrap();
+    stranger.set_session(&session("a"));
+    assert_eq!((behind.status(), second.status()), (JobStatus::Behind(2), JobStatus::Behind(3)));
     drop(first);
     assert_eq!(turn(&mut behind), None, "the stranger still runs");
     drop(stranger);
-    assert_eq!(turn(&mut behind), Some(Step::Begin(Some(session("a")))));
+    assert_eq!(turn(&mut behind), Some(QueueStep::Start(Some(session("a")))));
     assert_eq!(turn(&mut second), None);
     drop(behind);
-    assert_eq!(turn(&mut second), Some(Step::Begin(Some(session("a")))));
+    assert_eq!(turn(&mut second), Some(QueueStep::Start(Some(session("a")))));
 }
 
 #[test]
-fn workers_and_waiting_are_bounded_and_a_full_queue_says_so() {
+fn workers_and_waiting_are_bounded_and_a_full_queue_is_an_error() {
     let scheduler = scheduler(1, 2);
-    let running = scheduler.submit(Line::New).unwrap();
-    let first = scheduler.submit(Line::New).unwrap();
-    let second = scheduler.submit(Line::New).unwrap();
-    assert_eq!(first.standing(), Standing::NoWorker(0));
-    assert_eq!(second.standing().to_string(), "queued: all workers are busy, 1 ahead");
-    let refused = scheduler.submit(Line::New).unwrap_err();
-    assert_eq!(refused.to_string(), "the queue is full: 2 jobs wait already");
+    let running = scheduler.submit(QueueTarget::New).unwrap();
+    let first = scheduler.submit(QueueTarget::New).unwrap();
+    let second = scheduler.submit(QueueTarget::New).unwrap();
+    assert_eq!(first.status(), JobStatus::NoWorker(0));
+    assert_eq!(second.status().to_string(), "queued: all workers are busy, 1 ahead");
+    let refused = scheduler.submit(QueueTarget::New).unwrap_err();
+    assert_eq!(refused, SubmitError::Full(2));
     drop(running);
-    assert_eq!(first.standing(), Standing::Running);
-    assert!(scheduler.submit(Line::New).is_ok());
+    assert_eq!(first.status(), JobStatus::Running);
+    assert!(scheduler.submit(QueueTarget::New).is_ok());
 }
 
 #[test]
-fn cancel_names_what_it_cancelled() {
+fn cancel_reports_whether_the_job_was_waiting_or_running() {
     let scheduler = scheduler(1, 4);
-    let mut running = scheduler.submit(Line::New).unwrap();
-    let mut waiting = scheduler.submit(Line::Behind(running.job())).unwrap();
-    let mut last = scheduler.submit(Line::Behind(running.job())).unwrap();
-    assert_eq!(turn(&mut running), Some(Step::Begin(None)));
+    let mut running = scheduler.submit(QueueTarget::New).unwrap();
+    let mut waiting = scheduler.submit(QueueTarget::Behind(running.job())).unwrap();
+    let mut last = scheduler.submit(QueueTarget::Behind(running.job())).unwrap();
+    assert_eq!(turn(&mut running), Some(QueueStep::Start(None)));
 
     let cancelled = scheduler.cancel(waiting.job()).unwrap();
     assert_eq!(cancelled.to_string(), "cancelled job 2, which was still queued");
-    assert_eq!(turn(&mut waiting), Some(Step::Cancelled));
-    assert_eq!(last.standing(), Standing::Behind(1));
+    assert_eq!(turn(&mut waiting), Some(QueueStep::Cancelled));
+    assert_eq!(last.status(), JobStatus::Behind(1));
 
     let cancelled = scheduler.cancel(running.job()).unwrap();
     assert_eq!(cancelled.to_string(), "cancelled job 1, which was running");
@@ -125,16 +129,16 @@ fn cancel_names_what_it_cancelled() {
     assert_eq!(turn(&mut last), None, "a job that was told to stop runs until it has");
     let over = running.job();
     drop(running);
-    assert_eq!(turn(&mut last), Some(Step::Begin(None)));
+    assert_eq!(turn(&mut last), Some(QueueStep::Start(None)));
     assert_eq!(scheduler.cancel(over), None);
 }
 
 #[test]
-fn what_is_cancelled_together_does_not_begin_in_each_others_place() {
+fn jobs_cancelled_together_do_not_start_in_each_others_place() {
     let scheduler = scheduler(1, 4);
-    let running = scheduler.submit(Line::New).unwrap();
-    let other = scheduler.submit(Line::New).unwrap();
-    let behind = scheduler.submit(Line::Behind(running.job())).unwrap();
+    let running = scheduler.submit(QueueTarget::New).unwrap();
+    let other = scheduler.submit(QueueTarget::New).unwrap();
+    let behind = scheduler.submit(QueueTarget::Behind(running.job())).unwrap();
     let jobs = [running.job(), other.job(), behind.job()];
     // The running one ends the moment it is told to.
     let stop = running.cancelled().clone();
@@ -150,14 +154,14 @@ fn what_is_cancelled_together_does_not_begin_in_each_others_place() {
 }
 
 #[tokio::test]
-async fn a_closed_scheduler_takes_nothing_new_and_lets_the_rest_end() {
+async fn a_closed_scheduler_accepts_no_job_and_lets_the_rest_end() {
     let scheduler = scheduler(1, 4);
-    let running = scheduler.submit(Line::New).unwrap();
-    let mut waiting = scheduler.submit(Line::New).unwrap();
+    let running = scheduler.submit(QueueTarget::New).unwrap();
+    let mut waiting = scheduler.submit(QueueTarget::New).unwrap();
     scheduler.close();
-    assert_eq!(scheduler.submit(Line::New).unwrap_err(), Refused::Closed);
+    assert_eq!(scheduler.submit(QueueTarget::New).unwrap_err(), SubmitError::Closed);
     drop(running);
-    assert_eq!(turn(&mut waiting), Some(Step::Begin(None)));
+    assert_eq!(turn(&mut waiting), Some(QueueStep::Start(None)));
     let idle = scheduler.idle();
     tokio::pin!(idle);
     assert!(idle.as_mut().now_or_never().is_none());
@@ -165,15 +169,15 @@ async fn a_closed_scheduler_takes_nothing_new_and_lets_the_rest_end() {
     idle.await;
 }
 
-/// Something that is done to a scheduler; numbers choose among what there is.
+/// An operation on a scheduler; a number picks one of the jobs.
 #[derive(Debug, Clone)]
 enum Act {
     New,
     Resume(usize),
     Behind(usize),
-    Learn(usize),
+    SetSession(usize),
     Cancel(usize),
-    Leave(usize),
+    Drop(usize),
     End(usize),
 }
 
@@ -182,9 +186,9 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         Just(Act::New),
         any::<usize>().prop_map(Act::Resume),
         any::<usize>().prop_map(Act::Behind),
-        any::<usize>().prop_map(Act::Learn),
+        any::<usize>().prop_map(Act::SetSession),
         any::<usize>().prop_map(Act::Cancel),
-        any::<usize>().prop_map(Act::Leave),
+        any::<usize>().prop_map(Act::Drop),
         any::<usize>().prop_map(Act::End),
     ];
     proptest::collection::vec(act, 0..120)
@@ -199,7 +203,7 @@ struct Seen {
     cancelled: bool,
 }
 
-/// What should be so, kept in the simplest way.
+/// The expected state, in its simplest form.
 struct Model {
     scheduler: Scheduler,
     limits: Limits,
@@ -221,9 +225,9 @@ impl Model {
         self.live().into_iter().filter(|at| self.jobs[*at].begun).collect()
     }
 
-    fn submit(&mut self, line: Line, conversation: usize) {
+    fn submit(&mut self, target: QueueTarget, conversation: usize) {
         let waiting = self.live().len() - self.running().len();
-        match self.scheduler.submit(line) {
+        match self.scheduler.submit(target) {
             Ok(ticket) => self.jobs.push(Seen {
                 id: ticket.job(),
                 conversation,
@@ -231,7 +235,9 @@ impl Model {
                 begun: false,
                 cancelled: false,
             }),
-            Err(refused) => assert_eq!(refused, Refused::Full(self.limits.waiting.min(waiting))),
+            Err(refused) => {
+                assert_eq!(refused, SubmitError::Full(self.limits.waiting.min(waiting)));
+            }
         }
     }
 
@@ -240,27 +246,27 @@ impl Model {
         match *act {
             Act::New => {
                 self.tokens.push(None);
-                self.submit(Line::New, self.tokens.len() - 1);
+                self.submit(QueueTarget::New, self.tokens.len() - 1);
             }
             Act::Resume(n) => {
                 let known = (0..self.tokens.len()).filter(|at| self.tokens[*at].is_some());
                 if let Some(conversation) = pick(known.collect(), n) {
                     let token = self.tokens[conversation].clone().unwrap();
-                    self.submit(Line::Session(token), conversation);
+                    self.submit(QueueTarget::Session(token), conversation);
                 }
             }
             Act::Behind(n) => {
                 if let Some(at) = pick(self.live(), n) {
                     let (id, conversation) = (self.jobs[at].id, self.jobs[at].conversation);
-                    self.submit(Line::Behind(id), conversation);
+                    self.submit(QueueTarget::Behind(id), conversation);
                 }
             }
-            Act::Learn(n) => {
+            Act::SetSession(n) => {
                 if let Some(at) = pick(self.running(), n) {
                     let conversation = self.jobs[at].conversation;
                     let fresh = session(&format!("s{conversation}"));
                     let token = self.tokens[conversation].get_or_insert(fresh).clone();
-                    self.jobs[at].ticket.as_ref().unwrap().learn(&token);
+                    self.jobs[at].ticket.as_ref().unwrap().set_session(&token);
                 }
             }
             Act::Cancel(n) => {
@@ -270,11 +276,11 @@ impl Model {
                     self.jobs[at].cancelled = true;
                     if !self.jobs[at].begun {
                         let mut ticket = self.jobs[at].ticket.take().unwrap();
-                        assert_eq!(turn(&mut ticket), Some(Step::Cancelled));
+                        assert_eq!(turn(&mut ticket), Some(QueueStep::Cancelled));
                     }
                 }
             }
-            Act::Leave(n) => {
+            Act::Drop(n) => {
                 if let Some(at) = pick(self.live(), n) {
                     self.jobs[at].cancelled = true;
                     self.jobs[at].ticket = None;
@@ -289,14 +295,14 @@ impl Model {
         self.look();
     }
 
-    /// Sees who began, and that they may.
+    /// Checks which jobs started, and that they may.
     fn look(&mut self) {
         for at in self.live() {
-            let running = self.scheduler.standing(self.jobs[at].id) == Standing::Running;
+            let running = self.scheduler.status(self.jobs[at].id) == JobStatus::Running;
             if running && !self.jobs[at].begun {
                 let token = self.tokens[self.jobs[at].conversation].clone();
                 let ticket = self.jobs[at].ticket.as_mut().unwrap();
-                assert_eq!(turn(ticket), Some(Step::Begin(token)));
+                assert_eq!(turn(ticket), Some(QueueStep::Start(token)));
                 self.jobs[at].begun = true;
                 let earlier = &self.jobs[..at];
                 let ahead = earlier.iter().find(|it| {
