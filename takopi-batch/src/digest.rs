@@ -1,9 +1,9 @@
-//! Sixteen bytes that stand for a text: what is kept of an id or a prompt.
+//! Sixteen-byte digests of ids and prompts.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// Stands for a text. Two texts with the same digest are taken for the same text.
+/// The digest of a text. Two texts with the same digest count as the same text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Digest(Uuid);

@@ -19,7 +19,7 @@ use crate::job::JobResult;
 #[serde(tag = "type")]
 #[non_exhaustive]
 pub enum BatchEvent {
-    /// It begins; `total` is the number of jobs, if that is known.
+    /// The batch begins; `total` is the number of jobs, if known.
     #[serde(rename = "batch_started")]
     Begun {
         /// Jobs in the input.
@@ -35,7 +35,7 @@ pub enum BatchEvent {
         done: u64,
         /// Jobs that failed before.
         failed: u64,
-        /// Nothing follows.
+        /// Whether the input is at its end.
         over: bool,
     },
     /// A prompt is sent.
@@ -46,7 +46,7 @@ pub enum BatchEvent {
         /// How often it was sent, with this time.
         attempt: u32,
     },
-    /// A job is tried again after a while.
+    /// A job is retried after a while.
     #[serde(rename = "job_retry")]
     Retry {
         /// The job.
@@ -60,7 +60,7 @@ pub enum BatchEvent {
         /// Why the last attempt failed.
         error: String,
     },
-    /// A job was stopped, or could not be begun; it has no result and is left for the next time.
+    /// A job was stopped, or could not be started; it has no result and is run next time.
     #[serde(rename = "job_returned")]
     Returned {
         /// The job.
@@ -85,14 +85,14 @@ pub enum BatchEvent {
     /// The account is at its limit; nothing is started until then.
     #[serde(rename = "batch_paused")]
     Paused {
-        /// When it goes on.
+        /// When the batch continues.
         until: Timestamp,
-        /// Whether the limit ends then; otherwise it is looked at again.
+        /// Whether the limit ends then; otherwise it is only tried again.
         known: bool,
         /// The engine's message.
         error: String,
     },
-    /// It goes on.
+    /// The pause is over.
     #[serde(rename = "batch_resumed")]
     Resumed,
     /// Nothing more is started.
@@ -161,7 +161,7 @@ fn with_job<S: Serializer>(result: &JobResult, serializer: S) -> Result<S::Ok, S
 pub enum Halt {
     /// It was cancelled.
     Interrupted,
-    /// It took longer than it may.
+    /// It reached its time limit.
     TimedOut,
     /// Nothing can run on this engine: it is missing, too old, or not logged in.
     Engine {
@@ -170,19 +170,19 @@ pub enum Halt {
         /// Why.
         error: String,
     },
-    /// The account is at its limit, and waiting was not asked for.
+    /// The account is at its limit, and [`OnLimit::Stop`](crate::OnLimit::Stop) was set.
     Limit {
-        /// When it may go on, if that is known.
+        /// When the limit ends, if known.
         until: Option<Timestamp>,
         /// The engine's message.
         error: String,
     },
-    /// A job failed, and that was to end the batch.
+    /// A job failed, and [`OnFailure::Stop`](crate::OnFailure::Stop) was set.
     Failed {
         /// The job.
         job: String,
     },
-    /// A line is no job.
+    /// A line of the input is invalid.
     Input {
         /// What is wrong with it.
         error: String,

@@ -1,4 +1,4 @@
-//! Lines in, jobs out.
+//! Reads jobs from lines.
 //!
 //! Two formats: text, one prompt a line, whose id is the number of the line; and JSON Lines, an object
 //! a line. Unless the format is given, the first line that is not blank decides: `{` begins JSON. Blank
@@ -29,7 +29,7 @@ pub enum Format {
     JsonLines,
 }
 
-/// A line that is no job.
+/// An invalid line.
 #[derive(Debug, Error)]
 #[error("line {line}: {fault}")]
 #[non_exhaustive]

@@ -23,7 +23,7 @@ pub(crate) struct Known {
     pub(crate) outdated: bool,
 }
 
-/// What became of what was sent last.
+/// The state of the last prompt that was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Last {
     /// Its result is the newest there is, or nothing was sent.
@@ -47,7 +47,7 @@ impl Known {
     }
 }
 
-/// A conversation with a name.
+/// A named conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Session {
     pub(crate) token: ResumeToken,

@@ -96,7 +96,7 @@ impl Order {
         self.later.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Makes ready what was put off until now.
+    /// Makes the jobs ready whose time has come.
     pub(crate) fn wake(&mut self, now: Instant) {
         while let Some(entry) = self.later.first_entry()
             && entry.key().0 <= now

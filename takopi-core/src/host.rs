@@ -144,7 +144,7 @@ impl HostBuilder {
         self
     }
 
-    /// Lives on this runtime instead of a thread of its own. The promises about a caller that shuts
+    /// Runs on this runtime instead of a thread of its own. The promises about a caller that shuts
     /// its runtime down then do not hold.
     pub fn runtime(mut self, runtime: Handle) -> Self {
         self.runtime = Some(runtime);

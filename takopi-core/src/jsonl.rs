@@ -33,7 +33,7 @@ pub trait LineEngine: Send + Sync + 'static {
     /// Its name.
     fn id(&self) -> EngineId;
 
-    /// How its sessions are written.
+    /// How its session ids and resume lines are written.
     fn resume_codec(&self) -> ResumeCodec;
 
     /// Where its sessions can be reached from.
@@ -41,7 +41,7 @@ pub trait LineEngine: Send + Sync + 'static {
         SessionScope::Machine
     }
 
-    /// Looks at a request before anything is locked or started.
+    /// Checks a request before anything is locked or started.
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         let _ = request;
         Ok(())

@@ -1,13 +1,13 @@
-//! What is done to the files of a batch, in the order in which it is done.
+//! Writes, syncs and renames of the files of a batch.
 //!
-//! The promises of the journal rest on that order. Every write, sync and rename goes through here, and
-//! tests see what was done.
+//! The promises of the journal rest on their order. All of them go through here, so that tests can
+//! check it.
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file of which tests see what is done to it.
+/// A file whose operations tests can check.
 #[derive(Debug)]
 pub(super) struct DiskFile(pub(super) File);
 
@@ -47,7 +47,7 @@ pub(super) fn sync_directory_of(file: &Path) -> io::Result<()> {
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Saves what is in a file that has no name any more, beside the place where it was; returns where.
+/// Copies a file that was deleted to a new one beside its old path; returns the new path.
 pub(super) fn rescue(mut file: &File, out: &Path) -> io::Result<PathBuf> {
     use std::io::Seek as _;
     for number in 1.. {

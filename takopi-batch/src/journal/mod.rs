@@ -1,13 +1,13 @@
-//! The files of a batch: results, and beside them what a crash must not lose.
+//! The files of a batch: the results, and beside them the state that a crash must not lose.
 //!
 //! - Results (`OUT`) are appended, one line each, and a result is reported only when it is
 //!   synced. Results that end together share one sync.
 //! - The state (`OUT.state`) is appended too: what was sent, and which conversation it opened. It is
 //!   written before the prompt goes out, and synced before the result that follows from it, so no
 //!   result is on disk without its conversation. On opening it is compacted.
-//! - A kernel lock on `OUT` keeps a second batch out, and goes with the process, however that ends.
+//! - A kernel lock on `OUT` excludes a second batch, and is released when the process ends, however that is.
 //! - A line that was cut short by a crash is removed when the file is opened; one that lacks only its
-//!   newline is kept. A file that is not what it should be is refused, and never written to.
+//!   newline is kept. A file with other content is refused, and never written to.
 
 mod disk;
 mod open;

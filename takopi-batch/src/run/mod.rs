@@ -94,13 +94,13 @@ impl Source {
     }
 }
 
-/// An input that was refused.
+/// An input with invalid lines.
 #[derive(Debug, Error)]
 #[error("{}{}", self.list(), self.rest())]
 pub struct InvalidInputError {
-    /// The first of what is wrong with it.
+    /// The first errors.
     pub errors: Vec<InputError>,
-    /// How many more there are.
+    /// How many more errors there are.
     pub more: u64,
 }
 

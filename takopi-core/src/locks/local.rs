@@ -74,7 +74,7 @@ impl LocalLocks {
         self.table.keys.get(key).map(|held| held.holder.clone())
     }
 
-    /// Waits in line for the key.
+    /// Waits in the queue for the key.
     pub async fn acquire(&self, key: SessionKey, holder: Holder) -> LocalGuard {
         match self.join(key, holder) {
             Ok(guard) => guard,

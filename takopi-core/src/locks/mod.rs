@@ -10,7 +10,7 @@
 //!
 //! Promises:
 //! - the guard releases on drop, and a process that dies releases all it held;
-//! - a waiter dropped in line leaves no trace, and an idle key costs no memory and no file;
+//! - a waiter dropped in the queue leaves no trace, and an idle key costs no memory and no file;
 //! - across processes the order is that of arrival: a process with many local waiters gives way,
 //!   because each of them joins the queue again;
 //! - waiting takes no thread and no busy loop;
@@ -204,7 +204,7 @@ pub trait SessionLocks: Send + Sync {
         leases: &'a dyn LeaseHolder,
     ) -> BoxFuture<'a, Result<Option<SessionGuard>, LockError>>;
 
-    /// Waits in line for the lock. Dropping the future leaves the line.
+    /// Waits in the queue for the lock. Dropping the future leaves the queue.
     fn lock(
         &self,
         key: SessionKey,

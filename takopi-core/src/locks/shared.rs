@@ -52,7 +52,7 @@ pub trait LockBackend: Send + Sync + 'static {
         holder: &'a Holder,
     ) -> BoxFuture<'a, Result<Option<Box<dyn HeldLock>>, LockError>>;
 
-    /// Waits in line for the lock. Dropping the future leaves the line.
+    /// Waits in the queue for the lock. Dropping the future leaves the queue.
     fn lock<'a>(
         &'a self,
         key: &'a SessionKey,

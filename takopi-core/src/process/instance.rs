@@ -183,7 +183,8 @@ pub fn strays(state_directory: &Path) -> Vec<Stray> {
     }
 }
 
-/// Ends what killed takopis left behind and removes their records; returns what was ended.
+/// Ends the processes that killed takopi processes left behind and removes their records; returns the
+/// ended processes.
 ///
 /// Blocks for as long as the processes take to end, a few seconds at the most.
 pub fn end_strays(state_directory: &Path) -> Vec<Stray> {

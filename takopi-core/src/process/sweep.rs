@@ -11,7 +11,7 @@ use super::mark::Mark;
 
 /// How long strays are given between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long a sweep goes on at the most: what is left then is beyond killing.
+/// The time limit of a sweep: what is left then cannot be killed.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// How long a sweep waits before it looks for the second time …
@@ -29,7 +29,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 enum Step {
     /// No process is left.
     Done,
-    /// What is left is beyond killing, or cannot be seen.
+    /// What is left cannot be killed, or cannot be seen.
     GiveUp,
     /// Look again.
     Look,

@@ -95,7 +95,7 @@ impl Clock {
         }
     }
 
-    /// When the first limit will be reached, as things stand.
+    /// When the first limit will be reached, if nothing changes.
     pub(super) fn deadline(&self) -> Option<Instant> {
         if self.waiting_since.is_some() {
             return None;

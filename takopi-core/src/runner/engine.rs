@@ -1,4 +1,4 @@
-//! What an engine's author writes.
+//! The trait that engines implement, and their view of a run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Its name.
     fn id(&self) -> EngineId;
 
-    /// How its sessions are written.
+    /// How its session ids and resume lines are written.
     fn resume_codec(&self) -> ResumeCodec;
 
     /// Where its sessions can be reached from.
@@ -49,7 +49,7 @@ pub trait Engine: Send + Sync + 'static {
         SessionKey::new(token)
     }
 
-    /// Looks at a request before anything is locked or started.
+    /// Checks a request before anything is locked or started.
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         let _ = request;
         Ok(())
@@ -61,8 +61,7 @@ pub trait Engine: Send + Sync + 'static {
     /// so far if there is one, and return. A process handle that is dropped is ended too.
     fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()>;
 
-    /// Whether it takes follow-ups into a running turn. Those of an engine that does not are handed
-    /// back at once.
+    /// Whether it takes messages into a running turn. If not, they are handed back at once.
     fn is_steerable(&self) -> bool {
         false
     }
@@ -74,7 +73,7 @@ pub trait Engine: Send + Sync + 'static {
         None
     }
 
-    /// Ends what is kept warm.
+    /// Ends the processes that are kept between runs.
     fn shutdown(&self) -> BoxFuture<'static, ()> {
         Box::pin(std::future::ready(()))
     }
@@ -120,9 +119,9 @@ pub struct StoppedError;
 /// One run, as its engine sees it. Clones are the same run.
 #[derive(Clone)]
 pub struct EngineRun {
-    /// What was asked.
+    /// The request.
     pub request: Arc<RunRequest>,
-    /// The session to go on with, in canonical form. Its lock is held.
+    /// The session to resume, in canonical form. Its lock is held.
     pub resume: Option<ResumeToken>,
     pub(super) shared: Arc<Shared>,
 }
@@ -185,9 +184,9 @@ impl EngineRun {
         launch.start(self.shared.host.supervisor(), Box::new(self.shared.keep()))
     }
 
-    /// Splits the session's lease off its lock, for an engine that stays with the session when the
-    /// run is over. To be called before `Completed` is emitted; `None` if there is no outside to
-    /// keep the session from.
+    /// Splits the session's lease off its lock, for an engine that keeps the session loaded after the
+    /// run. To be called before `Completed` is emitted; `None` if no other process can reach the
+    /// session.
     pub fn keep_lease(&self) -> Option<SessionLease> {
         self.shared.split_lease()
     }

@@ -2,7 +2,7 @@
 //!
 //! [`Runner`] is what consumers hold. [`Engine`] is what an engine's author writes, and
 //! [`EngineRunner`] turns any engine into a runner: it takes the session's lock, passes events on
-//! in order, applies the limits, and sees to it that every run ends with exactly one `Completed`,
+//! in order, applies the limits, and makes sure that every run ends with exactly one `Completed`,
 //! whatever the engine does.
 
 mod approval;
@@ -52,7 +52,7 @@ pub trait Runner: Send + Sync {
         Box::pin(self.run(request).completed())
     }
 
-    /// How its sessions are written.
+    /// How its session ids and resume lines are written.
     fn resume_codec(&self) -> ResumeCodec;
 
     /// The token of a session id, in canonical form; `None` if it is no id of this engine.
@@ -75,6 +75,6 @@ pub trait Runner: Send + Sync {
         self.resume_codec().is_line(line)
     }
 
-    /// Ends what is kept warm, and waits until every process is gone.
+    /// Ends the processes that are kept between runs, and waits until every process is gone.
     fn shutdown(&self) -> BoxFuture<'_, ()>;
 }

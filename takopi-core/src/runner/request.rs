@@ -1,4 +1,4 @@
-//! What a run is asked to do.
+//! The request for a run.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -27,17 +27,17 @@ use crate::settings::{RunSettings, for_each_setter};
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct RunRequest {
-    /// What the agent is asked.
+    /// The prompt.
     pub prompt: String,
-    /// The session to go on with; without one a new session is begun.
+    /// The session to resume; without one a new session is begun.
     pub resume: Option<ResumeToken>,
     /// Directory, model, limits and the like.
     pub settings: RunSettings,
     /// Variables for the engine, on top of what it inherits.
     pub env: Vec<(OsString, OsString)>,
-    /// Decides what the agent may do; without one everything it asks for is declined.
+    /// Decides approval requests; without a handler every request is declined.
     pub approvals: Option<Arc<dyn ApprovalHandler>>,
-    /// Takes follow-ups into the running turn. Engines that cannot take them hand them back.
+    /// Messages into the running turn. Engines that cannot take them hand them back.
     pub steering: Option<SteerReceiver>,
     /// Cancels the run; its stream still ends with `Completed`.
     pub cancel: CancellationToken,

@@ -80,7 +80,7 @@ fn errors_in_the_input_are_reported_before_anything_runs() {
         (&["bad.jsonl"], "bad.jsonl: line 3: the id `1` is already used on line 1"),
         (&["bad.jsonl"], "nothing was run"),
         (&["token.jsonl"], "line 1: `nobody` is not a session of demo"),
-        (&["other.txt", "--out", "done.jsonl"], "line 1: the prompt of `1` is not the one"),
+        (&["other.txt", "--out", "done.jsonl"], "line 1: the prompt of `1` differs from the one"),
         (&["other.txt", "--out", "done.jsonl"], "--on-change keep or rerun"),
         (&["good.txt", "--out", "notes"], "notes:1 is not a result of a batch"),
         (&["good.txt", "--out", "good.txt"], "good.txt contains the prompts"),
