@@ -17,13 +17,16 @@
 //! # }
 //! ```
 //!
-//! [`Codex`] configures which program to run and how; [`Codex::exec`] makes a runner of it.
+//! [`Codex`] configures which program to run and how; [`Codex::exec`] and [`Codex::app_server`] make a
+//! runner of it.
 //!
 //! # Modules
 //!
 //! A prompt goes out through a transport, and comes back as lines:
 //!
 //! - [`exec`]: `codex exec --json`, one process a run; its arguments, its lines, its ends;
+//! - [`app_server`]: `codex app-server`, a process that is kept for the next run; its client, its threads and
+//!   turns, approvals, and pools of shared processes;
 //! - `common`: the items of a turn in either transport's spelling, and the state machine that turns
 //!   them into events, so that both give the same events for the same thing;
 //! - `failure`: why a turn failed, by machine and for people;
@@ -48,6 +51,11 @@ pub use codex::Codex;
 pub use entry::CodexEntry;
 pub use mcp::{BadMcpName, McpServer};
 pub use version::{MINIMUM_VERSION, Version};
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 /// The name of the engine, on both transports: they share their sessions.
 pub const CODEX: EngineId = EngineId::from_static("codex");

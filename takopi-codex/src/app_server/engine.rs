@@ -126,7 +126,7 @@ impl CodexAppServer {
         }
         // Before the end is emitted: a shutdown behind it must find the session, and a consumer that
         // sees the end of a run that was cut short knows that nothing is left of it.
-        self.leave(run, session, end.server).await;
+        self.release(run, session, end.server).await;
         // Of a run that was stopped the end is still taken, for its answer.
         let _ = run.emit_all(end.last_events).await;
         run.emit(end.completed).await?;

@@ -220,7 +220,12 @@ impl CodexAppServer {
 
     /// Decides what becomes of the session and its server when the turn is over. Returns when nothing
     /// is left of a turn that did not end by itself.
-    pub(super) async fn leave(&self, run: &EngineRun, session: OpenSession, server: ServerHealth) {
+    pub(super) async fn release(
+        &self,
+        run: &EngineRun,
+        session: OpenSession,
+        server: ServerHealth,
+    ) {
         let OpenSession { seat, loaded, before, .. } = session;
         if self.pool.is_none() && server != ServerHealth::Usable {
             // Ending the process is the surest way to remove everything.

@@ -27,7 +27,7 @@ struct Text {
     stream: Stream,
     so_far: String,
     /// Whether it was emitted to the consumer.
-    said: bool,
+    emitted: bool,
 }
 
 /// The texts that are streamed for items that are not complete.
@@ -50,7 +50,7 @@ impl Streams {
         let streamed = self.texts.entry(item.into_owned()).or_insert_with(|| Text {
             stream,
             so_far: String::new(),
-            said: false,
+            emitted: false,
         });
         if stream == Stream::Progress {
             streamed.so_far.clear();
@@ -71,7 +71,7 @@ impl Streams {
         for id in std::mem::take(&mut self.news) {
             if let Some(action) = self.action(&id) {
                 if let Some(text) = self.texts.get_mut(&id) {
-                    text.said = true;
+                    text.emitted = true;
                 }
                 events.push(ActionEvent::new(CODEX, action, Phase::Updated).into());
             }
@@ -95,8 +95,8 @@ impl Streams {
         self.news.retain(|known| known != id);
         let action = self.action(id);
         self.open.remove(id);
-        let Text { stream, said, .. } = self.texts.remove(id)?;
-        let opened_by_stream = said && matches!(stream, Stream::Message | Stream::Note);
+        let Text { stream, emitted, .. } = self.texts.remove(id)?;
+        let opened_by_stream = emitted && matches!(stream, Stream::Message | Stream::Note);
         let action = action.filter(|_| opened_by_stream)?;
         Some(ActionEvent::new(CODEX, action, Phase::Completed).ok(true))
     }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use self::item::{Said, read};
+use self::item::{Content, read};
 use super::notification::Notification;
 
 /// Call ids are made in here.
@@ -31,12 +31,12 @@ const CALLS: Uuid = Uuid::from_u128(0x7f0e_51c6_6a0f_5d0e_9a52_4a1f_6d1c_0b37);
 #[serde(tag = "role", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Message {
-    /// Said by the user.
+    /// Content by the user.
     User {
         /// Its text.
         content: String,
     },
-    /// Said or done by the agent.
+    /// Content or done by the agent.
     Assistant {
         /// Its text; empty if only a tool was called.
         content: String,
@@ -95,7 +95,7 @@ pub struct Transcript {
 #[derive(Debug, Clone)]
 struct Entry {
     id: String,
-    said: Said,
+    content: Content,
     completed: bool,
 }
 
@@ -130,19 +130,19 @@ impl Transcript {
         }
         let id = id.map_or_else(|| format!("item_{}", self.items.len()), str::to_owned);
         let place = *self.places.entry(id.clone()).or_insert_with(|| {
-            self.items.push(Entry { id, said: Said::Nothing, completed: false });
+            self.items.push(Entry { id, content: Content::Nothing, completed: false });
             self.items.len() - 1
         });
         let entry = &mut self.items[place];
         if !entry.completed {
-            entry.said = read(item);
+            entry.content = read(item);
             entry.completed = completed;
         }
     }
 
     /// How many tools were called.
     pub fn tool_calls(&self) -> usize {
-        self.items.iter().filter(|entry| matches!(entry.said, Said::Tool { .. })).count()
+        self.items.iter().filter(|entry| matches!(entry.content, Content::Tool { .. })).count()
     }
 
     /// The messages so far.
@@ -150,26 +150,26 @@ impl Transcript {
         let mut messages = Vec::new();
         let mut thoughts: Vec<&str> = Vec::new();
         let mut echoed = false;
-        for Entry { id, said, completed } in &self.items {
+        for Entry { id, content, completed } in &self.items {
             let assistant = |content: &str, thoughts: &mut Vec<&str>, call: Option<ToolCall>| {
                 let reasoning = (!thoughts.is_empty()).then(|| thoughts.join("\n\n"));
                 thoughts.clear();
                 let tool_calls = call.into_iter().collect();
                 Message::Assistant { content: content.to_owned(), reasoning, tool_calls }
             };
-            match said {
-                Said::User(text) => {
+            match content {
+                Content::User(text) => {
                     if *completed && echoed {
                         messages.push(Message::User { content: text.clone() });
                     }
                     // The first is what the turn was begun with.
                     echoed = true;
                 }
-                Said::Thought(text) if *completed && !text.is_empty() => thoughts.push(text),
-                Said::Text(text) if *completed => {
+                Content::Thought(text) if *completed && !text.is_empty() => thoughts.push(text),
+                Content::Text(text) if *completed => {
                     messages.push(assistant(text, &mut thoughts, None));
                 }
-                Said::Tool { name, arguments, result } => {
+                Content::Tool { name, arguments, result } => {
                     let arguments = sorted(arguments).to_string();
                     let seed = format!("{id}\n{name}\n{arguments}");
                     let call = format!("call_{}", Uuid::new_v5(&CALLS, seed.as_bytes()).simple());
@@ -178,7 +178,7 @@ impl Transcript {
                     messages.push(assistant("", &mut thoughts, Some(made)));
                     messages.push(Message::Tool { tool_call_id: call, content });
                 }
-                Said::Thought(_) | Said::Text(_) | Said::Nothing => {}
+                Content::Thought(_) | Content::Text(_) | Content::Nothing => {}
             }
         }
         messages

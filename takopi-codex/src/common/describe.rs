@@ -68,7 +68,7 @@ impl Shown {
 pub(super) fn show(body: Body<'_>, directory: &Directory) -> Option<Shown> {
     match body {
         Body::UserMessage | Body::AgentMessage { .. } | Body::Error { .. } => None,
-        Body::Thought { text } => said(text).map(Shown::note),
+        Body::Thought { text } => not_blank(text).map(Shown::note),
         Body::Command { command, status, exit_code, output } => {
             let title = match &command {
                 Some(command) => directory.relative_in(without_shell(command)),
@@ -91,7 +91,7 @@ pub(super) fn show(body: Body<'_>, directory: &Directory) -> Option<Shown> {
         Body::ToolCall(call) => Some(tool_call(&call)),
         Body::Subagent { tool, prompt, threads, status } => {
             let tool = tool.unwrap_or(Cow::Borrowed("subagent"));
-            let title = match prompt.and_then(said) {
+            let title = match prompt.and_then(not_blank) {
                 Some(prompt) => format!("{tool}: {prompt}"),
                 None => tool.clone().into_owned(),
             };
@@ -108,12 +108,12 @@ pub(super) fn show(body: Body<'_>, directory: &Directory) -> Option<Shown> {
             )
         }
         Body::WebSearch { query } => {
-            let query = query.and_then(said);
+            let query = query.and_then(not_blank);
             Some(Shown::new(ActionKind::WebSearch, query.unwrap_or(Cow::Borrowed("web search"))))
         }
         Body::Todo { steps } => Some(todo(&steps)),
         Body::Unknown { kind, status } => {
-            let title = kind.and_then(said).unwrap_or(Cow::Borrowed("unknown item"));
+            let title = kind.and_then(not_blank).unwrap_or(Cow::Borrowed("unknown item"));
             let ok =
                 !matches!(status, Some(Status::Failed | Status::Declined | Status::Interrupted));
             Some(Shown::note(title).with_status(status.as_ref()).ok(ok))
@@ -122,7 +122,7 @@ pub(super) fn show(body: Body<'_>, directory: &Directory) -> Option<Shown> {
 }
 
 /// A text that is not blank.
-pub(super) fn said(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
+pub(super) fn not_blank(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
     (!text.trim().is_empty()).then_some(text)
 }
 

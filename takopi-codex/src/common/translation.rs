@@ -13,7 +13,7 @@ use takopi_core::model::{
 };
 
 use super::answer::Answer;
-use super::describe::{Shown, said, show};
+use super::describe::{Shown, not_blank, show};
 use super::item::{Body, Item};
 use super::labels::MessagePhase;
 use super::paths::Directory;
@@ -120,7 +120,7 @@ impl Translation {
         }
         let shown = match item.body {
             Body::AgentMessage { text, phase: Some(MessagePhase::Commentary) } => {
-                said(text).map(|text| Shown::note(text).with("phase", "commentary"))
+                not_blank(text).map(|text| Shown::note(text).with("phase", "commentary"))
             }
             Body::AgentMessage { text, phase: message_phase } => {
                 if phase == Phase::Completed {
@@ -132,7 +132,7 @@ impl Translation {
             Body::Error { message } => {
                 if phase == Phase::Completed {
                     let id = self.id_of(item.id);
-                    let title = message.and_then(said).unwrap_or(Cow::Borrowed("error"));
+                    let title = message.and_then(not_blank).unwrap_or(Cow::Borrowed("error"));
                     events.push(ActionEvent::warning(CODEX, id, title).into());
                 }
                 return;
@@ -219,7 +219,7 @@ impl Translation {
     }
 
     fn id_of(&mut self, id: Option<Cow<'_, str>>) -> String {
-        id.and_then(said).map_or_else(|| self.new_id("item"), Cow::into_owned)
+        id.and_then(not_blank).map_or_else(|| self.new_id("item"), Cow::into_owned)
     }
 
     /// An id for what Codex gave none.

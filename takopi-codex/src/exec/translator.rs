@@ -72,14 +72,14 @@ impl ExecTranslator {
     }
 
     /// Any other rc, or a signal.
-    fn failed(&self, exit: &Exit, said: Option<Reason>) -> Completed {
+    fn failed(&self, exit: &Exit, reported: Option<Reason>) -> Completed {
         // The text of stderr goes to a warning, never in here.
         let error = format!("codex exec failed (rc={}).", exit.rc());
         if let Some(signal) = exit.signal {
             let error = format!("{error} It was killed by signal {signal}.");
             return Completed::failure(CODEX, Reason::ProcessDied, error);
         }
-        let reason = said.or_else(|| self.trouble.clone()).unwrap_or(Reason::EngineFailed);
+        let reason = reported.or_else(|| self.trouble.clone()).unwrap_or(Reason::EngineFailed);
         let error = match (&reason, &self.asked) {
             (Reason::SessionNotFound, Some(asked)) => {
                 format!("{error} It knows no session {}.", asked.value)
@@ -91,7 +91,7 @@ impl ExecTranslator {
 
     /// What stderr leaves no doubt about. A session can only be missing or held when one was asked
     /// for and Codex has not opened it.
-    fn said_on_stderr(&self, exit: &Exit) -> Option<Reason> {
+    fn reported_on_stderr(&self, exit: &Exit) -> Option<Reason> {
         let opening = self.asked.is_some() && self.translation.session().is_none();
         reason_on_stderr(&exit.stderr_tail).filter(|reason| {
             opening || !matches!(reason, Reason::SessionBusy | Reason::SessionNotFound)
@@ -128,11 +128,11 @@ impl Translator for ExecTranslator {
             self.translation.finish(self.left(), events);
             return Ending::Over;
         }
-        let said = self.said_on_stderr(exit);
-        if said == Some(Reason::SessionBusy) {
+        let reported = self.reported_on_stderr(exit);
+        if reported == Some(Reason::SessionBusy) {
             return Ending::Busy { holder: OTHER_CODEX.to_owned() };
         }
-        let completed = self.failed(exit, said);
+        let completed = self.failed(exit, reported);
         let title = format!("codex exec failed (rc={}).", exit.rc());
         let mut action = Action::new("codex.exit", ActionKind::Warning, title);
         if !exit.stderr_tail.is_empty() {

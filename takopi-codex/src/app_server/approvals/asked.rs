@@ -203,11 +203,11 @@ mod tests {
             ),
         ] {
             let question = asked(kind, &wanted);
-            let said = |decision: Decision| question.response(&decision.into());
-            assert_eq!(said(Decision::Accept), once, "{kind:?}");
-            assert_eq!(said(Decision::AcceptForSession), session, "{kind:?}");
-            assert_eq!(said(Decision::Decline), no, "{kind:?}");
-            assert_eq!(said(Decision::Cancel), stop, "{kind:?}");
+            let response = |decision: Decision| question.response(&decision.into());
+            assert_eq!(response(Decision::Accept), once, "{kind:?}");
+            assert_eq!(response(Decision::AcceptForSession), session, "{kind:?}");
+            assert_eq!(response(Decision::Decline), no, "{kind:?}");
+            assert_eq!(response(Decision::Cancel), stop, "{kind:?}");
             let has_cancel = matches!(kind, Command | FileChange);
             assert_eq!(question.ends_turn(&Decision::Cancel.into()), !has_cancel, "{kind:?}");
         }

@@ -11,7 +11,7 @@ const RESULT_BYTES: usize = 64 * 1024;
 
 /// The content of an item.
 #[derive(Debug, Clone)]
-pub(super) enum Said {
+pub(super) enum Content {
     User(String),
     Text(String),
     Thought(String),
@@ -19,21 +19,21 @@ pub(super) enum Said {
     Nothing,
 }
 
-pub(super) fn read(item: &Value) -> Said {
+pub(super) fn read(item: &Value) -> Content {
     let text = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
     let status = status(item);
     match item["type"].as_str().unwrap_or_default() {
-        "userMessage" => Said::User(texts(&item["content"], "\n")),
+        "userMessage" => Content::User(texts(&item["content"], "\n")),
         "agentMessage" => match text("text") {
             // Codex's own mark, not a text of the agent.
-            marker if is_turn_aborted(&marker) => Said::Nothing,
-            text => Said::Text(text),
+            marker if is_turn_aborted(&marker) => Content::Nothing,
+            text => Content::Text(text),
         },
-        "reasoning" => Said::Thought(match texts(&item["summary"], "\n") {
+        "reasoning" => Content::Thought(match texts(&item["summary"], "\n") {
             none if none.is_empty() => texts(&item["content"], "\n"),
             summary => summary,
         }),
-        "plan" => Said::Thought(text("text")),
+        "plan" => Content::Thought(text("text")),
         "commandExecution" => {
             let command = text("command");
             let arguments = json!({ "command": without_shell(&command), "cwd": item["cwd"] });
@@ -92,15 +92,15 @@ pub(super) fn read(item: &Value) -> Said {
             };
             tool("web_search", json!({ "query": item["query"] }), &result)
         }
-        "error" => Said::Text(format!("[error] {}", text("message"))),
-        "" => Said::Nothing,
-        unknown => Said::Text(format!("[{unknown}]")),
+        "error" => Content::Text(format!("[error] {}", text("message"))),
+        "" => Content::Nothing,
+        unknown => Content::Text(format!("[{unknown}]")),
     }
 }
 
-fn tool(name: &str, arguments: Value, result: &str) -> Said {
+fn tool(name: &str, arguments: Value, result: &str) -> Content {
     let result = tail(result, RESULT_BYTES).to_owned();
-    Said::Tool { name: name.to_owned(), arguments, result }
+    Content::Tool { name: name.to_owned(), arguments, result }
 }
 
 /// The status of a tool; without one it is done when it is completed.
