@@ -287,16 +287,17 @@ impl Reading {
             return false;
         }
         let deadline = (self.begun + DEADLINE).into();
-        match tokio::time::timeout_at(deadline, self.stream.next()).await {
-            Ok(Some(event)) => self.events.push(event),
-            Ok(None) => return false,
-            Err(_) => panic!(
-                "no end within {DEADLINE:?}: {case:?}\nevents so far: {:#?}\nalive: {:#?}",
+        let next = tokio::time::timeout_at(deadline, self.stream.next()).await;
+        let Ok(event) = next else {
+            panic!(
+                "no end within {DEADLINE:?}: {case:?}\nevents so far: {:#?}\nalive: {:?}",
                 self.events,
                 lab.control.alive()
-            ),
-        }
-        true
+            );
+        };
+        let more = event.is_some();
+        self.events.extend(event);
+        more
     }
 }
 
