@@ -1,7 +1,7 @@
 //! Which thread and turn a message is about: read before anything else, in one pass.
 //!
 //! An id that is there but is no text is unreadable, and a message with an unreadable id belongs to
-//! nobody. Ids that stand inside `item` only are read from there.
+//! no turn. Ids that stand inside `item` only are read from there.
 
 use std::borrow::Cow;
 

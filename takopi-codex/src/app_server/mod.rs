@@ -62,8 +62,8 @@ pub use tools::{HostTool, HostToolCall, ToolOutput};
 pub use transcript::{Message, ToolCall, Transcript};
 pub use turn::{TurnEvent, TurnOptions, TurnReport, TurnStatus, TurnStream};
 
-/// What an app-server's lines of one turn come to: the pure part of the transport, for those who try
-/// it on lines of their own, such as fuzzers. Each line is a batch of its own.
+/// The events of an app-server's lines of one turn: the pure part of the transport, for fuzzers. Each
+/// line is a batch of its own.
 #[doc(hidden)]
 pub fn translate_lines<'a>(
     lines: impl IntoIterator<Item = &'a [u8]>,

@@ -12,10 +12,12 @@ fn deliver(routes: &Routes, method: &str, thread: &str, turn: &str) {
     routes.deliver(routes.route_notification(notification(method, &params)));
 }
 
-fn methods(inbox: &mut Inbox) -> Vec<String> {
+fn received(inbox: &mut Inbox) -> Vec<String> {
     std::iter::from_fn(|| inbox.try_next())
         .map(|message| match message {
-            TurnMessage::Notification(notification) => notification.method,
+            TurnMessage::Notification(notification) => {
+                format!("{} {}", notification.method, notification.turn().unwrap_or_default())
+            }
             other => format!("{other:?}"),
         })
         .collect()
@@ -30,10 +32,10 @@ fn behind_the_response_that_names_a_turn_no_line_of_another_turn_is_accepted() {
     routes.respond(1, Ok(to_raw_value(&json!({ "turn": { "id": "own" } })).unwrap()));
     deliver(&routes, "turn/started", "thread", "other");
     deliver(&routes, "turn/completed", "thread", "other");
-    assert_eq!(methods(&mut inbox), Vec::<String>::new());
+    assert_eq!(received(&mut inbox), Vec::<String>::new());
     deliver(&routes, "turn/started", "thread", "own");
     deliver(&routes, "turn/completed", "thread", "own");
-    assert_eq!(methods(&mut inbox), ["turn/started", "turn/completed"]);
+    assert_eq!(received(&mut inbox), ["turn/started own", "turn/completed own"]);
     assert!(response.try_recv().unwrap().is_ok());
 }
 
@@ -46,7 +48,7 @@ fn the_response_outranks_a_turn_that_was_reported_before_it() {
     routes.respond(1, Ok(to_raw_value(&json!({ "turn": { "id": "own" } })).unwrap()));
     deliver(&routes, "turn/completed", "thread", "other");
     deliver(&routes, "turn/completed", "thread", "own");
-    assert_eq!(methods(&mut inbox), ["turn/started", "turn/completed"]);
+    assert_eq!(received(&mut inbox), ["turn/started other", "turn/completed own"]);
 }
 
 #[test]
