@@ -1,8 +1,8 @@
-//! Records `takopi demo` on a terminal of its own, as a moving picture: `docs/record.sh`.
+//! Records `takopi demo` on an emulated terminal, as an animation: `docs/record.sh`.
 //!
-//! The picture is one SVG file: a strip of frames, moved along by a style sheet. It needs no script
-//! and stands still for those who asked for less motion.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a tool for those who write the docs")]
+//! The animation is one SVG file: a strip of frames, moved by a style sheet. It needs no script, and does
+//! not move if the reader prefers reduced motion.
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a tool for the docs")]
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -16,7 +16,7 @@ const COLUMNS: u16 = 92;
 const LINES: u16 = 32;
 /// How often a frame is taken.
 const TICK: Duration = Duration::from_millis(250);
-/// How long the question is looked at before it is answered.
+/// How long the approval request is shown before it is accepted.
 const THOUGHT: Duration = Duration::from_millis(1500);
 /// How long the last frame stays.
 const PAUSE: Duration = Duration::from_secs(5);

@@ -97,10 +97,10 @@ pub(crate) struct Options {
     #[command(flatten)]
     pub(crate) run: RunOptions,
     /// Attach this image to the prompt; can be repeated
-    #[arg(long, short, value_name = "F")]
+    #[arg(long, short, value_name = "FILE")]
     pub(crate) image: Vec<PathBuf>,
     /// Require an answer that follows the JSON Schema in this file
-    #[arg(long, value_name = "F")]
+    #[arg(long, value_name = "FILE")]
     pub(crate) output_schema: Option<PathBuf>,
     /// Print every event as one line of JSON, and nothing else
     #[arg(long, conflicts_with = "quiet")]
@@ -126,13 +126,13 @@ pub(crate) struct RunOptions {
     #[arg(long, short = 'C', value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
     /// The model to use
-    #[arg(long, short, value_name = "M", env = "TAKOPI_MODEL")]
+    #[arg(long, short, value_name = "MODEL", env = "TAKOPI_MODEL")]
     pub(crate) model: Option<String>,
     /// Reasoning effort of the model: low, medium, high, …
-    #[arg(long, value_name = "E", env = "TAKOPI_EFFORT")]
+    #[arg(long, value_name = "EFFORT", env = "TAKOPI_EFFORT")]
     pub(crate) effort: Option<String>,
     /// Sandbox of the agent's commands: read-only, workspace-write, danger-full-access
-    #[arg(long, short, value_name = "S", env = "TAKOPI_SANDBOX")]
+    #[arg(long, short, value_name = "SANDBOX", env = "TAKOPI_SANDBOX")]
     pub(crate) sandbox: Option<String>,
     /// How approval requests are decided. Default: ask on a terminal and in `serve`, otherwise deny
     #[arg(long, value_enum, value_name = "MODE", env = "TAKOPI_APPROVE")]
@@ -142,13 +142,13 @@ pub(crate) struct RunOptions {
     pub(crate) settings: Vec<(String, String)>,
     /// How long to wait for a session that is in use, e.g. 90s or 5m; 0 fails at once. Default: no
     /// limit
-    #[arg(long, value_name = "DUR", value_parser = parse_duration, env = "TAKOPI_WAIT")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, env = "TAKOPI_WAIT")]
     pub(crate) wait: Option<Duration>,
     /// Stop the run when the engine is silent for this long
-    #[arg(long, value_name = "DUR", value_parser = parse_duration, env = "TAKOPI_IDLE_TIMEOUT")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, env = "TAKOPI_IDLE_TIMEOUT")]
     pub(crate) idle_timeout: Option<Duration>,
     /// Stop the run when it takes longer than this
-    #[arg(long, value_name = "DUR", value_parser = parse_duration, env = "TAKOPI_TIMEOUT")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, env = "TAKOPI_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
     /// The settings of the configuration file.
     #[arg(skip)]
@@ -206,7 +206,7 @@ pub(crate) struct ChatArgs {
     #[command(flatten)]
     pub(crate) options: RunOptions,
     /// How long to keep the process of an idle session
-    #[arg(long, value_name = "DUR", value_parser = parse_duration, default_value = "5m")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "5m")]
     pub(crate) keep_warm: Duration,
 }
 
@@ -224,7 +224,7 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) options: RunOptions,
     /// How long to keep the process of an idle session
-    #[arg(long, value_name = "DUR", value_parser = parse_duration, default_value = "5m")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "5m")]
     pub(crate) keep_warm: Duration,
 }
 
@@ -271,7 +271,7 @@ pub(crate) struct DoctorArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// The time each step takes
-    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) pace: Option<Duration>,
 }
 

@@ -20,13 +20,14 @@ const REFRESH: Duration = Duration::from_secs(1);
 /// The chosen engine, and the demo engine for `/demo`, which needs nothing.
 pub(crate) fn router(options: &RunOptions, keep_warm: Duration) -> anyhow::Result<Router> {
     let chosen = Chosen::of(options)?;
+    let runner = chosen.runner(keep_warm)?;
     if let Some(missing) = options.settings().missing_path() {
         return Err(Usage::new(missing).into());
     }
     if let Err(error) = raise_descriptor_limit() {
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
-    let router = Router::new(chosen.runner(keep_warm)?);
+    let router = Router::new(runner);
     let demo = engines::find(DEMO.as_str())?;
     if chosen.entry.id() == demo.id() {
         return Ok(router);

@@ -107,8 +107,6 @@ impl Chosen {
             .env_policy(policy)
             .options(options.settings().options);
         let chosen = Self { entry, transport, setup };
-        // Options that the engine refuses are reported before anything else happens.
-        chosen.runner(Duration::ZERO)?;
         match options.approve {
             Some(approve) if !chosen.allows(approve) => Err(chosen.cannot_ask()),
             _ => Ok(chosen),

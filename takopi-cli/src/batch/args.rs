@@ -67,10 +67,10 @@ pub(crate) struct BatchArgs {
     #[arg(long, value_enum, value_name = "ACTION", default_value = "wait")]
     on_limit: WhenLimited,
     /// Stop the batch when it takes longer than this in total
-    #[arg(long, value_name = "DUR", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) total_timeout: Option<Duration>,
     /// How long running prompts may take to finish after Ctrl-C
-    #[arg(long, value_name = "DUR", value_parser = parse_duration, default_value = "30s")]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "30s")]
     pub(crate) grace: Duration,
     #[command(flatten)]
     pub(crate) options: Options,

@@ -13,42 +13,62 @@ pub(super) fn clock(at: Timestamp) -> String {
     at.strftime(form).to_string()
 }
 
+/// A row of the table.
+struct Row {
+    style: Style,
+    name: String,
+    figure: String,
+    /// Details after the figure; may be empty.
+    details: String,
+}
+
+impl Row {
+    fn new(name: impl Into<String>, figure: &impl ToString) -> Self {
+        let (name, figure) = (name.into(), figure.to_string());
+        Self { style: Style::Plain, name, figure, details: String::new() }
+    }
+
+    fn style(self, style: Style) -> Self {
+        Self { style, ..self }
+    }
+
+    fn details(self, details: String) -> Self {
+        Self { details, ..self }
+    }
+}
+
 /// The figures, one per line.
 pub(super) fn lines(report: &BatchReport) -> Vec<Line> {
-    let failures = report.failures();
     let mut rows = vec![
-        (Style::Good, "ok".to_owned(), report.ok.to_string(), String::new()),
-        (Style::Bad, "failed".to_owned(), failures.to_string(), String::new()),
+        Row::new("ok", &report.ok).style(Style::Good),
+        Row::new("failed", &report.failures()).style(Style::Bad),
     ];
-    for (reason, count) in &report.failed {
-        rows.push((Style::Plain, format!("  {reason}"), count.to_string(), String::new()));
-    }
+    rows.extend(report.failed.iter().map(|(reason, count)| Row::new(format!("  {reason}"), count)));
     if report.sent_again > 0 {
-        let figure = report.sent_again.to_string();
-        rows.push((Style::Plain, "sent again".to_owned(), figure, String::new()));
+        rows.push(Row::new("sent again", &report.sent_again));
     }
     let usage = &report.usage;
     let cached = match usage.cached_input_tokens {
         0 => String::new(),
         cached => format!("{} cached", grouped(cached)),
     };
-    rows.push((Style::Plain, "tokens in".to_owned(), grouped(usage.input_tokens), cached));
-    rows.push((Style::Plain, "tokens out".to_owned(), grouped(usage.output_tokens), String::new()));
+    rows.push(Row::new("tokens in", &grouped(usage.input_tokens)).details(cached));
+    rows.push(Row::new("tokens out", &grouped(usage.output_tokens)));
     if let (Some(began), Some(ended)) = (report.began, report.ended) {
         let took = ended.duration_since(began).unsigned_abs();
-        let from = format!("{} to {}", clock(began), clock(ended));
-        rows.push((Style::Plain, "time".to_owned(), elapsed(took), from));
+        let period = format!("{} to {}", clock(began), clock(ended));
+        rows.push(Row::new("time", &elapsed(took)).details(period));
         let at_once = report.work.as_secs_f64() / took.as_secs_f64().max(0.001);
-        let at_once = format!("{at_once:.1} at once");
-        rows.push((Style::Plain, "work".to_owned(), elapsed(report.work), at_once));
+        rows.push(Row::new("work", &elapsed(report.work)).details(format!("{at_once:.1} at once")));
     }
-    let names = rows.iter().map(|(_, name, ..)| name.len()).max().unwrap_or_default();
-    let figures = rows.iter().map(|(_, _, figure, _)| figure.len()).max().unwrap_or_default();
-    let line = |(style, name, figure, more): (Style, String, String, String)| {
+    let names = rows.iter().map(|row| row.name.len()).max().unwrap_or_default();
+    let figures = rows.iter().map(|row| row.figure.len()).max().unwrap_or_default();
+    let line = |row: Row| {
+        let Row { style, name, figure, details } = row;
         let line = Line::new()
             .with(Style::Dim, format!("{name:<names$}  "))
             .with(if figure == "0" { Style::Plain } else { style }, format!("{figure:>figures$}"));
-        if more.is_empty() { line } else { line.with(Style::Dim, format!("  {more}")) }
+        if details.is_empty() { line } else { line.with(Style::Dim, format!("  {details}")) }
     };
     rows.into_iter().map(line).collect()
 }

@@ -195,7 +195,8 @@ async fn only_valid_sessions_are_opened_and_an_engine_can_be_named() {
     page.click("#open input").await;
     page.type_text("yesterday's").await;
     page.press_enter(false).await;
-    page.wait_for("document.querySelector('#state.bad')?.innerText.includes('no session')").await;
+    page.wait_for("document.querySelector('#state.bad')?.innerText.includes('not a session')")
+        .await;
     say(&mut page, "/demo hello").await;
     page.wait_for_text("You said: hello").await;
     // The session is the demo's, and codex cannot go on with it.

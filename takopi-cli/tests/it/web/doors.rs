@@ -126,7 +126,7 @@ async fn a_port_in_use_is_1_with_a_hint() {
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
     let said = format!("error: cannot listen on {address}: Address already in use");
     assert!(ran.stderr.starts_with(&said), "{}", ran.stderr);
-    assert!(ran.stderr.ends_with("; choose another with --listen\n"), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("; choose another address with --listen\n"), "{}", ran.stderr);
 }
 
 #[tokio::test]
