@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_that_is_heard_of_again_is_open_again() {
+    fn a_later_start_opens_a_closed_action_again() {
         let reconnect = |phase| event("codex.reconnect", ActionKind::Note, phase);
         let progress = fold([
             reconnect(Phase::Started),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_from_an_end() {
+    fn a_failed_action_is_distinguished_from_a_completed_one() {
         let mut progress = Progress::default();
         let action = Action::new("a", ActionKind::Command, "false");
         let failed = ActionEvent::new("lab", action, Phase::Completed).ok(false).message("why");

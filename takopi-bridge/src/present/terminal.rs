@@ -43,7 +43,7 @@ pub struct Viewport {
     pub height: usize,
 }
 
-/// Which events leave an entry.
+/// Which events have an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feed {
     /// Only ends; running actions are in the live block.
@@ -207,7 +207,7 @@ pub fn summary(progress: &Progress, took: Duration) -> Line {
     }
     line.push(Style::Strong, progress.label().unwrap_or("takopi"));
     if let Some(reason) = outcome.and_then(|outcome| outcome.reason.as_ref()).filter(|_| !ok) {
-        line.push(Style::Bad, &format!("{DOT}{}", word(reason)));
+        line.push(Style::Bad, &format!("{DOT}{}", label(reason)));
     }
     line.push(Style::Dim, &format!("{DOT}{}", elapsed(took)));
     match progress.steps() {
@@ -221,12 +221,8 @@ pub fn summary(progress: &Progress, took: Duration) -> Line {
     line
 }
 
-fn word(reason: &Reason) -> String {
-    match reason {
-        Reason::TimeoutWall => "timeout".to_owned(),
-        Reason::TimeoutIdle => "idle timeout".to_owned(),
-        _ => reason.as_str().replace('_', " "),
-    }
+fn label(reason: &Reason) -> String {
+    reason.as_str().replace('_', " ")
 }
 
 fn tokens(usage: &Usage) -> String {

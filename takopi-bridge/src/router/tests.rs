@@ -56,22 +56,22 @@ fn router() -> Router {
 }
 
 /// The engine, the session and the prompt.
-fn told(route: Route) -> (String, Option<String>, String) {
+fn parts_of(route: Route) -> (String, Option<String>, String) {
     (route.runner.engine().to_string(), route.resume.map(|token| token.value), route.prompt)
 }
 
 #[test]
-fn a_message_goes_where_it_says() {
+fn a_message_is_routed_by_its_directive_and_resume_line() {
     let long = "`octopus resume a1`\n\nmake it so";
     for (text, replied_to, engine, session, prompt) in [
-        // Nothing said: the default, a new session.
+        // No directive and no resume line: the default, a new session.
         ("fix this", None, "squid", None, "fix this"),
         ("fix this", Some("no resume line here"), "squid", None, "fix this"),
         // A resume line, wherever it stands.
         ("octopus resume a1", None, "octopus", Some("a1"), CONTINUE),
         (long, None, "octopus", Some("a1"), "make it so"),
         ("make\r\n`squid resume b2`\r\nit so", None, "squid", Some("b2"), "make\nit so"),
-        // The last one counts, whoever it is of, and all are taken out.
+        // The last one counts, whatever its engine, and all are removed.
         ("squid resume b2\ngo\noctopus resume a1", None, "octopus", Some("a1"), "go"),
         ("octopus resume a1\ngo\nsquid resume b2", None, "squid", Some("b2"), "go"),
         // One in the message goes before one in the message replied to.
@@ -105,7 +105,7 @@ fn a_message_goes_where_it_says() {
     ] {
         let route = router().route(text, replied_to).unwrap();
         let expected = (engine.to_owned(), session.map(str::to_owned), prompt.to_owned());
-        assert_eq!(told(route), expected, "{text:?} in reply to {replied_to:?}");
+        assert_eq!(parts_of(route), expected, "{text:?} in reply to {replied_to:?}");
     }
 }
 
@@ -140,7 +140,7 @@ fn there_is_one_runner_for_each_engine_and_the_last_one_counts() {
     assert_eq!(squid.format_resume(&ResumeToken::new("squid", "b2")), "`squid continue b2`");
     assert!(router.runner(&EngineId::from("whale")).is_none());
     let route = router.route("squid continue b2", None).unwrap();
-    assert_eq!(told(route), ("squid".to_owned(), Some("b2".to_owned()), CONTINUE.to_owned()));
+    assert_eq!(parts_of(route), ("squid".to_owned(), Some("b2".to_owned()), CONTINUE.to_owned()));
 }
 
 #[test]
@@ -206,13 +206,13 @@ proptest! {
             prop_assert!(!route.prompt.trim().is_empty());
             let again = router().route(&route.prompt, None).unwrap();
             let expected = ("squid".to_owned(), None, route.prompt);
-            prop_assert_eq!(told(again), expected);
+            prop_assert_eq!(parts_of(again), expected);
         }
     }
 
     #[test]
     fn a_message_without_marks_is_its_own_prompt(text in "[a-z🐙/][a-z /\n]{0,30}[a-z]") {
         let route = router().route(&text, None).unwrap();
-        prop_assert_eq!(told(route), ("squid".to_owned(), None, text));
+        prop_assert_eq!(parts_of(route), ("squid".to_owned(), None, text));
     }
 }

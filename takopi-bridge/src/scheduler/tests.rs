@@ -140,7 +140,7 @@ fn jobs_cancelled_together_do_not_start_in_each_others_place() {
     let other = scheduler.submit(QueueTarget::New).unwrap();
     let behind = scheduler.submit(QueueTarget::Behind(running.job())).unwrap();
     let jobs = [running.job(), other.job(), behind.job()];
-    // The running one ends the moment it is told to.
+    // The running job ends as soon as it is cancelled.
     let stop = running.cancelled().clone();
     let ends = std::thread::spawn(move || {
         while !stop.is_cancelled() {

@@ -89,7 +89,7 @@ async fn a_second_message_queues_visibly_and_its_message_becomes_its_progress() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_to_a_run_without_a_session_yet_waits_for_it_and_goes_on_with_it() {
+async fn a_reply_to_a_run_without_a_session_yet_waits_and_resumes_it() {
     let (bridge, room, mut runs) = bridge(settings());
     bridge.receive(message("u1", "first")).unwrap();
     let first = runs.next().await;
@@ -158,7 +158,7 @@ async fn a_place_may_be_a_conversation() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cancel_finds_the_job_of_a_message_and_says_what_it_was_doing() {
+async fn cancel_finds_the_job_of_a_message_and_reports_whether_it_ran() {
     let (bridge, room, mut runs) = bridge(settings());
     let running = bridge.receive(message("u1", "first")).unwrap();
     let run = runs.next().await;
@@ -219,7 +219,7 @@ async fn the_jobs_of_a_place_are_listed_and_cancelled_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_is_not_taken_is_an_error_and_the_chat_is_told() {
+async fn a_message_that_is_not_accepted_is_an_error_and_a_notice() {
     let (lab, mut runs) = lab();
     let (other, _others) = engine(EngineId::from_static("other"));
     let room = Room::new();
@@ -291,7 +291,7 @@ async fn a_rate_limit_holds_back_every_message_of_its_chat_and_no_other_chat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_next_of_a_session_does_not_wait_for_the_last_word_of_the_one_before() {
+async fn the_next_job_of_a_session_does_not_wait_for_the_previous_final_message() {
     let (bridge, room, mut runs) = bridge(settings());
     room.set_faults(|call| (call.kind == Some(Kind::Final)).then_some(RoomFault::Hang));
     let begun = Instant::now();
@@ -303,7 +303,7 @@ async fn the_next_of_a_session_does_not_wait_for_the_last_word_of_the_one_before
 }
 
 #[tokio::test(start_paused = true)]
-async fn shutdown_cancels_says_what_and_takes_nothing_new() {
+async fn shutdown_reports_what_it_cancelled_and_accepts_nothing_new() {
     let (bridge, room, mut runs) = bridge(settings());
     let running = bridge.receive(message("u1", "first")).unwrap();
     let queued = bridge.receive(message("u2", "second").replying_to("u1")).unwrap();
@@ -334,7 +334,7 @@ async fn drain_lets_everything_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dropping_the_bridge_cancels_what_waits_and_what_runs() {
+async fn dropping_the_bridge_cancels_waiting_and_running_jobs() {
     let (bridge, room, mut runs) = bridge(settings());
     let running = bridge.receive(message("u1", "first")).unwrap();
     let queued = bridge.receive(message("u2", "second").replying_to("u1")).unwrap();

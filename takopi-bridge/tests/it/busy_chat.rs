@@ -1,4 +1,4 @@
-//! A chat that is busy, slow, hangs or breaks: what is said, what waits, and who pays for it.
+//! A chat that is busy, slow, hangs or fails: what is delivered and what waits.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -93,7 +93,7 @@ async fn no_answer_is_lost_when_many_runs_end_at_once_in_a_busy_chat() {
         let left: Vec<_> =
             room.messages().iter().map(takopi_bridge::testing::RoomMessage::kind).collect();
         assert_eq!(left, vec![Kind::Final; count]);
-        // A last word and a deletion each, and as many calls that came too soon.
+        // A final message and a deletion each, and as many calls that came too soon.
         let calls = room.calls().len() - before;
         assert!(calls <= 4 * count + 2, "{calls} calls for {count} answers");
         assert!(end.elapsed() <= SECOND * 3 * u32::try_from(count).unwrap(), "{:?}", end.elapsed());
@@ -101,7 +101,7 @@ async fn no_answer_is_lost_when_many_runs_end_at_once_in_a_busy_chat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_last_word_goes_ahead_of_the_edits_of_a_busy_chat() {
+async fn a_final_message_goes_before_the_edits_of_a_busy_chat() {
     let (_bridge, room, mut jobs, runs) = busy(8).await;
     let runs = Arc::new(runs);
     let busy = runs.clone();
@@ -130,7 +130,7 @@ async fn a_last_word_goes_ahead_of_the_edits_of_a_busy_chat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_place_in_line_is_said_seldom() {
+async fn the_queue_position_is_rarely_edited() {
     const JOBS: usize = 41;
     let (bridge, room, mut runs) = bridge(Settings::default().limits(Limits::new(1, 100)));
     for number in 0..JOBS {
@@ -147,12 +147,12 @@ async fn the_place_in_line_is_said_seldom() {
         call.method == RoomMethod::Edit && call.kind == Some(Kind::Queued)
     };
     let moves = calls.iter().filter(moved).count();
-    // 780 if every step of everybody is said; the logarithm of it for each is less than 5.
+    // 780 if every step of every job is shown; its logarithm is below 5 for each job.
     assert!((JOBS / 2..JOBS * 5).contains(&moves), "{moves} edits");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_chat_that_is_never_open_is_given_up_in_the_time_that_the_pace_says() {
+async fn a_chat_that_is_always_rate_limited_is_given_up_within_the_longest_wait() {
     let (bridge, room, mut runs) = bridge(Settings::default());
     room.set_faults(|_| Some(RoomFault::RateLimit(Duration::from_secs(299))));
     let job = bridge.receive(message("u1", "go")).unwrap();
@@ -206,7 +206,7 @@ async fn a_chat_that_hangs_takes_the_room_of_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn notices_that_hang_in_one_chat_are_said_in_another() {
+async fn notices_that_hang_in_one_chat_are_delivered_in_another() {
     let (bridge, room, _runs) = bridge(Settings::default());
     room.set_faults(|call| (call.chat == "general").then_some(RoomFault::Hang));
     let nobody = ResumeToken::new("nobody", "1");
@@ -242,7 +242,7 @@ impl Transport for Strict {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_to_a_message_that_is_gone_is_said_all_the_same() {
+async fn an_answer_to_a_deleted_message_is_still_delivered() {
     for was_there_for in [0, 1] {
         let (lab, mut runs) = lab();
         let room = Room::new();

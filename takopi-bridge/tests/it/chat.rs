@@ -106,7 +106,7 @@ fn every_kind_of_action_has_its_line() {
 }
 
 #[test]
-fn the_header_says_what_the_run_is_at() {
+fn the_header_shows_the_state_of_the_run() {
     let nothing = Progress::default();
     let at = |seconds| Moment::at(Duration::from_secs(seconds));
     assert_eq!(header(&nothing, &at(0)), "starting · 0s");
@@ -140,7 +140,7 @@ fn only_the_last_actions_are_shown() {
 }
 
 #[test]
-fn what_an_agent_runs_cannot_break_the_message() {
+fn the_text_of_an_action_cannot_break_the_message() {
     let command = |title: &str| {
         let event = act("a", ActionKind::Command, title, Phase::Started);
         let message = message(&fold([event.into()]));
@@ -158,7 +158,7 @@ fn what_an_agent_runs_cannot_break_the_message() {
 }
 
 #[test]
-fn the_end_says_how_it_went() {
+fn the_final_message_shows_the_outcome() {
     let end = |completed: Completed| {
         let command = act("a", ActionKind::Command, "ls", Phase::Completed).into();
         let messages =

@@ -20,7 +20,7 @@ fn bridge(settings: Settings) -> (Bridge<Room>, Room, Runs) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conversation_stays_one_while_the_last_word_of_a_cancelled_job_is_on_its_way() {
+async fn a_conversation_continues_while_the_final_message_of_a_cancelled_job_is_pending() {
     for continuity in [Continuity::Reply, Continuity::Place] {
         let (bridge, room, mut runs) = bridge(Settings::default().continuity(continuity));
         let wait = RoomFault::RateLimit(Duration::from_secs(30));
@@ -42,7 +42,7 @@ async fn a_conversation_stays_one_while_the_last_word_of_a_cancelled_job_is_on_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reply_to_an_answer_goes_on_with_its_session_while_more_is_on_its_way() {
+async fn a_reply_to_a_part_of_an_answer_resumes_its_session_while_more_parts_are_pending() {
     let chat = Chat::new(Limit::Chars(100));
     let (bridge, room, mut runs) = bridge(Settings::default().chat(chat));
     let job = bridge.receive(message("u1", "first")).unwrap();
@@ -62,7 +62,7 @@ async fn a_reply_to_an_answer_goes_on_with_its_session_while_more_is_on_its_way(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_known_of_a_message_comes_before_what_it_quotes() {
+async fn the_job_of_a_known_message_counts_before_a_quoted_resume_line() {
     let (bridge, room, mut runs) = bridge(Settings::default().final_by(FinalBy::Edit));
     let job = bridge.receive(message("u1", "go")).unwrap();
     let run = runs.next().await;
@@ -104,7 +104,7 @@ async fn two_spellings_of_a_session_are_one_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_message_that_comes_twice_is_one_job_and_nobody_is_told() {
+async fn a_message_received_twice_is_one_job_without_a_notice() {
     let (bridge, room, mut runs) = bridge(Settings::default());
     let job = bridge.receive(message("u1", "go")).unwrap();
     let again = bridge.receive(message("u1", "go")).unwrap_err();

@@ -1,4 +1,4 @@
-//! Long Markdown in parts, as somebody sees it who gets only the parts.
+//! Long Markdown in parts, each read on its own.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -25,7 +25,7 @@ fn words(markdown: &str) -> Vec<(bool, String)> {
 }
 
 /// Whether what is written behind a text would be taken for code of its last fence.
-fn leaves_a_fence_open(markdown: &str) -> bool {
+fn has_an_open_fence(markdown: &str) -> bool {
     words(&format!("{markdown}\n\nbehind")).last() == Some(&(true, "behind".to_owned()))
 }
 
@@ -105,7 +105,7 @@ struct Block {
     lines: Vec<usize>,
 }
 
-/// A document whose words say what they are: `p0`, `p1`, … in prose, `c2`, `c3`, … in code.
+/// A document whose words name their kind: `p0`, `p1`, … in prose, `c2`, `c3`, … in code.
 fn document(blocks: &[Block]) -> String {
     let mut count = 0;
     let mut words = |kind: char, many: usize| {
@@ -143,7 +143,7 @@ fn any_document() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn what_fits_into_a_part_is_not_cut() {
+fn text_that_fits_into_a_part_is_not_split() {
     let text = "One short line.\n\nTwo lines\nof prose.\n\nAnother paragraph here.";
     assert_eq!(
         split(text, Limit::Chars(36)),
@@ -174,7 +174,7 @@ fn an_emoji_counts_as_the_chat_counts() {
 }
 
 #[test]
-fn code_in_a_list_or_a_quote_goes_on_by_itself() {
+fn split_code_in_a_list_or_a_quote_continues_outside_of_it() {
     let list =
         "1. First:\n\n    ```sh\n    cargo build\n      cargo test\n    ```\n\n2. Then rest.";
     let parts = split(list, Limit::Chars(32));
@@ -252,9 +252,9 @@ proptest! {
     }
 
     #[test]
-    fn no_part_leaves_a_fence_open(text in any_markdown(), limit in any_limit(8..120)) {
+    fn no_part_has_an_open_fence(text in any_markdown(), limit in any_limit(8..120)) {
         for part in split(&text, limit) {
-            prop_assert!(!leaves_a_fence_open(&part), "{part:?}");
+            prop_assert!(!has_an_open_fence(&part), "{part:?}");
         }
     }
 

@@ -46,13 +46,13 @@ fn frame(seconds: u64, width: usize, height: usize) -> Viewport {
 }
 
 #[test]
-fn before_anything_is_heard_it_says_that_it_starts() {
+fn a_run_without_events_is_shown_as_starting() {
     let screen = live(&Progress::default(), frame(0, 80, 10));
     insta::assert_snapshot!(text(&screen), @"⠋ starting · 0s");
 }
 
 #[test]
-fn what_goes_on_is_shown_with_its_time_and_the_plan() {
+fn running_actions_are_shown_with_their_time_and_the_plan() {
     let plan = Action::new("plan", ActionKind::Note, "todo 1/3: write the parser");
     let plan = plan.with("done", 1).with("total", 3);
     let wait = "waiting for the session, held by process 4711 for 3 s";
@@ -136,7 +136,7 @@ fn kinds() -> Vec<ActionEvent> {
 }
 
 #[test]
-fn what_is_over_leaves_a_line_behind() {
+fn an_action_that_ended_leaves_a_line() {
     let lines: Vec<Line> =
         kinds().iter().flat_map(|event| entry(event, Feed::Ends, Some(48))).collect();
     insta::assert_snapshot!(text(&lines), @r"
@@ -216,7 +216,7 @@ fn summaries() {
 }
 
 #[test]
-fn a_question_shows_all_of_what_is_asked() {
+fn a_request_is_shown_completely() {
     let command = "rm -rf build && cargo build --release && ./deploy.sh";
     let engine = EngineId::from_static("codex");
     let mut request = ApprovalRequest::new(engine, Question::command(command), "/srv/p".into());
@@ -252,7 +252,7 @@ fn patch(diff: Excerpt) -> ApprovalRequest {
 }
 
 #[test]
-fn a_patch_shows_whole_paths_what_is_outside_and_the_diff() {
+fn a_patch_shows_full_paths_marks_those_outside_and_has_the_diff() {
     let asked = question(&patch("@@ -0,0 +1,2 @@\n+ssh-ed25519\tAAAA\n+two\n".into()), 60);
     assert_eq!(asked.unfolded, None);
     insta::assert_snapshot!(text(&asked.lines), @r"
@@ -289,7 +289,7 @@ fn a_long_diff_is_folded_and_shown_whole_when_asked() {
 }
 
 #[test]
-fn what_cannot_be_shown_whole_can_only_be_declined() {
+fn a_request_that_cannot_be_shown_completely_can_only_be_declined() {
     let engine = EngineId::from_static("codex");
     let mut request = ApprovalRequest::new(engine, Question::command("ls"), "/srv/p".into());
     let large = Excerpt::new(&"x".repeat(100_000), 4);
@@ -385,7 +385,7 @@ fn plain_text_stays_as_it_is() {
 
 proptest! {
     #[test]
-    fn no_line_is_wider_than_the_screen_whatever_the_agent_says(
+    fn no_line_is_wider_than_the_screen_for_any_text(
         title in any::<String>(),
         message in any::<Option<String>>(),
         kind in 0..ActionKind::KNOWN.len(),

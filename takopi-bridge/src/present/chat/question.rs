@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_shows_what_is_asked_where_and_why() {
+    fn a_request_shows_what_where_and_why() {
         let text = Chat::default().question(&request("echo `id`"), None);
         insta::assert_snapshot!(text, @r"
         **codex wants to run a command**  

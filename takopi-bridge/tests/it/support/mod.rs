@@ -92,7 +92,7 @@ impl Runner for Lab {
 
 impl Run {
     pub fn emit(&self, event: impl Into<TakopiEvent>) {
-        // A run that was cancelled is not heard any more.
+        // The events of a cancelled run are not read any more.
         let _ = self.events.send(event.into());
     }
 
@@ -123,12 +123,12 @@ impl Run {
         self.said.lock().unwrap().clone()
     }
 
-    /// Whether nobody reads its events any more.
+    /// Whether its events are not read any more.
     pub fn is_dropped(&self) -> bool {
         self.events.is_closed()
     }
 
-    /// Hands back what was said to it.
+    /// Rejects messages for its running turn.
     pub fn rejects_steering(&mut self) {
         self.request.steering = None;
     }
