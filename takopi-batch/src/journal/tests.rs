@@ -118,3 +118,10 @@ fn a_state_that_cannot_be_written_is_reported() {
     let fault = state.fault().expect("no space is left");
     assert_eq!(fault.kind(), std::io::ErrorKind::StorageFull);
 }
+
+#[test]
+fn an_error_prints_its_cause_once() {
+    let error = Journal::open("/no/such/directory/out").unwrap_err();
+    assert!(error.to_string().contains("No such file"), "{error}");
+    assert!(std::error::Error::source(&error).is_none(), "a chain would print it again");
+}

@@ -373,3 +373,11 @@ fn a_raised_limit_on_descriptors_is_put_back_for_engines() {
     });
     actor.expect("100 200");
 }
+
+#[test]
+fn a_spawn_error_prints_its_cause_once() {
+    let error = std::io::Error::other("no room");
+    let error = takopi_core::process::SpawnError::System { program: "agent".into(), error };
+    assert_eq!(error.to_string(), "cannot start agent: no room");
+    assert!(std::error::Error::source(&error).is_none(), "a chain would print it again");
+}
