@@ -222,7 +222,11 @@ pub fn summary(progress: &Progress, took: Duration) -> Line {
 }
 
 fn label(reason: &Reason) -> String {
-    reason.as_str().replace('_', " ")
+    match reason {
+        Reason::TimeoutWall => "timeout".to_owned(),
+        Reason::TimeoutIdle => "idle timeout".to_owned(),
+        _ => reason.as_str().replace('_', " "),
+    }
 }
 
 fn tokens(usage: &Usage) -> String {
