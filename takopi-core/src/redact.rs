@@ -3,7 +3,7 @@
 //! An engine's errors, warnings and stderr may quote what it was given: an `Authorization` header, an
 //! environment, a URL. [`redact`] replaces what looks like a credential with `[redacted]`.
 //!
-//! **What is redacted.** The run's buffer calls [`redact_event`] for every event, so it holds for every
+//! **What is redacted.** The run's buffer calls `redact_event` for every event, so it holds for every
 //! engine and transport: `Completed.error`; title, message and details of warnings; the message of an
 //! action that failed; the details `stderr_tail`, `error_message`, `error` and `reason` of any action.
 //! Log lines with an engine's text use [`redacted`].
