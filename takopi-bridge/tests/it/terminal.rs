@@ -210,7 +210,7 @@ fn summaries() {
     let ok = Completed::success("codex", "42").usage(Some(usage));
     insta::assert_snapshot!(end(ok), @"✓ Codex · 12s · 22 tokens in, 14 out in all");
     let bad = Completed::failure("codex", Reason::TimeoutIdle, "nothing was heard");
-    insta::assert_snapshot!(end(bad), @"✗ Codex · timeout idle · 12s");
+    insta::assert_snapshot!(end(bad), @"✗ Codex · idle timeout · 12s");
     let early = fold([Completed::failure("codex", Reason::EngineMissing, "no codex").into()]);
     insta::assert_snapshot!(text(&[summary(&early, Duration::ZERO)]), @"✗ codex · engine missing · 0s");
 }

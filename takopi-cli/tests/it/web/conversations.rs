@@ -201,7 +201,7 @@ async fn only_valid_sessions_are_opened_and_an_engine_can_be_named() {
     page.wait_for_text("You said: hello").await;
     // The session is the demo's, and codex cannot go on with it.
     say(&mut page, "/codex go on").await;
-    page.wait_for("document.querySelector('.notice')?.innerText.includes('asks for codex')").await;
+    page.wait_for("document.querySelector('.notice')?.innerText.includes('names codex')").await;
     page.assert_content();
     server.stop().await;
 }

@@ -53,7 +53,10 @@ async fn very_many_short_notifications_at_once_end_no_run() {
     for runner in [lab.app_server(Duration::ZERO), shared(&lab)] {
         let seen = run(&runner, lab.request("hi")).await;
         assert_eq!(seen.ok().answer, "done");
-        assert_eq!(seen.done(&ActionKind::Note).len(), 20_000);
+        let notes = seen.done(&ActionKind::Note);
+        // On a slow machine takopi may note that it waits for the session.
+        let items = notes.iter().filter(|note| note.action.id.starts_with("item_"));
+        assert_eq!(items.count(), 20_000);
         runner.shutdown().await;
     }
     lab.assert_nothing_left().await;
