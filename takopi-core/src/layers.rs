@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The top-level modules, lowest first. The table in the crate's documentation shows the same.
-const LAYERS: [&str; 12] = [
+const LAYERS: [&str; 13] = [
     "sys",
     "model",
     "settings",
@@ -19,6 +19,7 @@ const LAYERS: [&str; 12] = [
     "approvals",
     "keeper",
     "jsonl",
+    "catalog",
     "demo",
 ];
 

@@ -44,6 +44,7 @@
 //! | [`approvals`] | ready-made approval handlers |
 //! | [`keeper`] | processes that stay between runs, and the sessions they have loaded |
 //! | [`jsonl`] | engines that are programs printing JSON lines |
+//! | [`catalog`] | what an engine tells programs that offer many engines |
 //! | [`demo`] | a scripted engine for examples and tests |
 //!
 //! A prompt goes from [`RunRequest`] to [`EngineRunner`], which takes the session's lock and calls

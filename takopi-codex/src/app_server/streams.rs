@@ -46,6 +46,10 @@ impl Streams {
 
     /// Adds what was streamed for an item. Progress replaces what was there.
     pub(super) fn add(&mut self, stream: Stream, item: Cow<'_, str>, text: &str) {
+        if item.trim().is_empty() {
+            // No action can be made of it. The text comes again with the completed item.
+            return;
+        }
         self.mark(&item);
         let streamed = self.texts.entry(item.into_owned()).or_insert_with(|| Text {
             stream,

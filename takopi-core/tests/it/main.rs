@@ -6,6 +6,7 @@
     reason = "tests: what fails here fails the test"
 )]
 
+mod catalog;
 mod common;
 mod consumer;
 mod contract;
