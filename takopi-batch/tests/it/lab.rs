@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use futures::{FutureExt as _, StreamExt as _, stream};
 use serde_json::Value;
 use takopi_batch::{Batch, BatchError, BatchEvent, JobResult, Journal, Outcome, Source};
 use takopi_core::demo::Demo;
@@ -147,8 +147,10 @@ impl Runner for Scripted {
             play,
             Play::Fail(Reason::SessionNotFound | Reason::EngineMissing, _) | Play::HangUnopened
         );
-        let opened = found.then(|| TakopiEvent::from(Started::new(token.clone())));
-        let end = async move {
+        let events = async_stream::stream! {
+            if found {
+                yield Started::new(token.clone()).into();
+            }
             let completed = |ok: Completed| vec![ok.resume(Some(token.clone())).into()];
             let fail = |reason, error| completed(Completed::failure("demo", reason, error));
             let mut usage = Usage::default();
@@ -181,9 +183,11 @@ impl Runner for Scripted {
                 }
             };
             drop(running);
-            stream::iter(events)
+            for event in events {
+                yield event;
+            }
         };
-        EventStream::new(self.engine(), stream::iter(opened).chain(end.into_stream().flatten()))
+        EventStream::new(self.engine(), events)
     }
 
     fn resume_codec(&self) -> ResumeCodec {
