@@ -7,7 +7,7 @@
 //!
 //! - `TAKOPI_CHAOS_SEED`: the first round's seed; a failure prints the seed of its round, with which
 //!   that round then comes first.
-//! - `TAKOPI_CHAOS_RUNS`: how many runs (4,000): half over exec, a quarter over app-server with a process
+//! - `TAKOPI_CHAOS_RUNS`: how many runs (1,500): half over exec, a quarter over app-server with a process
 //!   per session, a quarter on shared servers.
 //! - `TAKOPI_SOAK`: for how many minutes to go on, each round with the next seed.
 use std::io::Write as _;
@@ -82,7 +82,7 @@ fn whatever_happens_every_run_ends_once_and_nothing_is_left() {
 #[ignore = "run by the test above, in a process of its own"]
 async fn rounds() {
     let first = setting("TAKOPI_CHAOS_SEED").unwrap_or(1);
-    let runs = setting("TAKOPI_CHAOS_RUNS").unwrap_or(4000);
+    let runs = setting("TAKOPI_CHAOS_RUNS").unwrap_or(1500);
     let soak = setting("TAKOPI_SOAK").map(|minutes| Duration::from_secs(60 * minutes));
     let begun = Instant::now();
     let rounds = runs.div_ceil(ROUND as u64).max(1);
