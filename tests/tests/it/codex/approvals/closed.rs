@@ -161,13 +161,15 @@ async fn a_person_sees_what_a_yes_grants_or_that_not_all_of_it_is_shown() {
     let (request, _) = asked(Vec::new(), command().with_param("additionalPermissions", huge)).await;
     assert!(!request.is_whole(), "a person can only decline it");
 
-    let change =
-        json!({ "path": "/root/.ssh/authorized_keys", "kind": { "type": "add" }, "diff": "key\n" });
+    let change = json!({ "path": "/home/ada/.ssh/authorized_keys", "kind": { "type": "add" }, "diff": "key\n" });
     let ask = turn::ask_patch("q", "p").with_param("grantRoot", "/root");
     let (request, _) = asked(patch(&change), ask).await;
     let Question::Patch(shown) = &request.question else { panic!("{request:?}") };
     let file = &shown.files[0];
-    assert_eq!(file.path.to_string(), "/root/.ssh/authorized_keys (outside the working directory)");
+    assert_eq!(
+        file.path.to_string(),
+        "/home/ada/.ssh/authorized_keys (outside the working directory)"
+    );
     assert_eq!(file.diff.as_ref().unwrap().text, "+key\n");
     assert!(shown.grant_root.as_ref().unwrap().is_outside());
 }
