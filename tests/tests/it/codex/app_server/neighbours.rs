@@ -103,7 +103,8 @@ async fn a_cancel_before_a_refusal_of_the_turn_leaves_the_server_usable() {
 
 #[tokio::test]
 async fn a_run_cancelled_while_its_session_is_opened_ends_at_once_and_costs_no_server() {
-    let late = [Step::reached("requested"), Step::gate("reply"), Step::Reply];
+    let late =
+        [Step::reached("requested"), Step::gate("reply"), Step::Reply, Step::reached("replied")];
     let lab = Lab::new(server().once("thread/resume", late).script());
     let runner = shared(&lab);
     let neighbour = Neighbour::start(&runner, &lab).await;
@@ -115,6 +116,7 @@ async fn a_run_cancelled_while_its_session_is_opened_ends_at_once_and_costs_no_s
     // The reply has not come yet.
     finish(victim, Vec::new()).await.failed("interrupted");
     lab.control.open("reply");
+    lab.control.reached("replied").await;
     // A whole run behind the reply: by then it was read.
     run(&runner, lab.request("other")).await.ok();
     let again = lab.request("other prompt").resume(session());
