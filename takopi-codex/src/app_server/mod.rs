@@ -59,7 +59,7 @@ pub use requests::ServerRequest;
 pub use servers::PoolLimits;
 pub use thread::{ModelOptions, Thread, ThreadOptions};
 pub use tools::{HostTool, HostToolCall, ToolOutput};
-pub use transcript::{Message, ToolCall, Transcript};
+pub use transcript::{Message, Transcript, TranscriptCall};
 pub use turn::{TurnEvent, TurnOptions, TurnReport, TurnStatus, TurnStream};
 
 /// The events of an app-server's lines of one turn: the pure part of the transport, for fuzzers. Each

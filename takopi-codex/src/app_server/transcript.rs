@@ -45,7 +45,7 @@ pub enum Message {
         reasoning: Option<String>,
         /// The tool that was called, if one was.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        tool_calls: Vec<ToolCall>,
+        tool_calls: Vec<TranscriptCall>,
     },
     /// What came of a call.
     Tool {
@@ -59,7 +59,7 @@ pub enum Message {
 /// A call of a tool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct ToolCall {
+pub struct TranscriptCall {
     /// Unique in the conversation.
     pub id: String,
     /// The tool: `exec_command`, `apply_patch`, `web_search`, `mcp__SERVER__TOOL`, a tool of the
@@ -151,12 +151,13 @@ impl Transcript {
         let mut thoughts: Vec<&str> = Vec::new();
         let mut echoed = false;
         for Entry { id, content, completed } in &self.items {
-            let assistant = |content: &str, thoughts: &mut Vec<&str>, call: Option<ToolCall>| {
-                let reasoning = (!thoughts.is_empty()).then(|| thoughts.join("\n\n"));
-                thoughts.clear();
-                let tool_calls = call.into_iter().collect();
-                Message::Assistant { content: content.to_owned(), reasoning, tool_calls }
-            };
+            let assistant =
+                |content: &str, thoughts: &mut Vec<&str>, call: Option<TranscriptCall>| {
+                    let reasoning = (!thoughts.is_empty()).then(|| thoughts.join("\n\n"));
+                    thoughts.clear();
+                    let tool_calls = call.into_iter().collect();
+                    Message::Assistant { content: content.to_owned(), reasoning, tool_calls }
+                };
             match content {
                 Content::User(text) => {
                     if *completed && echoed {
@@ -174,7 +175,7 @@ impl Transcript {
                     let seed = format!("{id}\n{name}\n{arguments}");
                     let call = format!("call_{}", Uuid::new_v5(&CALLS, seed.as_bytes()).simple());
                     let content = if *completed { result.clone() } else { "unfinished".to_owned() };
-                    let made = ToolCall { id: call.clone(), name: name.clone(), arguments };
+                    let made = TranscriptCall { id: call.clone(), name: name.clone(), arguments };
                     messages.push(assistant("", &mut thoughts, Some(made)));
                     messages.push(Message::Tool { tool_call_id: call, content });
                 }
