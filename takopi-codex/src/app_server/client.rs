@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::Host;
 use takopi_core::process::{
-    EnvPolicy, Launch, Process, StartCutoff, StdinPlan, StdinWriter, StopSequence,
+    EnvPolicy, Launch, Process, StartCutoff, Stderr, StdinPlan, StdinWriter, StopSequence,
 };
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -37,6 +37,8 @@ use crate::{MINIMUM_VERSION, Version};
 const OVERLOADED: i64 = -32001;
 /// How often an overloaded server is asked.
 const OVERLOAD_TRIES: u32 = 6;
+/// How long the end of a server's stderr is waited for when its output has ended.
+const STDERR_WAIT: Duration = Duration::from_secs(5);
 
 /// How to start an app-server.
 ///
@@ -128,6 +130,7 @@ pub struct Client {
 
 struct Inner {
     process: Mutex<Option<Process>>,
+    stderr: Stderr,
     stdin: Mutex<Option<Arc<StdinWriter>>>,
     wire: Wire,
     routes: Arc<Routes>,
@@ -169,6 +172,7 @@ impl Client {
         });
         let inner = Inner {
             gone: process.settled(),
+            stderr: process.stderr(),
             process: Mutex::new(Some(process)),
             stdin: Mutex::new(Some(stdin)),
             wire,
@@ -251,9 +255,9 @@ impl Client {
         self.inner.request(method, params, limit, None).await
     }
 
-    pub(super) fn stderr_tail(&self) -> String {
-        let process = self.inner.process.lock().unwrap_or_else(PoisonError::into_inner);
-        process.as_ref().map(Process::stderr_tail).unwrap_or_default()
+    /// The error of whatever was pending when the server went away.
+    pub(super) async fn gone(&self, method: &str) -> ClientError {
+        self.inner.gone(method).await
     }
 
     pub(super) fn routes(&self) -> &Arc<Routes> {
@@ -321,14 +325,17 @@ impl Inner {
         }
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let Some(response) = self.routes.register(id, starts_turn_on) else {
-            return Err(self.gone(method));
+            return Err(self.gone(method).await);
         };
         let _forget = Forget { routes: &self.routes, id };
         let exchange = async {
             if !self.wire.send(&Request { id, method, params }).await {
-                return Err(self.gone(method));
+                return Err(self.gone(method).await);
             }
-            response.await.map_err(|_| self.gone(method))
+            match response.await {
+                Ok(response) => Ok(response),
+                Err(_) => Err(self.gone(method).await),
+            }
         };
         let response = tokio::time::timeout(limit, exchange)
             .await
@@ -347,9 +354,11 @@ impl Inner {
         })
     }
 
-    fn gone(&self, method: &str) -> ClientError {
-        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        let stderr_tail = process.as_ref().map(Process::stderr_tail).unwrap_or_default();
+    async fn gone(&self, method: &str) -> ClientError {
+        let ended_here =
+            self.process.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_none();
+        let stderr_tail =
+            if ended_here { self.stderr.so_far() } else { self.stderr.at_exit(STDERR_WAIT).await };
         ClientError::Closed { method: method.to_owned(), stderr_tail }
     }
 

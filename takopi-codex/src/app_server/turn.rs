@@ -176,8 +176,12 @@ impl TurnStream {
         if self.over {
             return Ok(None);
         }
-        let message = self.inbox.next().await;
-        self.event(message).map(Some)
+        if let Some(message) = self.inbox.next().await {
+            return self.event(message).map(Some);
+        }
+        let error = self.client.0.gone("turn/completed").await;
+        self.over = true;
+        Err(error)
     }
 
     /// An event that is there already.
@@ -186,7 +190,7 @@ impl TurnStream {
             return Ok(None);
         }
         match self.inbox.try_next() {
-            Some(message) => self.event(Some(message)).map(Some),
+            Some(message) => self.event(message).map(Some),
             None => Ok(None),
         }
     }
@@ -196,13 +200,13 @@ impl TurnStream {
         self.inbox.overflowed().await;
     }
 
-    fn event(&mut self, message: Option<TurnMessage>) -> Result<TurnEvent, ClientError> {
+    fn event(&mut self, message: TurnMessage) -> Result<TurnEvent, ClientError> {
         let unread = |detail: &str| ClientError::Answer {
             method: "turn/completed".to_owned(),
             detail: detail.to_owned(),
         };
         match message {
-            Some(TurnMessage::Notification(notification)) => {
+            TurnMessage::Notification(notification) => {
                 self.over = notification.is_turn_end();
                 if self.id.is_empty()
                     && let Some(turn) = notification.turn()
@@ -211,24 +215,15 @@ impl TurnStream {
                 }
                 Ok(TurnEvent::Notification(notification))
             }
-            Some(TurnMessage::Subagent(notification)) => Ok(TurnEvent::Subagent(notification)),
-            Some(TurnMessage::Request(request)) => Ok(TurnEvent::Request(request)),
-            Some(TurnMessage::Warning(warning)) => Ok(TurnEvent::Warning(warning)),
-            Some(TurnMessage::EndTooLong) => {
+            TurnMessage::Subagent(notification) => Ok(TurnEvent::Subagent(notification)),
+            TurnMessage::Request(request) => Ok(TurnEvent::Request(request)),
+            TurnMessage::Warning(warning) => Ok(TurnEvent::Warning(warning)),
+            TurnMessage::EndTooLong => {
                 self.over = true;
                 Err(unread("it is too long"))
             }
             // Only its end is still to come.
-            Some(TurnMessage::Overflow) => {
-                Err(ClientError::Stalled { thread: self.thread.clone() })
-            }
-            None => {
-                self.over = true;
-                Err(ClientError::Closed {
-                    method: "turn/completed".to_owned(),
-                    stderr_tail: self.client.0.stderr_tail(),
-                })
-            }
+            TurnMessage::Overflow => Err(ClientError::Stalled { thread: self.thread.clone() }),
         }
     }
 

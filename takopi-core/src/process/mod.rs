@@ -33,7 +33,7 @@ pub use environment::{EnvPolicy, find_program};
 pub use frames::{DEFAULT_LINE_LIMIT, Frame, LineFramer};
 pub use instance::{Stray, end_strays, strays};
 pub use launch::{Launch, SpawnError, StdinPlan};
-pub use owner::{Exit, Process};
+pub use owner::{Exit, Process, Stderr};
 pub use pipe::{Output, StdinWriter};
 pub use stop::{StopSequence, StopStep};
 pub(crate) use supervisor::Supervisor;

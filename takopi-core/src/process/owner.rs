@@ -59,6 +59,28 @@ enum Ending {
     Stop(StartCutoff),
 }
 
+/// The end of what a process wrote to stderr.
+#[derive(Debug, Clone)]
+pub struct Stderr {
+    tail: Arc<Mutex<Tail>>,
+    exit: watch::Receiver<Option<Exit>>,
+}
+
+impl Stderr {
+    /// What was read so far.
+    pub fn so_far(&self) -> String {
+        self.tail.lock().unwrap_or_else(PoisonError::into_inner).text()
+    }
+
+    /// What there is once the process has exited: its last lines may be read after its output has
+    /// ended. After the limit, what was read so far.
+    pub async fn at_exit(&self, limit: Duration) -> String {
+        let mut exit = self.exit.clone();
+        let _ = timeout(limit, exit.wait_for(Option::is_some)).await;
+        self.so_far()
+    }
+}
+
 /// A handle on a running process. Dropping it stops the process.
 #[derive(Debug)]
 pub struct Process {
@@ -82,9 +104,9 @@ impl Process {
         self.stdin.take()
     }
 
-    /// The end of what it wrote to stderr so far.
-    pub fn stderr_tail(&self) -> String {
-        self.stderr.lock().unwrap_or_else(PoisonError::into_inner).text()
+    /// The end of its stderr, which can be read after the handle is given away.
+    pub fn stderr(&self) -> Stderr {
+        Stderr { tail: self.stderr.clone(), exit: self.exit.clone() }
     }
 
     /// Waits until it has ended and its stderr is read. Cancel-safe.
