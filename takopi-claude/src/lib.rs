@@ -1,0 +1,38 @@
+//! Claude Code as a takopi engine.
+//!
+//! # Modules
+//!
+//! A prompt goes out as a line of JSON to a process that stays, and comes back as lines:
+//!
+//! - `wire`: the lines that Claude Code prints, parsed once, tolerantly;
+//! - `translator`: lines of one run into events, and when the run is over;
+//! - `failure`: why a turn failed, for machines and for people;
+//! - `entry`, `doctor`, `sessions`: the engine in a catalog, its installation checks, its stored sessions.
+
+use takopi_core::EngineId;
+use takopi_core::runner::ResumeCodec;
+
+/// The name of the engine.
+pub const CLAUDE: EngineId = EngineId::from_static("claude");
+
+/// How Claude Code's sessions are written: `` `claude --resume <id>` ``.
+///
+/// A session is a UUID in lower case. Claude Code takes anything else for the title of a session, and
+/// does not find an id in upper case.
+///
+/// ```
+/// let codec = takopi_claude::resume_codec();
+/// let token = codec.token("01a1e21b-26e5-4eb0-9d27-459e98f10b74").unwrap();
+/// assert_eq!(codec.format(&token), "`claude --resume 01a1e21b-26e5-4eb0-9d27-459e98f10b74`");
+/// assert_eq!(codec.token("my-title"), None);
+/// ```
+pub fn resume_codec() -> ResumeCodec {
+    ResumeCodec::new(CLAUDE, "claude --resume", canonical)
+        .also(&["takopi run --engine claude --resume"])
+}
+
+fn canonical(id: &str) -> Option<String> {
+    let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+    let uuid = (id.len() == text.len()).then(|| uuid::Uuid::try_parse(id).ok()).flatten()?;
+    Some(uuid.hyphenated().encode_lower(&mut text).to_owned())
+}
