@@ -27,12 +27,5 @@ pub const CLAUDE: EngineId = EngineId::from_static("claude");
 /// assert_eq!(codec.token("my-title"), None);
 /// ```
 pub fn resume_codec() -> ResumeCodec {
-    ResumeCodec::new(CLAUDE, "claude --resume", canonical)
-        .also(&["takopi run --engine claude --resume"])
-}
-
-fn canonical(id: &str) -> Option<String> {
-    let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
-    let uuid = (id.len() == text.len()).then(|| uuid::Uuid::try_parse(id).ok()).flatten()?;
-    Some(uuid.hyphenated().encode_lower(&mut text).to_owned())
+    ResumeCodec::of_uuids(CLAUDE, "claude --resume").also(&["takopi run --engine claude --resume"])
 }

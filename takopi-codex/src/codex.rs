@@ -5,14 +5,15 @@ use std::process::Stdio;
 
 use futures::future::BoxFuture;
 use takopi_core::jsonl::Jsonl;
+use takopi_core::mcp::McpServer;
 use takopi_core::process::{EnvPolicy, Launch, find_program};
+use takopi_core::version::version_of;
 use takopi_core::{EngineRunner, Reason, RunError, RunRequest};
 use tokio::process::Command;
 
 use crate::app_server::{CodexAppServer, ServerLaunch};
 use crate::exec::CodexExec;
-use crate::mcp::McpServer;
-use crate::version::version_of;
+use crate::mcp;
 use crate::{MINIMUM_VERSION, TITLE};
 
 /// Which codex to run, and how.
@@ -70,7 +71,7 @@ impl Codex {
 
     /// Gives codex an MCP server of the host's own; the user's configuration stays as it is.
     pub fn mcp_server(self, server: McpServer) -> Self {
-        self.args(server.into_args())
+        self.args(mcp::args_of(server))
     }
 
     /// Uses a profile of the user's configuration. `Started` calls the engine by its name.

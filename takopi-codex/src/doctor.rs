@@ -9,14 +9,15 @@ use takopi_core::catalog::{EngineSetup, Finding};
 use takopi_core::process::find_program;
 use tokio::process::Command;
 
+use crate::MINIMUM_VERSION;
 use crate::entry::PROGRAM;
 use crate::rollouts::codex_home;
-use crate::{MINIMUM_VERSION, Version};
+use takopi_core::version::Version;
 
 /// How long codex may take to answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// Since this release codex itself refuses a second writer on a session.
-const GUARDS_SESSIONS: Version = Version { major: 0, minor: 147, patch: 0 };
+const GUARDS_SESSIONS: Version = Version::new(0, 147, 0);
 
 /// Checks program, configuration, version and login. What depends on a failed check is left out.
 pub(crate) async fn check(setup: &EngineSetup) -> Vec<Finding> {

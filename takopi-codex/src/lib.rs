@@ -42,20 +42,21 @@ mod failure;
 mod mcp;
 mod rates;
 mod rollouts;
-mod version;
 
 use takopi_core::EngineId;
 use takopi_core::runner::ResumeCodec;
+use takopi_core::version::Version;
 
 pub use codex::Codex;
 pub use entry::CodexEntry;
-pub use mcp::{BadMcpName, McpServer};
-pub use version::{MINIMUM_VERSION, Version};
 
 /// The example of the README compiles.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The oldest release takopi works with.
+pub const MINIMUM_VERSION: Version = Version::new(0, 125, 0);
 
 /// The name of the engine, on both transports: they share their sessions.
 pub const CODEX: EngineId = EngineId::from_static("codex");
@@ -76,16 +77,7 @@ const TITLE: &str = "Codex";
 /// assert_eq!(codec.token("--last"), None);
 /// ```
 pub fn resume_codec() -> ResumeCodec {
-    ResumeCodec::new(CODEX, "codex resume", canonical)
-        .also(&["codex exec resume", "takopi run --resume"])
-}
-
-/// The one form of a session's id.
-fn canonical(id: &str) -> Option<String> {
-    let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
-    // The parser also takes braces, URNs and digits without hyphens; codex prints none of them.
-    let uuid = (id.len() == text.len()).then(|| uuid::Uuid::try_parse(id).ok()).flatten()?;
-    Some(uuid.hyphenated().encode_lower(&mut text).to_owned())
+    ResumeCodec::of_uuids(CODEX, "codex resume").also(&["codex exec resume", "takopi run --resume"])
 }
 
 #[cfg(test)]

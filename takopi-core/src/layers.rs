@@ -7,14 +7,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The top-level modules, lowest first. The table in the crate's documentation shows the same.
-const LAYERS: [&str; 13] = [
+const LAYERS: [&str; 17] = [
     "sys",
     "model",
     "settings",
+    "version",
+    "mcp",
+    "tools",
     "redact",
     "locks",
     "process",
     "host",
+    "peer",
     "runner",
     "approvals",
     "keeper",

@@ -36,10 +36,14 @@
 //! | `sys` | descriptor limits, kernel locks on files, the machine's name |
 //! | [`model`] | the events: what a consumer receives, bounded in size |
 //! | [`settings`] | the options of a run, shared by requests, batches and configuration files |
+//! | [`version`] | releases of an engine's program |
+//! | [`mcp`] | MCP servers that a host gives its agents |
+//! | [`tools`] | functions of the host that agents can call |
 //! | [`redact`] | removes credentials from texts and events |
 //! | [`locks`] | one run at a time on a session, first come, first served; lock services plug in here |
 //! | [`process`] | starts, feeds, reads and ends processes, and leaves none behind |
 //! | [`host`] | the supervisor thread, the state directory and the locks that runs share |
+//! | [`peer`] | a process that is talked to in JSON lines, both ways |
 //! | [`runner`] | request in, events out: contract, limits, approvals of one run |
 //! | [`approvals`] | ready-made approval handlers |
 //! | [`keeper`] | processes that stay between runs, and the sessions they have loaded |
@@ -75,12 +79,16 @@ pub mod keeper;
 #[cfg(test)]
 mod layers;
 pub mod locks;
+pub mod mcp;
 pub mod model;
+pub mod peer;
 pub mod process;
 pub mod redact;
 pub mod runner;
 pub mod settings;
 mod sys;
+pub mod tools;
+pub mod version;
 
 /// The types of other crates that appear in the signatures of this one, in the matching version.
 ///

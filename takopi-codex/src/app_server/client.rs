@@ -13,7 +13,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -21,24 +21,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::Host;
-use takopi_core::process::{
-    EnvPolicy, Launch, Process, StartCutoff, Stderr, StdinPlan, StdinWriter, StopSequence,
-};
+use takopi_core::peer::{Peer, Wire};
+use takopi_core::process::{EnvPolicy, Launch, StartCutoff, StdinPlan, StopSequence};
+use takopi_core::version::Version;
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::error::ClientError;
 use super::reader::read;
 use super::routes::{ResponseError, Routes};
-use super::wire::Wire;
-use crate::{MINIMUM_VERSION, Version};
+use crate::MINIMUM_VERSION;
 
 /// The error code of an overloaded server.
 const OVERLOADED: i64 = -32001;
 /// How often an overloaded server is asked.
 const OVERLOAD_TRIES: u32 = 6;
-/// How long the end of a server's stderr is waited for when its output has ended.
-const STDERR_WAIT: Duration = Duration::from_secs(5);
 
 /// How to start an app-server.
 ///
@@ -129,17 +126,13 @@ pub struct Client {
 }
 
 struct Inner {
-    process: Mutex<Option<Process>>,
-    stderr: Stderr,
-    stdin: Mutex<Option<Arc<StdinWriter>>>,
+    peer: Peer,
     wire: Wire,
     routes: Arc<Routes>,
     next_id: AtomicI64,
     ended: watch::Receiver<bool>,
     timeout: Duration,
     info: OnceLock<ServerInfo>,
-    /// Whether nothing is left of the process.
-    gone: watch::Receiver<bool>,
 }
 
 impl Client {
@@ -157,12 +150,8 @@ impl Client {
 
     /// Starts a server that must still be initialized.
     pub(super) async fn spawn(host: &Host, launch: &ServerLaunch) -> Result<Self, ClientError> {
-        let (mut process, output) = host.start(launch.launch()).await?;
-        let stdin = process.stdin().map(Arc::new).ok_or_else(|| ClientError::Closed {
-            method: "initialize".to_owned(),
-            stderr_tail: String::new(),
-        })?;
-        let wire = Wire::new(&stdin, host.clone());
+        let (peer, output) = Peer::start(host, launch.launch()).await?;
+        let wire = peer.wire();
         let routes = Arc::new(Routes::default());
         let (end, ended) = watch::channel(false);
         let reader = read(output, routes.clone(), wire.clone(), launch.patient);
@@ -171,10 +160,7 @@ impl Client {
             let _ = end.send(true);
         });
         let inner = Inner {
-            gone: process.settled(),
-            stderr: process.stderr(),
-            process: Mutex::new(Some(process)),
-            stdin: Mutex::new(Some(stdin)),
+            peer,
             wire,
             routes,
             next_id: AtomicI64::new(1),
@@ -215,7 +201,8 @@ impl Client {
 
     /// Closes the server's input and waits until it is gone. What is pending fails.
     pub async fn close(&self) {
-        self.inner.end(Process::finish).await;
+        self.inner.routes.close();
+        self.inner.peer.close().await;
     }
 
     /// Ends the server and everything that came of it, and waits until nothing is left.
@@ -225,7 +212,8 @@ impl Client {
 
     /// Like [`Self::kill`], but leaves alone what of it was started before.
     pub(super) async fn kill_sparing(&self, spared: StartCutoff) {
-        self.inner.end(|process| drop(process.stop_sparing(spared))).await;
+        self.inner.routes.close();
+        self.inner.peer.kill_sparing(spared).await;
     }
 
     pub(super) async fn request<R: DeserializeOwned>(
@@ -355,29 +343,8 @@ impl Inner {
     }
 
     async fn gone(&self, method: &str) -> ClientError {
-        let ended_here =
-            self.process.lock().unwrap_or_else(PoisonError::into_inner).as_ref().is_none();
-        let stderr_tail =
-            if ended_here { self.stderr.so_far() } else { self.stderr.at_exit(STDERR_WAIT).await };
+        let stderr_tail = self.peer.stderr_tail().await;
         ClientError::Closed { method: method.to_owned(), stderr_tail }
-    }
-
-    /// Ends the process, unless that has begun already, and waits until it is gone. A second caller
-    /// waits for the same end.
-    async fn end(&self, end: impl FnOnce(Process)) {
-        if let Some(process) = self.shut() {
-            end(process);
-        }
-        let _ = self.gone.clone().wait_for(|gone| *gone).await;
-    }
-
-    /// Closes the input and gives the process away; everything pending fails.
-    fn shut(&self) -> Option<Process> {
-        let stdin = self.stdin.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(stdin);
-        let process = self.process.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.routes.close();
-        process
     }
 }
 

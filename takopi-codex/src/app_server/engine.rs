@@ -8,6 +8,7 @@ use takopi_core::keeper::Keeper;
 use takopi_core::locks::{SessionKey, SessionLease};
 use takopi_core::model::{Completed, Reason};
 use takopi_core::runner::{Engine, EngineRun, ResumeCodec, RunError};
+use takopi_core::tools::{HostTool, HostTools};
 use takopi_core::{EngineId, RunRequest};
 
 use super::approvals::RequestHandler;
@@ -17,7 +18,6 @@ use super::error::ClientError;
 use super::limits::TurnLimits;
 use super::servers::{AppServer, PoolLimits, keeper};
 use super::session::{OpenError, OpenSession, Origin};
-use super::tools::{HostTool, Tools};
 use super::translator::TurnTranslator;
 use crate::exec::{check_files, directory_of, working_directory};
 use crate::failure::{advised, reason_of_refusal, reason_on_stderr};
@@ -33,7 +33,7 @@ pub struct CodexAppServer {
     /// How sessions share servers, if they do.
     pub(super) pool: Option<PoolLimits>,
     pub(super) keeper: Keeper<AppServer>,
-    pub(super) tools: Arc<Tools>,
+    pub(super) tools: Arc<HostTools>,
     limits: TurnLimits,
 }
 

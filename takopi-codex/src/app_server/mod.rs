@@ -5,7 +5,7 @@
 //! - [`Client`] starts a server and talks JSON-RPC with it; everything can be called by name;
 //! - [`Thread`]s and [`TurnStream`]s are codex's conversations and what runs on them;
 //! - [`CodexAppServer`] is the engine behind [`Codex::app_server`](crate::Codex::app_server): the same
-//!   events as over exec, and what is streamed on top of them; the host's own [`HostTool`]s can be
+//!   events as over exec, and what is streamed on top of them; the host's own [`HostTool`](takopi_core::tools::HostTool)s can be
 //!   called in it;
 //! - [`Conversation`] is for programs with an agent loop of their own: one thread, a report and a
 //!   [`Transcript`] per turn.
@@ -47,7 +47,6 @@ mod transcript;
 mod translator;
 mod turn;
 mod usage;
-mod wire;
 
 pub use client::{Client, ServerInfo, ServerLaunch};
 pub use conversation::{Conversation, ConversationReport};
@@ -58,7 +57,6 @@ pub use notification::Notification;
 pub use requests::ServerRequest;
 pub use servers::PoolLimits;
 pub use thread::{ModelOptions, Thread, ThreadOptions};
-pub use tools::{HostTool, HostToolCall, ToolOutput};
 pub use transcript::{Message, Transcript, TranscriptCall};
 pub use turn::{TurnEvent, TurnOptions, TurnReport, TurnStatus, TurnStream};
 

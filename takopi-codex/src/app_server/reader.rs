@@ -10,7 +10,7 @@ use super::message::{ErrorBody, Incoming, MessageHead, RequestId};
 use super::notification::Notification;
 use super::requests::ServerRequest;
 use super::routes::{ResponseError, Routed, Routes};
-use super::wire::Wire;
+use takopi_core::peer::Wire;
 
 /// Reads everything the server sends, until it is gone.
 pub(super) async fn read(mut output: Output, routes: Arc<Routes>, wire: Wire, patient: bool) {

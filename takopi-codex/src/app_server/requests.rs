@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::address::Address;
 use super::message::{RequestId, address_of};
-use super::wire::Wire;
+use takopi_core::peer::Wire;
 
 /// A request of the server. Dropped without an answer, it is declined.
 #[derive(Debug)]

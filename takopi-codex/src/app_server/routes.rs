@@ -16,6 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::value::RawValue;
 use takopi_core::jsonl::LineWarnings;
+use takopi_core::peer::PendingRequests;
 use tokio::sync::oneshot;
 
 use self::thread::{ThreadRoute, TurnRoute, Unread};
@@ -77,20 +78,13 @@ pub(super) struct Routes {
 
 #[derive(Default)]
 struct State {
-    pending: HashMap<i64, PendingRequest>,
+    /// Requests of ours; each with the thread on which it starts a turn, which the response names.
+    pending: PendingRequests<i64, Response, Option<String>>,
     threads: HashMap<String, ThreadRoute>,
     subagents: Subagents,
     /// Lines that could not be read while no turn was running.
     unread: Unread,
     drift_logged: bool,
-    closed: bool,
-}
-
-/// A request of ours whose response is still to come.
-struct PendingRequest {
-    response: oneshot::Sender<Response>,
-    /// The thread on which the request starts a turn. The response names the turn.
-    starts_turn_on: Option<String>,
 }
 
 impl Routes {
@@ -107,25 +101,18 @@ impl Routes {
         id: i64,
         starts_turn_on: Option<&str>,
     ) -> Option<oneshot::Receiver<Response>> {
-        let (response, receiver) = oneshot::channel();
-        let starts_turn_on = starts_turn_on.map(str::to_owned);
-        let mut state = self.state();
-        if state.closed {
-            return None;
-        }
-        state.pending.insert(id, PendingRequest { response, starts_turn_on });
-        Some(receiver)
+        self.state().pending.register(id, starts_turn_on.map(str::to_owned))
     }
 
     /// The caller no longer waits: a late response is dropped.
     pub(super) fn forget(&self, id: i64) {
-        self.state().pending.remove(&id);
+        self.state().pending.take(&id);
     }
 
     /// Opens the inbox of a turn that is about to be started.
     pub(super) fn open_turn(&self, thread: &str) -> Result<Inbox, ClientError> {
         let mut state = self.state();
-        let State { threads, unread, closed, .. } = &mut *state;
+        let State { threads, unread, pending, .. } = &mut *state;
         let route = threads.entry(thread.to_owned()).or_default();
         if route.turn.is_some() {
             return Err(ClientError::TurnRunning { thread: thread.to_owned() });
@@ -134,7 +121,7 @@ impl Routes {
         for warning in std::mem::take(unread).into_warnings() {
             sender.send(TurnMessage::Warning(warning), 0);
         }
-        if !*closed {
+        if !pending.is_closed() {
             route.turn = Some(TurnRoute::new(sender));
         }
         Ok(inbox)
@@ -150,8 +137,7 @@ impl Routes {
     /// The server is gone: everything that waits, fails.
     pub(super) fn close(&self) {
         let mut state = self.state();
-        state.closed = true;
-        state.pending.clear();
+        state.pending.close();
         for route in state.threads.values_mut() {
             route.end_turn();
         }
@@ -162,8 +148,8 @@ impl Routes {
     pub(super) fn respond(&self, id: i64, response: Response) {
         let pending = {
             let mut state = self.state();
-            let pending = state.pending.remove(&id);
-            let thread = pending.as_ref().and_then(|pending| pending.starts_turn_on.as_deref());
+            let pending = state.pending.take(&id);
+            let thread = pending.as_ref().and_then(|(_, starts_turn_on)| starts_turn_on.as_deref());
             if let (Some(thread), Ok(result)) = (thread, &response)
                 && let Some(turn) = started_turn(result)
                 && let Some(route) = state.turn(thread)
@@ -174,7 +160,7 @@ impl Routes {
             pending
         };
         // The caller may be gone; then the response is not needed.
-        if pending.is_none_or(|pending| pending.response.send(response).is_err()) {
+        if pending.is_none_or(|(caller, _)| caller.send(response).is_err()) {
             tracing::debug!(id, "a late response of the app-server");
         }
     }

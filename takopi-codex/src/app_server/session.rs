@@ -23,6 +23,7 @@ use super::error::ClientError;
 use super::servers::{AppServer, LoadedThread, start_shared};
 use super::settings::{SessionSettings, thread_options};
 use super::thread::{Thread, ThreadOptions};
+use super::tools::specs;
 use crate::resume_codec;
 
 /// How soon a session that another codex holds is asked for again, at first and at the latest.
@@ -107,7 +108,7 @@ impl CodexAppServer {
             let (before, origin) = (StartCutoff::now(), Origin::Kept);
             return Ok(OpenSession { seat, loaded, before, origin });
         }
-        let mut options = thread_options(&run.request, directory, self.tools.specs());
+        let mut options = thread_options(&run.request, directory, specs(&self.tools));
         let commands = self.pool.is_some().then(|| mark_commands(&mut options));
         match open_thread(run, &seat.server().client, options).await {
             Ok(thread) => {

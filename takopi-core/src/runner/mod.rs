@@ -9,6 +9,7 @@ mod approval;
 mod buffer;
 mod clock;
 mod contract;
+mod desk;
 mod drive;
 mod engine;
 mod request;
@@ -28,6 +29,7 @@ pub use approval::{
     Question, QuestionOption, Reply, ToolCall, Unknown, Unrecognized, UserQuestion,
 };
 pub(crate) use approval::{real_path, words};
+pub use desk::{Desk, Outcome, Settled};
 pub use drive::{EngineRunner, STOP_LIMIT};
 pub use engine::{Engine, EngineRun, RunError, SessionScope, StoppedError};
 pub use request::RunRequest;

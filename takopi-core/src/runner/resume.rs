@@ -25,6 +25,12 @@ impl ResumeCodec {
         Self { engine, command, also: &[], canonical }
     }
 
+    /// A codec for an engine whose sessions are UUIDs, folded to lower case. Everything else is
+    /// rejected: programs take other texts for names, or for flags.
+    pub const fn of_uuids(engine: EngineId, command: &'static str) -> Self {
+        Self::new(engine, command, lower_case_uuid)
+    }
+
     /// Reads these commands too.
     pub const fn also(mut self, commands: &'static [&'static str]) -> Self {
         self.also = commands;
@@ -64,6 +70,14 @@ impl ResumeCodec {
             self.token(id)
         })
     }
+}
+
+/// The one form of a UUID that takopi writes.
+fn lower_case_uuid(id: &str) -> Option<String> {
+    let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+    // The parser also takes braces, URNs and digits without hyphens; engines print none of them.
+    let uuid = (id.len() == text.len()).then(|| uuid::Uuid::try_parse(id).ok()).flatten()?;
+    Some(uuid.hyphenated().encode_lower(&mut text).to_owned())
 }
 
 #[cfg(test)]

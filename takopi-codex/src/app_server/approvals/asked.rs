@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
-use takopi_core::model::ActionEvent;
 use takopi_core::runner::Reply;
 use takopi_core::{ApprovalRequest, Decision};
 
@@ -42,8 +41,6 @@ impl Method {
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) request: ApprovalRequest,
-    /// The id of its action in the stream.
-    id: String,
     method: Method,
     /// The permissions that are asked for, to be granted as they came.
     permissions: Value,
@@ -51,39 +48,14 @@ pub(super) struct Asked {
 
 impl Asked {
     /// Reads a request of the server; `None` if it is not one to be decided by anybody.
-    pub(super) fn read(
-        id: String,
-        request: &ServerRequest,
-        patches: &Patches,
-        cwd: &Path,
-    ) -> Option<Self> {
+    pub(super) fn read(request: &ServerRequest, patches: &Patches, cwd: &Path) -> Option<Self> {
         let method = Method::ALL.into_iter().find(|method| method.name() == request.method())?;
         let params: Option<Map<String, Value>> = request.parse();
         let permissions = params.as_ref().and_then(|params| params.get("permissions")).cloned();
         let mut asked = read(method, params, request.params(), patches, cwd);
         asked.subagent = request.subagent().map(Cow::into_owned);
         asked.session = request.thread().and_then(|thread| resume_codec().token(&thread));
-        Some(Self {
-            request: asked,
-            id,
-            method,
-            permissions: permissions.unwrap_or_else(|| json!({})),
-        })
-    }
-
-    /// The event that it waits.
-    pub(super) fn waiting(&self) -> ActionEvent {
-        self.request.waiting(&self.id)
-    }
-
-    /// The event that it was decided; `None` if there was no handler to decide it.
-    pub(super) fn decided(&self, reply: Option<&Reply>) -> ActionEvent {
-        self.request.decided(&self.id, reply)
-    }
-
-    /// The event that codex took it back, or that the turn is over.
-    pub(super) fn withdrawn(&self) -> ActionEvent {
-        self.request.withdrawn(&self.id)
+        Some(Self { request: asked, method, permissions: permissions.unwrap_or_else(|| json!({})) })
     }
 
     /// The response for codex.
@@ -158,7 +130,7 @@ mod tests {
         let question = takopi_core::runner::Question::command("ls");
         let request = ApprovalRequest::new(crate::CODEX, question, "/w".into());
         let permissions = params["permissions"].clone();
-        Asked { request, id: "codex.approval_0".to_owned(), method, permissions }
+        Asked { request, method, permissions }
     }
 
     #[test]

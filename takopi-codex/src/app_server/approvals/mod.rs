@@ -16,54 +16,33 @@ mod patches;
 mod permissions;
 mod read;
 
-use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::{AbortHandle, BoxFuture, abortable};
-use futures::stream::{FuturesUnordered, StreamExt};
-use serde_json::Value;
-use takopi_core::Decision;
 use takopi_core::model::TakopiEvent;
-use takopi_core::runner::{EngineRun, Reply, StoppedError};
+use takopi_core::runner::{Desk, EngineRun, Outcome, Settled, StoppedError};
+use takopi_core::tools::HostTools;
 
 use self::asked::{Asked, Method};
 use self::patches::Patches;
 use super::notification::{Kind, Notification};
 use super::requests::ServerRequest;
-use super::tools::Tools;
+use super::tools::{CallAsked, response};
 
-/// Where the questions of one turn are dealt with.
+/// Where the requests of one turn are dealt with.
 pub(super) struct RequestHandler {
     run: EngineRun,
-    tools: Arc<Tools>,
+    tools: Arc<HostTools>,
     directory: PathBuf,
     patches: Patches,
-    open: Vec<Open>,
-    work: FuturesUnordered<BoxFuture<'static, (u64, Option<Outcome>)>>,
-    next: u64,
+    desk: Desk<Ticket>,
 }
 
-/// A request that is being dealt with.
-struct Open {
-    number: u64,
+/// What is needed to answer a request.
+struct Ticket {
     request: ServerRequest,
     /// What is asked, unless it is the call of a tool.
     asked: Option<Asked>,
-    work: AbortHandle,
-}
-
-enum Outcome {
-    Decided(Result<Option<Reply>, StoppedError>),
-    Tool(Value),
-}
-
-/// What came of a request.
-pub(super) struct Settled {
-    number: u64,
-    /// Nothing if the request was withdrawn.
-    outcome: Option<Outcome>,
 }
 
 /// Whether the turn must be ended for what was decided.
@@ -75,21 +54,14 @@ pub(super) enum Next {
 
 impl RequestHandler {
     /// The desk of a turn that works in a directory.
-    pub(super) fn new(run: EngineRun, tools: Arc<Tools>, directory: PathBuf) -> Self {
-        Self {
-            run,
-            tools,
-            directory,
-            patches: Patches::default(),
-            open: Vec::new(),
-            work: FuturesUnordered::new(),
-            next: 0,
-        }
+    pub(super) fn new(run: EngineRun, tools: Arc<HostTools>, directory: PathBuf) -> Self {
+        let desk = Desk::new(run.clone());
+        Self { run, tools, directory, patches: Patches::default(), desk }
     }
 
     /// Whether a handler is being asked, or a host tool is running.
     pub(super) fn is_busy(&self) -> bool {
-        !self.open.is_empty()
+        self.desk.is_busy()
     }
 
     /// Records patches, and requests that codex settled by itself.
@@ -104,9 +76,9 @@ impl RequestHandler {
                 self.patches.record(notification);
             }
             Kind::RequestResolved(id) => {
-                let place = self.open.iter().position(|open| open.request.id() == id);
-                if let Some(place) = place {
-                    withdraw(self.open.remove(place), events);
+                let is_it = |ticket: &Ticket| ticket.request.id() == id;
+                if let Some(ticket) = self.desk.withdraw(is_it, events) {
+                    ticket.request.forget();
                 }
             }
             _ => {}
@@ -116,56 +88,29 @@ impl RequestHandler {
     /// Takes up a request.
     pub(super) fn take(&mut self, request: ServerRequest, events: &mut Vec<TakopiEvent>) {
         if request.method() == "item/tool/call" {
-            let call = self.tools.call(&request);
-            if let Err(missing) = &call {
-                events.push(self.run.warning(missing.clone()));
-            }
-            let answer = async move {
-                match call {
-                    Ok(call) => Outcome::Tool(call.await),
-                    Err(missing) => Outcome::Tool(super::tools::failure(&missing)),
+            let asked: CallAsked = request.parse().unwrap_or_default();
+            let tool = asked.tool.clone();
+            return match self.tools.call(&tool, asked.into_call()) {
+                Ok(call) => self.desk.call(Ticket { request, asked: None }, call),
+                Err(missing) => {
+                    events.push(self.run.warning(missing.clone()));
+                    request.answer(response(Err(missing)));
                 }
             };
-            return self.begin(request, None, answer);
         }
-        let id = format!("codex.approval_{}", self.next);
-        let Some(asked) = Asked::read(id, &request, &self.patches, &self.directory) else {
+        let Some(asked) = Asked::read(&request, &self.patches, &self.directory) else {
             let what =
                 format!("declined: this version of takopi does not know `{}`", request.method());
             events.push(self.run.warning(what));
             return request.decline();
         };
-        events.push(asked.waiting().into());
-        let (run, question) = (self.run.clone(), asked.request.clone());
-        let decision = async move {
-            let decided = AssertUnwindSafe(run.request_approval(question)).catch_unwind().await;
-            Outcome::Decided(decided.unwrap_or_else(|_| {
-                let reply = Reply::from(Decision::Decline);
-                Ok(Some(reply.because("the approval handler panicked")))
-            }))
-        };
-        self.begin(request, Some(asked), decision);
-    }
-
-    fn begin(
-        &mut self,
-        request: ServerRequest,
-        asked: Option<Asked>,
-        work: impl Future<Output = Outcome> + Send + 'static,
-    ) {
-        let number = self.next;
-        self.next += 1;
-        let (work, handle) = abortable(work);
-        self.open.push(Open { number, request, asked, work: handle });
-        self.work.push(work.map(move |outcome| (number, outcome.ok())).boxed());
+        let question = asked.request.clone();
+        self.desk.ask(Ticket { request, asked: Some(asked) }, question, events);
     }
 
     /// The next request that is settled. Never resolves while no request is open.
     pub(super) async fn settled(&mut self) -> Settled {
-        match self.work.next().await {
-            Some((number, outcome)) => Settled { number, outcome },
-            None => std::future::pending().await,
-        }
+        self.desk.settled().await
     }
 
     /// Answers a request that is settled.
@@ -174,37 +119,23 @@ impl RequestHandler {
         settled: Settled,
         events: &mut Vec<TakopiEvent>,
     ) -> Result<Next, StoppedError> {
-        let place = self.open.iter().position(|open| open.number == settled.number);
-        let (Some(place), Some(outcome)) = (place, settled.outcome) else { return Ok(Next::GoOn) };
-        let Open { request, asked, .. } = self.open.remove(place);
-        match (outcome, asked) {
-            (Outcome::Decided(reply), Some(asked)) => {
-                let reply = reply?;
-                events.push(asked.decided(reply.as_ref()).into());
-                let reply = reply.unwrap_or_else(|| Decision::Decline.into());
+        match self.desk.settle(settled, events)? {
+            Some((Ticket { request, asked: Some(asked) }, Outcome::Decided(reply))) => {
                 request.answer(asked.response(&reply));
                 Ok(if asked.ends_turn(&reply) { Next::EndTurn } else { Next::GoOn })
             }
-            (Outcome::Tool(result), _) => {
-                request.answer(result);
+            Some((Ticket { request, .. }, Outcome::Called(result))) => {
+                request.answer(response(result));
                 Ok(Next::GoOn)
             }
-            (Outcome::Decided(_), None) => Ok(Next::GoOn),
+            Some(_) | None => Ok(Next::GoOn),
         }
     }
 
     /// The turn is over: closes what is still open.
     pub(super) fn close(&mut self, events: &mut Vec<TakopiEvent>) {
-        for open in self.open.drain(..) {
-            withdraw(open, events);
+        for ticket in self.desk.close(events) {
+            ticket.request.forget();
         }
-        self.work.clear();
     }
-}
-
-/// Closes a request that codex does not wait for any more.
-fn withdraw(open: Open, events: &mut Vec<TakopiEvent>) {
-    open.work.abort();
-    events.extend(open.asked.map(|asked| asked.withdrawn().into()));
-    open.request.forget();
 }

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use takopi_codex::Codex;
-use takopi_codex::app_server::{CodexAppServer, HostTool, HostToolCall};
+use takopi_codex::app_server::CodexAppServer;
+use takopi_core::tools::{HostTool, HostToolCall};
 use takopi_core::{ActionKind, EngineRunner, Host, Phase, Runner};
 use takopi_tests::codex::home::TestHome;
 use takopi_tests::codex::real;

@@ -3,11 +3,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use takopi_codex::Codex;
 use takopi_codex::app_server::CodexAppServer;
-use takopi_codex::{Codex, McpServer};
 use takopi_core::approvals::{
     ChannelHandler, PendingApproval, Rules, accept_all, channel, deny, with_timeout,
 };
+use takopi_core::mcp::McpServer;
 use takopi_core::runner::{ApprovalKind, Question, Reply};
 use takopi_core::{ActionEvent, ActionKind, Decision, EngineRunner, Host, Phase, Runner};
 use takopi_tests::codex::home::{HomeBuilder, TestHome};

@@ -5,10 +5,11 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use serde_json::json;
 use takopi_codex::app_server::{
-    CodexAppServer, Conversation, ConversationReport, HostTool, Message, TurnOptions,
+    CodexAppServer, Conversation, ConversationReport, Message, TurnOptions,
 };
 use takopi_core::RunRequest;
 use takopi_core::approvals::{accept_all, channel};
+use takopi_core::tools::HostTool;
 use takopi_core::{ActionKind, Decision, EngineRunner, Reason, TakopiEvent};
 use takopi_tests::codex::fake::{Script, Server, Signal, Step, turn};
 use takopi_tests::codex::lab::Lab;

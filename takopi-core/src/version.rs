@@ -1,4 +1,4 @@
-//! Releases of Codex, and which one a program is.
+//! Releases of an engine's program, and which one a program is.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,20 +10,17 @@ use tokio::process::Command;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-/// How long `codex --version` may take.
+/// How long `--version` may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// The oldest release takopi works with.
-pub const MINIMUM_VERSION: Version = Version { major: 0, minor: 125, patch: 0 };
-
-/// A release of Codex. A pre-release counts as the release it leads to.
+/// A release of a program. A pre-release counts as the release it leads to.
 ///
 /// ```
-/// use takopi_codex::{MINIMUM_VERSION, Version};
+/// use takopi_core::version::Version;
 ///
 /// let version = Version::find("codex-cli 0.166.0").unwrap();
 /// assert_eq!(version.to_string(), "0.166.0");
-/// assert!(version >= MINIMUM_VERSION);
+/// assert!(version >= Version::new(0, 125, 0));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -37,8 +34,12 @@ pub struct Version {
 }
 
 impl Version {
-    /// The first version that a text names: what `codex --version` prints, or the user agent that
-    /// app-server gives.
+    /// A release.
+    pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
+        Self { major, minor, patch }
+    }
+
+    /// The first version that a text names, such as the output of `--version`, or a user agent.
     pub fn find(text: &str) -> Option<Self> {
         text.split(|letter: char| letter.is_whitespace() || matches!(letter, '/' | '(' | ')'))
             .find_map(Self::parse)
@@ -70,7 +71,7 @@ static ANSWERS: LazyLock<Mutex<Answers>> = LazyLock::new(Mutex::default);
 ///
 /// A program is asked once in this process, however many want to know. One that answers nonsense, or
 /// not in time, is not asked again.
-pub(crate) async fn version_of(program: &Path, question: Command) -> Option<Version> {
+pub async fn version_of(program: &Path, question: Command) -> Option<Version> {
     let changed = program.metadata().and_then(|metadata| metadata.modified()).ok();
     let answer = {
         let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -89,12 +90,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_the_output_of_codex() {
+    fn versions_are_found_in_the_output_of_programs() {
         for (text, expected) in [
             ("codex-cli 0.166.0\n", Some("0.166.0")),
             ("codex-cli 0.125.0-alpha.3", Some("0.125.0")),
             ("lab/0.166.0 (Ubuntu 22.4.0; x86_64) unknown", Some("0.166.0")),
             ("WARNING: 2 things\ncodex v1.2.3", Some("1.2.3")),
+            ("2.1.325 (Claude Code)", Some("2.1.325")),
             ("codex-cli", None),
             ("1.2", None),
             ("1.2.3.4", None),
@@ -113,6 +115,6 @@ mod tests {
         let order = ["0.9.0", "0.124.9", "0.125.0", "0.125.1", "1.0.0"];
         let versions: Vec<_> = order.iter().filter_map(|text| Version::find(text)).collect();
         assert!(versions.is_sorted());
-        assert!(versions[1] < MINIMUM_VERSION && versions[2] == MINIMUM_VERSION);
+        assert!(versions[1] < Version::new(0, 125, 0) && versions[2] == Version::new(0, 125, 0));
     }
 }
