@@ -9,6 +9,13 @@
 //! - `failure`: why a turn failed, for machines and for people;
 //! - `entry`, `doctor`, `sessions`: the engine in a catalog, its installation checks, its stored sessions.
 
+#[allow(dead_code, reason = "the driver uses it")]
+mod failure;
+#[allow(dead_code, reason = "the driver uses it")]
+mod translator;
+#[allow(dead_code, reason = "the driver uses it")]
+mod wire;
+
 use takopi_core::EngineId;
 use takopi_core::runner::ResumeCodec;
 

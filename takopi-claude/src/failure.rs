@@ -1,0 +1,10 @@
+//! Why a turn failed, for machines and for people.
+
+use takopi_core::model::Reason;
+
+/// Why a process failed that printed nothing on stdout, if its stderr is unambiguous; with a text for
+/// people.
+pub(crate) fn on_stderr(stderr: &str) -> Option<(Reason, String)> {
+    let _ = stderr;
+    None
+}
