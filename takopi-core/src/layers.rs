@@ -7,9 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The top-level modules, lowest first. The table in the crate's documentation shows the same.
-const LAYERS: [&str; 17] = [
+const LAYERS: [&str; 18] = [
     "sys",
     "model",
+    "paths",
     "settings",
     "version",
     "mcp",

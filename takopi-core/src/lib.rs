@@ -35,6 +35,7 @@
 //! |---|---|
 //! | `sys` | descriptor limits, kernel locks on files, the machine's name |
 //! | [`model`] | the events: what a consumer receives, bounded in size |
+//! | [`paths`] | paths as a person in the run's directory writes them |
 //! | [`settings`] | the options of a run, shared by requests, batches and configuration files |
 //! | [`version`] | releases of an engine's program |
 //! | [`mcp`] | MCP servers that a host gives its agents |
@@ -81,6 +82,7 @@ mod layers;
 pub mod locks;
 pub mod mcp;
 pub mod model;
+pub mod paths;
 pub mod peer;
 pub mod process;
 pub mod redact;

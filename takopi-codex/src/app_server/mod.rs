@@ -66,7 +66,7 @@ pub use turn::{TurnEvent, TurnOptions, TurnReport, TurnStatus, TurnStream};
 pub fn translate_lines<'a>(
     lines: impl IntoIterator<Item = &'a [u8]>,
 ) -> Vec<takopi_core::TakopiEvent> {
-    let directory = crate::common::Directory::new([std::path::Path::new("/workspace")]);
+    let directory = takopi_core::paths::Directory::new([std::path::Path::new("/workspace")]);
     let mut translator = translator::TurnTranslator::new("Codex", directory, false);
     let mut events = Vec::new();
     translator.thread_started("01a1e21b-26e5-7eb0-9d27-459e98f10b74", &mut events);

@@ -10,11 +10,12 @@ use serde_json::value::RawValue;
 use takopi_core::model::{
     Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason, TakopiEvent,
 };
+use takopi_core::paths::Directory;
 
 use super::notification::{Kind, TurnEnd};
 use super::streams::Streams;
 use super::usage::TurnUsage;
-use crate::common::{Body, Directory, Item, Step, Translation};
+use crate::common::{Body, Item, Step, Translation};
 use crate::failure::Fault;
 use crate::{CODEX, rates};
 

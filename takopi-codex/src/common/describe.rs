@@ -9,11 +9,11 @@ use std::fmt::Write as _;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::model::{ActionKind, Detail, OUTPUT_TAIL_BYTES};
+use takopi_core::paths::Directory;
 
 use super::command::without_shell;
 use super::item::{Body, Change, Step, ToolCall};
 use super::labels::Status;
-use super::paths::Directory;
 
 /// An item as it is shown.
 #[derive(Debug)]

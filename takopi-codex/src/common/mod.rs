@@ -4,7 +4,7 @@
 //!
 //! - `tolerant` reads JSON that may not be what it should be;
 //! - `labels`, `item` and `usage` are the wire types, one for both spellings;
-//! - `command` and `paths` make what was run readable;
+//! - `command` makes what was run readable;
 //! - `describe` shows an item as an action;
 //! - `answer` and `reconnect` keep the two things that span items;
 //! - `translation` is the state machine that emits the events.
@@ -16,7 +16,6 @@ mod command;
 mod describe;
 mod item;
 mod labels;
-mod paths;
 mod reconnect;
 #[cfg(test)]
 mod tests;
@@ -28,7 +27,6 @@ pub(crate) use answer::Answer;
 pub(crate) use command::without_shell;
 pub(crate) use item::{Body, Item, Step};
 pub(crate) use labels::{MessagePhase, snake_case};
-pub(crate) use paths::Directory;
 pub(crate) use tolerant::{Read, Tolerant, first, next_key, skip};
 pub(crate) use translation::Translation;
 pub(crate) use usage::Figures;

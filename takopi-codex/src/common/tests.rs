@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use takopi_core::TakopiEvent;
 use takopi_core::model::{ActionEvent, Phase};
+use takopi_core::paths::Directory;
 
-use super::{Directory, Item, Read, Translation};
+use super::{Item, Read, Translation};
 use crate::failure::Fault;
 
 fn fixture(path: &str) -> String {

@@ -11,12 +11,12 @@ use takopi_core::model::{
     Action, ActionEvent, ActionKind, Completed, Phase, RateLimits, ResumeToken, Started,
     TakopiEvent, Usage,
 };
+use takopi_core::paths::Directory;
 
 use super::answer::Answer;
 use super::describe::{Shown, not_blank, show};
 use super::item::{Body, Item};
 use super::labels::MessagePhase;
-use super::paths::Directory;
 use super::reconnect::{Notice, Reconnect};
 use crate::failure::Fault;
 use crate::{CODEX, rates, resume_codec};

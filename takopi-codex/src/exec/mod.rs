@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use futures::future::BoxFuture;
 use takopi_core::jsonl::LineEngine;
+use takopi_core::paths::Directory;
 use takopi_core::process::{Launch, StdinPlan, StopSequence};
 use takopi_core::runner::ResumeCodec;
 use takopi_core::{EngineId, EngineRun, Reason, ResumeToken, RunError, RunRequest};
@@ -23,7 +24,6 @@ use takopi_core::{EngineId, EngineRun, Reason, ResumeToken, RunError, RunRequest
 pub use args::find_exec_only_flag;
 pub use translator::ExecTranslator;
 
-use crate::common::Directory;
 use crate::{CODEX, Codex, resume_codec};
 
 /// Codex over `codex exec --json`, as an engine. Made into a runner by [`Codex::exec`].

@@ -7,10 +7,11 @@ use takopi_core::model::{
     Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason, ResumeToken, TakopiEvent,
     UsageScope,
 };
+use takopi_core::paths::Directory;
 use takopi_core::process::Exit;
 
 use super::wire::Line;
-use crate::common::{Directory, Translation};
+use crate::common::Translation;
 use crate::failure::{Fault, advised, reason_on_stderr};
 use crate::{CODEX, TITLE};
 

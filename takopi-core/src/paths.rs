@@ -5,9 +5,18 @@ use std::path::Path;
 
 use memchr::memmem::Finder;
 
-/// The run's directory, under each of the names it may be called by.
+/// The run's directory, under each of the names it may be called by. For titles of actions.
+///
+/// ```
+/// use std::path::Path;
+/// use takopi_core::paths::Directory;
+///
+/// let directory = Directory::new([Path::new("/srv/app")]);
+/// assert_eq!(directory.relative("/srv/app/src/lib.rs"), "src/lib.rs");
+/// assert_eq!(directory.relative_in("cat /srv/app/a /etc/hosts".into()), "cat a /etc/hosts");
+/// ```
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Directory {
+pub struct Directory {
     names: Vec<Name>,
 }
 
@@ -21,7 +30,7 @@ struct Name {
 impl Directory {
     /// A directory by all its names, such as with and without symbolic links. A name that is not
     /// absolute, or is the root of everything, makes nothing shorter and is left out.
-    pub(crate) fn new<'a>(names: impl IntoIterator<Item = &'a Path>) -> Self {
+    pub fn new<'a>(names: impl IntoIterator<Item = &'a Path>) -> Self {
         let mut kept: Vec<Name> = Vec::new();
         for name in names {
             let Some(text) = name.to_str().map(|text| text.trim_end_matches('/')) else { continue };
@@ -35,7 +44,7 @@ impl Directory {
     }
 
     /// The path, relative to the directory if it is inside.
-    pub(crate) fn relative<'a>(&self, path: &'a str) -> &'a str {
+    pub fn relative<'a>(&self, path: &'a str) -> &'a str {
         let inside = self.names.iter().find_map(|name| {
             let rest = path.strip_prefix(name.text.as_str())?;
             if rest.is_empty() { Some(rest) } else { rest.strip_prefix('/') }
@@ -48,7 +57,7 @@ impl Directory {
     }
 
     /// The command, with every path into the directory made relative.
-    pub(crate) fn relative_in<'a>(&self, command: Cow<'a, str>) -> Cow<'a, str> {
+    pub fn relative_in<'a>(&self, command: Cow<'a, str>) -> Cow<'a, str> {
         self.names.iter().fold(command, |command, name| match shortened(&command, name) {
             Some(shorter) => Cow::Owned(shorter),
             None => command,
