@@ -19,7 +19,7 @@ use super::limits::TurnLimits;
 use super::servers::{AppServer, PoolLimits, keeper};
 use super::session::{OpenError, OpenSession, Origin};
 use super::translator::TurnTranslator;
-use crate::exec::{check_files, directory_of, working_directory};
+use crate::exec::directory_of;
 use crate::failure::{advised, reason_of_refusal, reason_on_stderr};
 use crate::{CODEX, Codex, rates, resume_codec};
 
@@ -88,7 +88,7 @@ impl CodexAppServer {
     }
 
     async fn turn(&self, run: &EngineRun, record: Option<&Record>) -> Result<(), OpenError> {
-        let directory = working_directory(&run.request)?;
+        let directory = run.request.working_directory()?;
         let mut launch = self.codex.server_launch(&run.request);
         launch.patient = self.pool.is_none();
         let opened = self.open(run, launch, &directory).await;
@@ -181,7 +181,7 @@ impl Engine for CodexAppServer {
     }
 
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
-        check_files(request)
+        request.check_files()
     }
 
     fn is_steerable(&self) -> bool {

@@ -12,7 +12,7 @@ mod args;
 mod translator;
 mod wire;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use futures::future::BoxFuture;
 use takopi_core::jsonl::LineEngine;
@@ -52,11 +52,14 @@ impl LineEngine for CodexExec {
 
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         if let Some(flag) = find_exec_only_flag(&self.codex.args) {
-            return Err(refused(format!(
-                "`{flag}` belongs to `codex exec` itself and cannot be among the extra arguments"
-            )));
+            return Err(RunError::new(
+                Reason::InvalidRequest,
+                format!(
+                    "`{flag}` belongs to `codex exec` itself and cannot be among the extra arguments"
+                ),
+            ));
         }
-        check_files(request)
+        request.check_files()
     }
 
     fn launch(
@@ -68,14 +71,14 @@ impl LineEngine for CodexExec {
             .codex
             .launch(request)
             .args(args::arguments(&self.codex.all_args(), request, resume))
-            .cwd(working_directory(request)?)
+            .cwd(request.working_directory()?)
             .stdin(StdinPlan::Payload(request.prompt.clone().into_bytes()))
             .stop_sequence(StopSequence::interrupt_first())
             .interrupt_on_death(true))
     }
 
     fn translator(&self, request: &RunRequest, resume: Option<&ResumeToken>) -> ExecTranslator {
-        let directory = directory_of(&working_directory(request).unwrap_or_default());
+        let directory = directory_of(&request.working_directory().unwrap_or_default());
         ExecTranslator::of(self.codex.title(), directory, resume.cloned())
     }
 
@@ -84,46 +87,8 @@ impl LineEngine for CodexExec {
     }
 }
 
-/// Looks whether everything a request names is there.
-pub(crate) fn check_files(request: &RunRequest) -> Result<(), RunError> {
-    let directory = working_directory(request)?;
-    if !directory.is_dir() {
-        return Err(refused(format!("the directory {} does not exist", directory.display())));
-    }
-    for image in &request.settings.images {
-        // codex itself would omit it silently.
-        must_exist("image", image)?;
-    }
-    request
-        .settings
-        .output_schema
-        .as_deref()
-        .map_or(Ok(()), |file| must_exist("output schema", file))
-}
-
 /// A directory by the names codex may call it by.
 pub(crate) fn directory_of(directory: &Path) -> Directory {
     let resolved = directory.canonicalize().unwrap_or_default();
     Directory::new([directory, resolved.as_path()])
-}
-
-/// The directory a request is run in.
-pub(crate) fn working_directory(request: &RunRequest) -> Result<PathBuf, RunError> {
-    let directory = match &request.settings.cwd {
-        Some(directory) => std::path::absolute(directory),
-        None => std::env::current_dir(),
-    };
-    directory.map_err(|error| refused(format!("cannot find the directory to run in: {error}")))
-}
-
-fn must_exist(what: &str, file: &Path) -> Result<(), RunError> {
-    if file.is_file() {
-        return Ok(());
-    }
-    let fault = if file.exists() { "is not a file" } else { "does not exist" };
-    Err(refused(format!("the {what} {} {fault}", file.display())))
-}
-
-fn refused(error: String) -> RunError {
-    RunError::new(Reason::InvalidRequest, error)
 }

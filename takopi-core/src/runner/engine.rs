@@ -184,6 +184,12 @@ impl EngineRun {
         launch.start(self.shared.host.supervisor(), Box::new(self.shared.keep()))
     }
 
+    /// Takes the lock of a new session whose id the engine chooses itself, before anything of the
+    /// session is started. Waits as for a session that is resumed.
+    pub async fn claim_session(&self, session: &ResumeToken) -> Result<(), StoppedError> {
+        self.shared.claim_new(session).await
+    }
+
     /// Splits the session's lease off its lock, for an engine that keeps the session loaded after the
     /// run. To be called before `Completed` is emitted; `None` if no other process can reach the
     /// session.

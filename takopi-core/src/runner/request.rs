@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::{ApprovalHandler, SteerReceiver};
-use crate::model::ResumeToken;
+use super::{ApprovalHandler, RunError, SteerReceiver};
+use crate::model::{Reason, ResumeToken};
 use crate::settings::{RunSettings, for_each_setter};
 
 /// One run: a prompt, and how to run it.
@@ -93,6 +93,29 @@ impl RunRequest {
         self
     }
 
+    /// The directory it is run in.
+    pub fn working_directory(&self) -> Result<PathBuf, RunError> {
+        let directory = match &self.settings.cwd {
+            Some(directory) => std::path::absolute(directory),
+            None => std::env::current_dir(),
+        };
+        directory.map_err(|error| invalid(format!("cannot find the directory to run in: {error}")))
+    }
+
+    /// Checks that the files and the directory it names exist: engines would omit some of them
+    /// silently.
+    pub fn check_files(&self) -> Result<(), RunError> {
+        let directory = self.working_directory()?;
+        if !directory.is_dir() {
+            return Err(invalid(format!("the directory {} does not exist", directory.display())));
+        }
+        for image in &self.settings.images {
+            must_exist("image", image)?;
+        }
+        let schema = self.settings.output_schema.as_deref();
+        schema.map_or(Ok(()), |file| must_exist("output schema", file))
+    }
+
     /// Adds an image.
     pub fn image(mut self, file: impl Into<PathBuf>) -> Self {
         self.settings.images.push(file.into());
@@ -104,6 +127,18 @@ impl RunRequest {
         self.settings.options.push((key.into(), value.into()));
         self
     }
+}
+
+fn must_exist(what: &str, file: &Path) -> Result<(), RunError> {
+    if file.is_file() {
+        return Ok(());
+    }
+    let fault = if file.exists() { "is not a file" } else { "does not exist" };
+    Err(invalid(format!("the {what} {} {fault}", file.display())))
+}
+
+fn invalid(error: String) -> RunError {
+    RunError::new(Reason::InvalidRequest, error)
 }
 
 macro_rules! setters {

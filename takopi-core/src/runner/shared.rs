@@ -186,21 +186,27 @@ impl Shared {
         };
         match admission {
             Admission::Pass(event) => self.push(event).await,
-            Admission::Start(started) => match self.claim(&started.resume).await {
-                Ok(()) => {
-                    self.push(started.into()).await?;
-                    self.state().contract.confirm();
-                    Ok(())
-                }
-                Err(ClaimError::Stopped) => Err(StoppedError),
-                Err(error) => self.break_off(error.cause()),
-            },
+            Admission::Start(started) => {
+                self.claim_new(&started.resume).await?;
+                self.push(started.into()).await?;
+                self.state().contract.confirm();
+                Ok(())
+            }
             Admission::Ignore(what) => {
                 tracing::debug!(engine = %self.engine, "ignored {what}");
                 Ok(())
             }
             Admission::Break(error) => self.break_off(error),
             Admission::Finish(_) => Ok(()),
+        }
+    }
+
+    /// Takes the lock of a new session, unless the run has it; ends the run if that fails.
+    pub(super) async fn claim_new(&self, session: &ResumeToken) -> Result<(), StoppedError> {
+        match self.claim(session).await {
+            Ok(()) => Ok(()),
+            Err(ClaimError::Stopped) => Err(StoppedError),
+            Err(error) => self.break_off(error.cause()),
         }
     }
 
