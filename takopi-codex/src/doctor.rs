@@ -1,12 +1,10 @@
 //! Checks of codex's installation.
 
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::path::Path;
+use std::process::Output;
 use std::time::Duration;
 
-use takopi_core::catalog::{EngineSetup, Finding};
-use takopi_core::process::find_program;
+use takopi_core::catalog::{EngineSetup, Finding, output};
 use tokio::process::Command;
 
 use crate::MINIMUM_VERSION;
@@ -21,8 +19,7 @@ const GUARDS_SESSIONS: Version = Version::new(0, 147, 0);
 
 /// Checks program, configuration, version and login. What depends on a failed check is left out.
 pub(crate) async fn check(setup: &EngineSetup) -> Vec<Finding> {
-    let program = setup.program.clone().unwrap_or_else(|| PROGRAM.name.into());
-    let program = match executable(&program) {
+    let program = match PROGRAM.executable(setup.program.as_deref()) {
         Ok(program) => program,
         Err(finding) => return vec![finding],
     };
@@ -44,25 +41,6 @@ pub(crate) async fn check(setup: &EngineSetup) -> Vec<Finding> {
     findings
 }
 
-/// The program, if it can be run.
-fn executable(program: &Path) -> Result<PathBuf, Finding> {
-    let problem = |path: &Path, what: &str, hint: String| {
-        Finding::problem("codex", format!("{} {what}", path.display()), hint)
-    };
-    if program.is_dir() {
-        let hint = format!("name the program itself with --{} PATH", PROGRAM.flag);
-        return Err(problem(program, "is a directory", hint));
-    }
-    let Some(found) = find_program(program, None) else {
-        return Err(problem(program, "was not found", PROGRAM.advice()));
-    };
-    let mode = found.metadata().map_or(0, |metadata| metadata.permissions().mode());
-    if mode & 0o111 == 0 {
-        return Err(problem(&found, "is not executable", format!("chmod +x {}", found.display())));
-    }
-    Ok(found)
-}
-
 /// Codex's own configuration. Codex does not start with a missing home or a broken file.
 fn config() -> Result<toml::Table, Finding> {
     let Some(home) = codex_home() else { return Ok(toml::Table::new()) };
@@ -82,7 +60,7 @@ fn config() -> Result<toml::Table, Finding> {
 
 /// The version; an error if there is no codex to ask anything else.
 async fn version(program: &Path) -> Result<Finding, Finding> {
-    let output = output(program, &["--version"]).await.map_err(|error| {
+    let output = ask(program, &["--version"]).await.map_err(|error| {
         Finding::problem("version", error, format!("reinstall it with `{}`", PROGRAM.install))
     })?;
     let printed = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -107,7 +85,7 @@ async fn version(program: &Path) -> Result<Finding, Finding> {
 }
 
 async fn login(program: &Path, config: &toml::Table) -> Finding {
-    let output = match output(program, &["login", "status"]).await {
+    let output = match ask(program, &["login", "status"]).await {
         Ok(output) => output,
         Err(error) => return Finding::note("login", error, "run `codex login status` for details"),
     };
@@ -128,14 +106,6 @@ async fn login(program: &Path, config: &toml::Table) -> Finding {
     }
 }
 
-/// Runs codex to its end; the error says why that failed.
-async fn output(program: &Path, args: &[&str]) -> Result<Output, String> {
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).kill_on_drop(true);
-    let line = format!("`{} {}`", program.display(), args.join(" "));
-    match tokio::time::timeout(ANSWER_LIMIT, command.output()).await {
-        Ok(Ok(output)) => Ok(output),
-        Ok(Err(error)) => Err(format!("{line} cannot be run: {error}")),
-        Err(_) => Err(format!("{line} did not end within {} s", ANSWER_LIMIT.as_secs())),
-    }
+async fn ask(program: &Path, args: &[&str]) -> Result<Output, String> {
+    output(Command::new(program).args(args), ANSWER_LIMIT).await
 }

@@ -97,6 +97,8 @@ run_settings! {
     effort: Option<String>;
     /// The engine's sandbox mode.
     sandbox: Option<String>;
+    /// What the engine's agent may do without asking for approval, in the engine's own words.
+    permission_mode: Option<String>;
     /// Images that go with the prompt.
     images ("image"): Vec<PathBuf>;
     /// A file with a JSON Schema the answer must follow.
@@ -121,6 +123,7 @@ macro_rules! for_each_setter {
             model: impl Into<String> => Some(model.into());
             effort: impl Into<String> => Some(effort.into());
             sandbox: impl Into<String> => Some(sandbox.into());
+            permission_mode: impl Into<String> => Some(permission_mode.into());
             output_schema: impl Into<PathBuf> => Some(output_schema.into());
             wait: impl Into<Option<Duration>> => wait.into();
             idle_timeout: impl Into<Option<Duration>> => idle_timeout.into();
@@ -315,6 +318,7 @@ mod tests {
             ("model", json!("m")),
             ("effort", json!("high")),
             ("sandbox", json!("read-only")),
+            ("permission-mode", json!("plan")),
             ("image", json!("a.png")),
             ("output-schema", json!("s.json")),
             ("settings", json!({ "a.b": 1, "c": "d" })),
@@ -327,6 +331,7 @@ mod tests {
         let mut expected = RunSettings::new().model("m").effort("high");
         expected.cwd = Some("/srv".into());
         expected.sandbox = Some("read-only".to_owned());
+        expected.permission_mode = Some("plan".to_owned());
         expected.images = vec!["a.png".into()];
         expected.output_schema = Some("s.json".into());
         expected.options = vec![("a.b".into(), "1".into()), ("c".into(), "d".into())];

@@ -19,7 +19,7 @@ use super::limits::TurnLimits;
 use super::servers::{AppServer, PoolLimits, keeper};
 use super::session::{OpenError, OpenSession, Origin};
 use super::translator::TurnTranslator;
-use crate::exec::directory_of;
+use crate::exec::{check_request, directory_of};
 use crate::failure::{advised, reason_of_refusal, reason_on_stderr};
 use crate::{CODEX, Codex, rates, resume_codec};
 
@@ -181,7 +181,7 @@ impl Engine for CodexAppServer {
     }
 
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
-        request.check_files()
+        check_request(request)
     }
 
     fn is_steerable(&self) -> bool {

@@ -59,7 +59,7 @@ impl LineEngine for CodexExec {
                 ),
             ));
         }
-        request.check_files()
+        check_request(request)
     }
 
     fn launch(
@@ -85,6 +85,16 @@ impl LineEngine for CodexExec {
     fn early_failure(&self, run: &EngineRun) -> BoxFuture<'static, RunError> {
         self.codex.too_old(&run.request)
     }
+}
+
+/// Looks whether everything a request names is there, and means something to codex.
+pub(crate) fn check_request(request: &RunRequest) -> Result<(), RunError> {
+    if request.settings.permission_mode.is_some() {
+        // Ignored, it could allow more than was meant.
+        let error = "codex has no permission modes; set `sandbox` instead";
+        return Err(RunError::new(Reason::InvalidRequest, error));
+    }
+    request.check_files()
 }
 
 /// A directory by the names codex may call it by.

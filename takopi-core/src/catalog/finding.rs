@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::model::EngineId;
+
 /// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -19,6 +21,9 @@ pub enum Status {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
+    /// The engine whose installation was checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub engine: Option<EngineId>,
     /// The check, in one short name.
     pub check: String,
     /// How serious it is.
@@ -35,7 +40,8 @@ pub struct Finding {
 impl Finding {
     /// All is as it should be.
     pub fn ok(check: impl Into<String>, text: impl Into<String>) -> Self {
-        Self { check: check.into(), status: Status::Ok, text: text.into(), hint: None }
+        let (check, text) = (check.into(), text.into());
+        Self { engine: None, check, status: Status::Ok, text, hint: None }
     }
 
     /// Something worth knowing.
@@ -54,5 +60,11 @@ impl Finding {
         hint: impl Into<String>,
     ) -> Self {
         Self { status: Status::Problem, hint: Some(hint.into()), ..Self::ok(check, text) }
+    }
+
+    /// Sets [`Self::engine`].
+    pub fn engine(mut self, engine: EngineId) -> Self {
+        self.engine = Some(engine);
+        self
     }
 }

@@ -6,6 +6,7 @@
 //! to it is adding one entry to the list.
 
 mod finding;
+mod program;
 mod sessions;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use crate::process::EnvPolicy;
 use crate::runner::Runner;
 
 pub use finding::{Finding, Status};
+pub use program::{Program, output};
 pub use sessions::{Role, SessionError, SessionStore, StoredSession, TranscriptEntry};
 
 /// An engine, as a program offers it to its users.
@@ -164,38 +166,6 @@ pub enum Feature {
     Ephemeral,
 }
 
-/// The program of an engine, and how users name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Program {
-    /// What is looked up on the `PATH`.
-    pub name: &'static str,
-    /// The flag that names another one, without dashes, e.g. `codex-bin`. Also its key in a
-    /// configuration file.
-    pub flag: &'static str,
-    /// The environment variable that names another one.
-    pub variable: &'static str,
-    /// The command that installs it.
-    pub install: &'static str,
-}
-
-impl Program {
-    /// A program.
-    pub const fn new(
-        name: &'static str,
-        flag: &'static str,
-        variable: &'static str,
-        install: &'static str,
-    ) -> Self {
-        Self { name, flag, variable, install }
-    }
-
-    /// How to get the program when it is missing.
-    pub fn advice(&self) -> String {
-        format!("install it with `{}`, or name it with --{} PATH", self.install, self.flag)
-    }
-}
-
 /// How an engine is set up for all runs of a program.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -211,6 +181,12 @@ pub struct EngineSetup {
     pub shared_by: Option<usize>,
     /// Which variables the engine inherits.
     pub env_policy: EnvPolicy,
+    /// Whether hooks, tool servers and settings in files of the working directory apply without a question.
+    /// Off by default: they can run commands of whoever wrote them.
+    pub project_settings: bool,
+    /// Whether the agent may leave work in the background that outlasts its answer; the engine's default
+    /// if not set.
+    pub background: Option<bool>,
     /// Options of the engine, as `key`, `value`: those of [`RunSettings::options`](crate::RunSettings::options).
     pub options: Vec<(String, String)>,
 }
@@ -248,6 +224,18 @@ impl EngineSetup {
     /// Sets [`Self::env_policy`].
     pub fn env_policy(mut self, policy: EnvPolicy) -> Self {
         self.env_policy = policy;
+        self
+    }
+
+    /// Sets [`Self::project_settings`].
+    pub fn project_settings(mut self, apply: bool) -> Self {
+        self.project_settings = apply;
+        self
+    }
+
+    /// Sets [`Self::background`].
+    pub fn background(mut self, allowed: impl Into<Option<bool>>) -> Self {
+        self.background = allowed.into();
         self
     }
 
