@@ -7,7 +7,13 @@
 //! - `wire`: the lines that Claude Code prints, parsed once, tolerantly;
 //! - `translator`: lines of one run into events, and when the run is over;
 //! - `failure`: why a turn failed, for machines and for people;
-//! - `entry`, `doctor`, `sessions`: the engine in a catalog, its installation checks, its stored sessions.
+//! - `entry`, `doctor`, `sessions`: the engine in a catalog, its installation checks, its stored sessions;
+//! - `permission_mode`: what the agent may do without asking.
+
+mod doctor;
+mod entry;
+mod permission_mode;
+mod sessions;
 
 #[allow(dead_code, reason = "the driver uses it")]
 mod failure;
@@ -18,9 +24,16 @@ mod wire;
 
 use takopi_core::EngineId;
 use takopi_core::runner::ResumeCodec;
+use takopi_core::version::Version;
+
+pub use entry::ClaudeEntry;
+pub use permission_mode::PERMISSION_MODES;
 
 /// The name of the engine.
 pub const CLAUDE: EngineId = EngineId::from_static("claude");
+
+/// The oldest release takopi works with.
+pub const MINIMUM_VERSION: Version = Version::new(2, 0, 45);
 
 /// How Claude Code's sessions are written: `` `claude --resume <id>` ``.
 ///
