@@ -1,7 +1,5 @@
 //! Claude Code for programs with many engines.
 
-mod pending;
-
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -12,8 +10,7 @@ use takopi_core::catalog::{
 use takopi_core::{Completed, EngineId, Reason, Runner};
 
 use crate::sessions::Sessions;
-use crate::{CLAUDE, doctor};
-use pending::Claude;
+use crate::{CLAUDE, Claude, TITLE, doctor};
 
 /// The program, and how to install it.
 pub(crate) const PROGRAM: Program = Program::new(
@@ -52,7 +49,7 @@ impl EngineEntry for ClaudeEntry {
     }
 
     fn title(&self) -> &'static str {
-        "Claude Code"
+        TITLE
     }
 
     fn transports(&self) -> &[TransportInfo] {

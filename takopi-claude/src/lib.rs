@@ -10,27 +10,38 @@
 //! - `entry`, `doctor`, `sessions`: the engine in a catalog, its installation checks, its stored sessions;
 //! - `permission_mode`: what the agent may do without asking.
 
+mod approvals;
+mod claude;
+mod client;
+mod control;
 mod doctor;
+mod driver;
+mod engine;
 mod entry;
-mod permission_mode;
-mod sessions;
-
-#[allow(dead_code, reason = "the driver uses it")]
 mod failure;
-#[allow(dead_code, reason = "the driver uses it")]
+mod launch;
+mod options;
+mod permission_mode;
+mod prompt;
+mod sessions;
+mod tools;
 mod translator;
-#[allow(dead_code, reason = "the driver uses it")]
 mod wire;
 
 use takopi_core::EngineId;
 use takopi_core::runner::ResumeCodec;
 use takopi_core::version::Version;
 
+pub use claude::Claude;
+pub use engine::ClaudeEngine;
 pub use entry::ClaudeEntry;
 pub use permission_mode::PERMISSION_MODES;
 
 /// The name of the engine.
 pub const CLAUDE: EngineId = EngineId::from_static("claude");
+
+/// What the engine is called where people read.
+const TITLE: &str = "Claude Code";
 
 /// The oldest release takopi works with.
 pub const MINIMUM_VERSION: Version = Version::new(2, 0, 45);

@@ -1,7 +1,6 @@
 //! Which codex to run: what both transports need to know.
 
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::PathBuf;
 
 use futures::future::BoxFuture;
 use takopi_core::jsonl::Jsonl;
@@ -9,7 +8,6 @@ use takopi_core::mcp::McpServer;
 use takopi_core::process::{EnvPolicy, Launch, find_program};
 use takopi_core::version::version_of;
 use takopi_core::{EngineRunner, Reason, RunError, RunRequest};
-use tokio::process::Command;
 
 use crate::app_server::{CodexAppServer, ServerLaunch};
 use crate::exec::CodexExec;
@@ -147,10 +145,12 @@ impl Codex {
     pub(crate) fn too_old(&self, request: &RunRequest) -> BoxFuture<'static, RunError> {
         let path = request.env.iter().rev().find(|(name, _)| name == "PATH");
         let program = find_program(&self.binary, path.map(|(_, value)| value.as_os_str()));
-        let question = program.as_deref().map(|program| self.version_question(program, request));
+        let policy = self.env_policy.clone();
+        let home = self.home.iter().map(|home| ("CODEX_HOME".into(), home.clone().into()));
+        let env: Vec<_> = home.chain(request.env.iter().cloned()).collect();
         Box::pin(async move {
-            if let (Some(program), Some(question)) = (program, question)
-                && let Some(version) = version_of(&program, question).await
+            if let Some(program) = program
+                && let Some(version) = version_of(&program, &policy, &env).await
                 && version < MINIMUM_VERSION
             {
                 let error = format!(
@@ -162,18 +162,5 @@ impl Codex {
             }
             std::future::pending().await
         })
-    }
-
-    fn version_question(&self, program: &Path, request: &RunRequest) -> Command {
-        let mut question = Command::new(program);
-        question.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-        for (name, _) in std::env::vars_os() {
-            if !self.env_policy.allows(&name) {
-                question.env_remove(name);
-            }
-        }
-        question.envs(self.home.iter().map(|home| ("CODEX_HOME", home)));
-        question.envs(request.env.iter().map(|(name, value)| (name, value)));
-        question
     }
 }

@@ -37,12 +37,12 @@
 //! | [`model`] | the events: what a consumer receives, bounded in size |
 //! | [`paths`] | paths as a person in the run's directory writes them |
 //! | [`settings`] | the options of a run, shared by requests, batches and configuration files |
-//! | [`version`] | releases of an engine's program |
 //! | [`mcp`] | MCP servers that a host gives its agents |
 //! | [`tools`] | functions of the host that agents can call |
 //! | [`redact`] | removes credentials from texts and events |
 //! | [`locks`] | one run at a time on a session, first come, first served; lock services plug in here |
 //! | [`process`] | starts, feeds, reads and ends processes, and leaves none behind |
+//! | [`version`] | releases of an engine's program |
 //! | [`host`] | the supervisor thread, the state directory and the locks that runs share |
 //! | [`peer`] | a process that is talked to in JSON lines, both ways |
 //! | [`runner`] | request in, events out: contract, limits, approvals of one run |

@@ -1,14 +1,18 @@
 //! Releases of an engine's program, and which one a program is.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use tokio::process::Command;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
+
+use crate::process::EnvPolicy;
 
 /// How long `--version` may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -67,17 +71,33 @@ type Answers = HashMap<Program, Arc<OnceCell<Option<Version>>>>;
 
 static ANSWERS: LazyLock<Mutex<Answers>> = LazyLock::new(Mutex::default);
 
-/// The version of a program, by `question`, which is its `--version`.
+/// The version of a program, which its `--version` prints; `None` if it prints none, or not in time.
 ///
-/// A program is asked once in this process, however many want to know. One that answers nonsense, or
-/// not in time, is not asked again.
-pub async fn version_of(program: &Path, question: Command) -> Option<Version> {
+/// A program is asked once in this process as long as its file stays the same, however many want to
+/// know. The question is not a process of a run: it holds no session's lock, and ends with the future.
+pub async fn version_of(
+    program: &Path,
+    policy: &EnvPolicy,
+    env: &[(OsString, OsString)],
+) -> Option<Version> {
     let changed = program.metadata().and_then(|metadata| metadata.modified()).ok();
     let answer = {
         let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
         answers.entry((program.to_owned(), changed)).or_default().clone()
     };
-    *answer.get_or_init(|| ask(question)).await
+    *answer.get_or_init(|| ask(question(program, policy, env))).await
+}
+
+fn question(program: &Path, policy: &EnvPolicy, env: &[(OsString, OsString)]) -> Command {
+    let mut question = Command::new(program);
+    question.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    for (name, _) in std::env::vars_os() {
+        if !policy.allows(&name) {
+            question.env_remove(name);
+        }
+    }
+    question.envs(env.iter().map(|(name, value)| (name, value)));
+    question
 }
 
 async fn ask(mut question: Command) -> Option<Version> {

@@ -7,9 +7,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
-use takopi_core::keeper::{Blocked, Offer, Seat, StartPermit};
+use takopi_core::keeper::{Offer, OfferError, Seat, StartPermit};
 use takopi_core::locks::SessionKey;
 use takopi_core::model::Reason;
 use takopi_core::process::{MarkedProcesses, StartCutoff};
@@ -70,6 +69,15 @@ pub(super) enum OpenError {
 impl From<StoppedError> for OpenError {
     fn from(_: StoppedError) -> Self {
         Self::Stopped
+    }
+}
+
+impl From<OfferError> for OpenError {
+    fn from(error: OfferError) -> Self {
+        match error {
+            OfferError::Busy(refusal) => Self::Refused(refusal),
+            _ => Self::Stopped,
+        }
     }
 }
 
@@ -168,16 +176,10 @@ impl CodexAppServer {
         launch: ServerLaunch,
         settings: &SessionSettings,
     ) -> Result<Seat<AppServer>, OpenError> {
-        let offer = match self.offer(run, key, &launch, settings).await {
-            Ok(offer) => offer,
-            Err(error) => {
-                // The session stays loaded, so it must not be without its lease.
-                if let Some(key) = key {
-                    self.keeper.return_lease(key, run.keep_lease());
-                }
-                return Err(error);
-            }
+        let fits = |server: &AppServer, loaded: Option<&LoadedThread>| {
+            server.fits(loaded, &launch, settings)
         };
+        let offer = self.keeper.offer_to(run, key, DRAINED, fits).await?;
         let mut seat = match offer {
             Offer::Seat(seat) => seat,
             Offer::Start(permit) if self.pool.is_some() => {
@@ -188,35 +190,6 @@ impl CodexAppServer {
         let run = run.clone();
         seat.lease_from(move || run.keep_lease());
         Ok(seat)
-    }
-
-    /// A seat, or the permit to start a server. A session on a server that is drained is waited for
-    /// like one that another process holds.
-    async fn offer(
-        &self,
-        run: &EngineRun,
-        key: Option<&SessionKey>,
-        launch: &ServerLaunch,
-        settings: &SessionSettings,
-    ) -> Result<Offer<AppServer>, OpenError> {
-        let mut waiter = self.keeper.waiter(key);
-        loop {
-            let offered = waiter.try_offer(|server, loaded| server.fits(loaded, launch, settings));
-            match offered {
-                Ok(offer) => return Ok(offer),
-                Err(Blocked::Session) => {
-                    let waited = run.wait_for_session_until(DRAINED, waiter.changed()).await?;
-                    if waited.is_none() {
-                        let error = format!("the session is held by {DRAINED}");
-                        return Err(RunError::new(Reason::SessionBusy, error).into());
-                    }
-                }
-                Err(_) => {
-                    let changed = waiter.changed().map(Ok::<_, ClientError>);
-                    unless_stopped(run, changed).await?;
-                }
-            }
-        }
     }
 
     /// Decides what becomes of the session and its server when the turn is over. Returns when nothing

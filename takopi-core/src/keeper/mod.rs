@@ -23,6 +23,7 @@
 //! - a server that fails to start is the failure of one run; the next that needs one starts another;
 //! - closing happens on the host and goes on whatever becomes of the caller.
 
+mod offer;
 mod seat;
 mod slot;
 #[cfg(test)]
@@ -42,6 +43,7 @@ use self::slot::{Custody, Phase, Slot};
 use crate::host::Host;
 use crate::locks::{SessionKey, SessionLease};
 
+pub use self::offer::OfferError;
 pub use self::seat::{Seat, StartPermit};
 pub use self::waiter::{Blocked, Waiter};
 

@@ -1,0 +1,287 @@
+//! One Claude Code process, and the conversation with it.
+//!
+//! A reader routes what the process prints: responses to the requests that wait for them, everything
+//! else to the run that has the process. Promises:
+//! - while no run has it, whatever the agent asks is declined, and the calls of host tools fail;
+//! - the process waits for a run that is behind: nothing is dropped, and memory is bounded;
+//! - the end of the process fails everything pending at once;
+//! - a request that is not answered in time fails; a late response is dropped.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use takopi_core::Host;
+use takopi_core::jsonl::LineWarnings;
+use takopi_core::peer::{Peer, PendingRequests, Wire};
+use takopi_core::process::{Frame, Launch, Output, SpawnError, StartCutoff};
+use takopi_core::tools::HostTools;
+use thiserror::Error;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use crate::control::ControlRequest;
+use crate::tools;
+use crate::wire::{Message, State};
+
+/// How many lines wait for the run. A line may be large, so they are few.
+const LINES_WAITING: usize = 8;
+/// How long `end_session` may take to be answered.
+const END_LIMIT: Duration = Duration::from_secs(3);
+
+/// A request failed.
+#[derive(Debug, Error)]
+pub(crate) enum ControlError {
+    #[error("Claude Code is gone")]
+    Gone,
+    #[error("no response within {0:?}")]
+    Timeout(Duration),
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// What a run receives.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// A line.
+    Message(Message),
+    /// The agent asks something.
+    Request(ControlRequest),
+    /// A line that could not be read.
+    Warning(String),
+}
+
+/// A running Claude Code. Clones are the same process; dropping the last one ends it.
+#[derive(Clone)]
+pub(crate) struct Client {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    peer: Peer,
+    wire: Wire,
+    routes: Arc<Routes>,
+    next_id: AtomicU64,
+    ended: watch::Receiver<bool>,
+}
+
+/// Where lines go.
+struct Routes {
+    state: Mutex<RoutesState>,
+    tools: HostTools,
+    wire: Wire,
+}
+
+#[derive(Default)]
+struct RoutesState {
+    pending: PendingRequests<String, Result<Box<RawValue>, String>>,
+    run: Option<mpsc::Sender<Incoming>>,
+    lines: LineWarnings,
+    /// Whether the process reports what it does.
+    reports_state: bool,
+    /// Whether tasks live in the background.
+    background: bool,
+}
+
+impl Client {
+    /// Starts a process.
+    pub(crate) async fn start(
+        host: &Host,
+        launch: Launch,
+        tools: HostTools,
+    ) -> Result<Self, SpawnError> {
+        let (peer, output) = Peer::start(host, launch).await?;
+        let wire = peer.wire();
+        let state = Mutex::new(RoutesState::default());
+        let routes = Arc::new(Routes { state, tools, wire: wire.clone() });
+        let (end, ended) = watch::channel(false);
+        let reader = routes.clone();
+        host.track(async move {
+            reader.read(output).await;
+            let _ = end.send(true);
+        });
+        let inner = Inner { peer, wire, routes, next_id: AtomicU64::new(1), ended };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Receives what the process prints from now on.
+    pub(crate) fn open(&self) -> mpsc::Receiver<Incoming> {
+        let (sender, receiver) = mpsc::channel(LINES_WAITING);
+        let mut state = self.inner.routes.state();
+        if !state.pending.is_closed() {
+            state.run = Some(sender);
+        }
+        state.lines = LineWarnings::default();
+        receiver
+    }
+
+    /// No run has the process any more.
+    pub(crate) fn leave(&self) {
+        self.inner.routes.state().run = None;
+    }
+
+    /// Whether the process has reported what it does, so that its states can be waited for.
+    pub(crate) fn reports_state(&self) -> bool {
+        self.inner.routes.state().reports_state
+    }
+
+    /// Sends a line; `false` if the process no longer reads.
+    pub(crate) async fn send(&self, line: &impl serde::Serialize) -> bool {
+        self.inner.wire.send(line).await
+    }
+
+    /// Sends a request and waits for its response.
+    pub(crate) async fn control(
+        &self,
+        request: Value,
+        limit: Duration,
+    ) -> Result<Box<RawValue>, ControlError> {
+        let id = format!("takopi-{}", self.inner.next_id.fetch_add(1, Ordering::Relaxed));
+        let response = self.inner.routes.state().pending.register(id.clone(), ());
+        let response = response.ok_or(ControlError::Gone)?;
+        let _forget = Forget { routes: &self.inner.routes, id: id.clone() };
+        let line = json!({ "type": "control_request", "request_id": id, "request": request });
+        let exchange = async {
+            if !self.send(&line).await {
+                return Err(ControlError::Gone);
+            }
+            response.await.map_err(|_| ControlError::Gone)?.map_err(ControlError::Refused)
+        };
+        timeout(limit, exchange).await.map_err(|_| ControlError::Timeout(limit))?
+    }
+
+    /// Ends the running turn; its end is still to be read.
+    pub(crate) async fn interrupt(&self, limit: Duration) -> Result<(), ControlError> {
+        self.control(json!({ "subtype": "interrupt" }), limit).await.map(drop)
+    }
+
+    /// Whether the process is gone.
+    pub(crate) fn is_closed(&self) -> bool {
+        *self.inner.ended.borrow()
+    }
+
+    /// The end of its stderr.
+    pub(crate) async fn stderr_tail(&self) -> String {
+        self.inner.peer.stderr_tail().await
+    }
+
+    /// Asks the process to end its background work and to exit; `false` if it does not answer, as
+    /// older releases do not.
+    pub(crate) async fn end_session(&self) -> bool {
+        self.control(json!({ "subtype": "end_session" }), END_LIMIT).await.is_ok()
+    }
+
+    /// Ends the session and its background work, and waits until the process is gone. What the agent
+    /// detached on purpose stays.
+    pub(crate) async fn close(&self) {
+        let background = self.inner.routes.state().background;
+        if !self.end_session().await && background {
+            // Releases without `end_session` leave background commands running.
+            return self.kill_sparing(StartCutoff::default()).await;
+        }
+        self.inner.routes.close();
+        self.inner.peer.close().await;
+    }
+
+    /// Ends the process and everything that came of it but what was started before `spared`, and waits
+    /// until nothing is left.
+    pub(crate) async fn kill_sparing(&self, spared: StartCutoff) {
+        self.inner.routes.close();
+        self.inner.peer.kill_sparing(spared).await;
+    }
+}
+
+/// Forgets a request however its caller goes away.
+struct Forget<'a> {
+    routes: &'a Routes,
+    id: String,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.routes.state().pending.take(&self.id);
+    }
+}
+
+impl Routes {
+    fn state(&self) -> MutexGuard<'_, RoutesState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is waited for any more.
+    fn close(&self) {
+        let mut state = self.state();
+        state.pending.close();
+        state.run = None;
+    }
+
+    /// Reads everything the process prints, until it is gone.
+    async fn read(&self, mut output: Output) {
+        while output.fill().await {
+            while let Some(frame) = output.pop() {
+                let incoming = match frame {
+                    Frame::Line(line) => self.route(line),
+                    Frame::Skipped { bytes, .. } => {
+                        tracing::warn!(bytes, "a line of Claude Code was too long and is skipped");
+                        self.state().lines.too_long(bytes).map(Incoming::Warning)
+                    }
+                    _ => None,
+                };
+                if let Some(incoming) = incoming {
+                    self.deliver(incoming).await;
+                }
+            }
+        }
+        self.close();
+    }
+
+    /// Reads one line; what is for the run, if it is not dealt with here.
+    fn route(&self, line: &[u8]) -> Option<Incoming> {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return None;
+        }
+        let text = String::from_utf8_lossy(line);
+        let Ok(message) = Message::parse(&text) else {
+            return self.state().lines.not_json(line).map(Incoming::Warning);
+        };
+        match message {
+            Message::ControlResponse { id, outcome } => {
+                let caller = self.state().pending.take(&id);
+                if caller.is_none_or(|(caller, ())| caller.send(outcome).is_err()) {
+                    tracing::debug!(id, "a late response of Claude Code");
+                }
+                None
+            }
+            Message::ControlRequest { id, subtype, request } => {
+                let request = ControlRequest::new(id, subtype, request, self.wire.clone());
+                tools::handshake(request, &self.tools).map(Incoming::Request)
+            }
+            Message::KeepAlive => None,
+            message => {
+                let mut state = self.state();
+                match &message {
+                    Message::State(State::Running | State::Idle) => state.reports_state = true,
+                    Message::BackgroundTasks(tasks) => state.background = !tasks.is_empty(),
+                    _ => {}
+                }
+                Some(Incoming::Message(message))
+            }
+        }
+    }
+
+    /// Gives a line to the run that has the process. Without a run it is dropped, and a request among
+    /// such lines is declined by that.
+    async fn deliver(&self, incoming: Incoming) {
+        let run = self.state().run.clone();
+        let Some(run) = run else {
+            if let Incoming::Request(request) = &incoming {
+                tracing::warn!(subtype = request.subtype(), "declined: no run has the process");
+            }
+            return;
+        };
+        // The run may be over meanwhile.
+        let _ = run.send(incoming).await;
+    }
+}
