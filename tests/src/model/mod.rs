@@ -1,15 +1,16 @@
-//! A scripted Responses API on loopback: the model that the real codex talks to in tests.
+//! Scripted models on loopback: what real agents talk to in tests.
 //!
 //! - The server runs on a thread and a runtime of its own. It works from sync and async tests and with a paused clock,
-//!   and stops, with every connection cut, when [`ModelServer`] is dropped.
-//! - Each request is answered by the script whose needle is in the latest user message, so any number of conversations
+//!   and stops, with every connection cut, when [`Server`] is dropped.
+//! - Each request is answered by the script whose needle is in the latest prompt, so any number of conversations
 //!   can go on at once. When several needles match, the longest wins (`prompt 10` is not taken by `prompt 1`),
 //!   and of two as long the one added last.
-//! - A script's answers are used up one per request, in order. After a tool call codex calls again with the same latest
-//!   user message and gets the next one; so does a retry.
-//! - A request that has no script, or whose script is used up, gets a status 400 with this reason. Codex does not retry that and
-//!   ends the turn with the text. [`ModelServer::assert_finished`] finds both these and answers that were never requested.
+//! - A request that has no script, or whose script is used up, gets a status 400 with this reason.
+//!   [`Server::assert_finished`] finds both these and answers that were never requested.
 //! - Every request is recorded before it is answered.
+//!
+//! [`ModelServer`] is OpenAI's Responses API, for codex: a script's answers are used up one per request, in order.
+//! [`messages`] is Anthropic's Messages API, for Claude Code: the conversation tells which answer it is.
 //!
 //! ```no_run
 //! # use takopi_tests::model::{Answer, Gate, ModelServer};
@@ -31,37 +32,42 @@
 //! # }
 //! ```
 
-mod answer;
+mod api;
+mod beat;
 mod deadline;
 mod gate;
+pub mod messages;
 mod record;
+mod responses;
+mod script;
 mod serve;
-#[cfg(test)]
-mod tests;
-mod wire;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use serde_json::Value;
 use tokio::sync::oneshot;
 
-pub use self::answer::{Answer, Phase, Script, Usage};
+pub use self::api::Api;
+use self::api::Serve;
 pub use self::deadline::{PATIENCE, within};
 pub use self::gate::Gate;
-pub use self::record::{Outcome, RecordedRequest, ToolOutput};
+pub use self::record::{Outcome, Recorded, ToolOutput};
+pub use self::responses::{Answer, ModelServer, Phase, RecordedRequest, Script, Usage};
 use self::serve::Shared;
 
 /// A running model server.
 #[derive(Debug)]
-pub struct ModelServer {
+pub struct Server<A: Api> {
     address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<A>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl ModelServer {
+#[expect(private_bounds, reason = "an API is served only if it is one of those here")]
+impl<A: Serve> Server<A> {
     /// Starts a server with no scripts on a free port of the loopback interface. It accepts connections at once.
     pub fn start() -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a loopback port");
@@ -79,9 +85,9 @@ impl ModelServer {
         Self { address, shared, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// What goes into codex's `base_url`.
+    /// What an agent is given for a base URL.
     pub fn base_url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        format!("http://{}{}", self.address, A::BASE)
     }
 
     /// Where the server listens.
@@ -91,44 +97,43 @@ impl ModelServer {
 
     /// Answers prompts that contain `needle` with this script. A needle that already has one gets these answers after
     /// those.
-    pub fn when(&self, needle: &str, script: impl Into<Script>) {
+    pub fn when(&self, needle: &str, script: impl Into<script::Script<A::Answer>>) {
         self.shared.add(Some(needle), script.into());
     }
 
-    /// Answers prompts in which no needle is found. Calls add up as those of [`ModelServer::when`] do.
-    pub fn otherwise(&self, script: impl Into<Script>) {
+    /// Answers prompts in which no needle is found. Calls add up as those of [`Server::when`] do.
+    pub fn otherwise(&self, script: impl Into<script::Script<A::Answer>>) {
         self.shared.add(None, script.into());
     }
 
     /// All requests so far, in the order of arrival.
-    pub fn requests(&self) -> Vec<RecordedRequest> {
+    pub fn requests(&self) -> Vec<Recorded<A>> {
         self.shared.requests()
     }
 
-    /// The requests whose latest user message contains `needle`.
-    pub fn requests_about(&self, needle: &str) -> Vec<RecordedRequest> {
+    /// The requests that are about a prompt with `needle` in it: of all prompts of a request the latest.
+    pub fn requests_about(&self, needle: &str) -> Vec<Recorded<A>> {
         let mut requests = self.requests();
-        requests.retain(|request| {
-            let prompt = request.last_user_text().unwrap_or_default();
-            prompt.contains(needle)
-        });
+        let about =
+            |body: &Value| A::prompts(body).first().is_some_and(|it| it.text.contains(needle));
+        requests.retain(|request| about(&request.body));
         requests
     }
 
     /// Waits until `count` requests have come in all, and returns all that have.
     ///
     /// Panics after [`PATIENCE`] of real time.
-    pub async fn wait_for_requests(&self, count: usize) -> Vec<RecordedRequest> {
+    pub async fn wait_for_requests(&self, count: usize) -> Vec<Recorded<A>> {
         let what = format!("{count} request(s) at the model server");
         within(PATIENCE, &what, self.shared.until(|requests| requests.len() >= count)).await;
         self.requests()
     }
 
-    /// Waits until no request is being answered, that is, until every answer was sent or codex hung up.
+    /// Waits until no request is being answered, that is, until every answer was sent or the agent hung up.
     ///
     /// Panics after [`PATIENCE`] of real time.
     pub async fn wait_until_idle(&self) {
-        let idle = |requests: &[RecordedRequest]| requests.iter().all(|r| r.ended.is_some());
+        let idle = |requests: &[Recorded<A>]| requests.iter().all(|r| r.ended.is_some());
         within(PATIENCE, "the model server to be idle", self.shared.until(idle)).await;
     }
 
@@ -152,7 +157,7 @@ impl ModelServer {
     }
 }
 
-impl Drop for ModelServer {
+impl<A: Api> Drop for Server<A> {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -1,6 +1,7 @@
-//! What codex asked the model: every request, in the order of arrival.
+//! The record of a server: every request, in the order of arrival, and how its answer ended.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::time::Instant;
 
 use serde_json::Value;
@@ -12,13 +13,13 @@ pub enum Outcome {
     Open,
     /// All of the scripted answer was sent, cuts and errors included.
     Answered,
-    /// Codex hung up before the answer was over.
+    /// The agent hung up before the answer was over.
     HungUp,
 }
 
-/// One request to `/v1/responses`.
+/// One request for an answer.
 #[derive(Clone, Debug)]
-pub struct RecordedRequest {
+pub struct Recorded<A> {
     /// Its place in the order of arrival, from 0.
     pub index: usize,
     /// The body as it came.
@@ -29,14 +30,15 @@ pub struct RecordedRequest {
     pub needle: Option<String>,
     /// When it came.
     pub started: Instant,
-    /// When its answer was over. This is taken just before the last bytes are sent, so two requests that codex makes one
+    /// When its answer was over. This is taken just before the last bytes are sent, so two requests that an agent makes one
     /// after the other never seem to overlap.
     pub ended: Option<Instant>,
     /// How its answer ended.
     pub outcome: Outcome,
+    pub(super) api: PhantomData<A>,
 }
 
-/// The result of a tool call, as codex reports it to the model.
+/// The result of a tool call, as the agent reports it to the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ToolOutput {
     /// The call it answers.
@@ -45,41 +47,7 @@ pub struct ToolOutput {
     pub text: String,
 }
 
-impl RecordedRequest {
-    /// The texts of all user messages in the conversation so far, oldest first, without those codex writes itself
-    /// (the environment, project instructions, notes about an interrupted turn).
-    pub fn user_texts(&self) -> Vec<String> {
-        user_texts(&self.body)
-    }
-
-    /// The text of the latest user message: the prompt this request is about.
-    pub fn last_user_text(&self) -> Option<String> {
-        self.user_texts().pop()
-    }
-
-    /// The texts of all assistant messages in the conversation so far, oldest first.
-    pub fn assistant_texts(&self) -> Vec<String> {
-        message_texts(&self.body, "assistant")
-    }
-
-    /// The results of all tool calls in the conversation so far, oldest first.
-    pub fn tool_outputs(&self) -> Vec<ToolOutput> {
-        let is_output = |item: &&Value| {
-            matches!(kind(item), "function_call_output" | "custom_tool_call_output")
-        };
-        input(&self.body)
-            .iter()
-            .filter(is_output)
-            .map(|item| ToolOutput {
-                call_id: item["call_id"].as_str().unwrap_or_default().into(),
-                text: match &item["output"] {
-                    Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                },
-            })
-            .collect()
-    }
-
+impl<A> Recorded<A> {
     /// The model that was asked for.
     pub fn model(&self) -> &str {
         self.body["model"].as_str().unwrap_or_default()
@@ -88,11 +56,6 @@ impl RecordedRequest {
     /// Whether a stream of events was asked for.
     pub fn stream(&self) -> bool {
         self.body["stream"].as_bool().unwrap_or_default()
-    }
-
-    /// The session (thread) that asks, if codex names it.
-    pub fn session(&self) -> Option<&str> {
-        self.body["prompt_cache_key"].as_str()
     }
 
     /// The value of a header, named in lower case.
@@ -107,46 +70,14 @@ impl RecordedRequest {
     }
 }
 
-/// Starts of messages that have the role `user` but are codex's own.
-const CONTEXT: [&str; 4] =
-    ["<environment_context>", "<user_instructions>", "<turn_aborted>", "# AGENTS.md instructions"];
-
-pub(super) fn user_texts(body: &Value) -> Vec<String> {
-    let mut texts = message_texts(body, "user");
-    texts.retain(|text| !CONTEXT.iter().any(|start| text.starts_with(start)));
-    texts
-}
-
-fn message_texts(body: &Value, role: &str) -> Vec<String> {
-    let texts = |item: &Value| -> Vec<String> {
-        let parts = item["content"].as_array().into_iter().flatten();
-        parts.filter_map(|part| part["text"].as_str()).map(str::to_owned).collect()
-    };
-    input(body)
-        .iter()
-        .filter(|item| kind(item) == "message" && item["role"] == role)
-        .map(|item| texts(item).join("\n"))
-        .collect()
-}
-
-fn input(body: &Value) -> &[Value] {
-    body["input"].as_array().map_or(&[], Vec::as_slice)
-}
-
-fn kind(item: &Value) -> &str {
-    item["type"].as_str().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use serde_json::json;
-
     use super::*;
 
-    fn request(started: Instant, ended: Option<Instant>) -> RecordedRequest {
-        RecordedRequest {
+    fn request(started: Instant, ended: Option<Instant>) -> Recorded<()> {
+        Recorded {
             index: 0,
             body: Value::Null,
             headers: BTreeMap::new(),
@@ -154,21 +85,8 @@ mod tests {
             started,
             ended,
             outcome: Outcome::Open,
+            api: PhantomData,
         }
-    }
-
-    #[test]
-    fn the_prompt_is_the_last_message_the_user_wrote() {
-        let message = |role: &str, text: &str| json!({"type": "message", "role": role, "content": [{"type": "input_text", "text": text}]});
-        let body = json!({"input": [
-            message("developer", "be kind"),
-            message("user", "first"),
-            message("assistant", "done"),
-            message("user", "second"),
-            message("user", "<environment_context>\n</environment_context>"),
-            {"type": "function_call_output", "call_id": "c", "output": "out"},
-        ]});
-        assert_eq!(user_texts(&body), ["first", "second"]);
     }
 
     #[test]

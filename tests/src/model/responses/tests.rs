@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::*;
+use crate::model::{Answer, Gate, ModelServer, Outcome, Script};
 
 /// Sends a prompt as codex would and leaves the connection open.
 fn connect(address: SocketAddr, prompt: &str) -> TcpStream {

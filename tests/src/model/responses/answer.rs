@@ -1,4 +1,4 @@
-//! Responses of the model: answers, written by tests as chains of steps, and scripts, which are queues of them.
+//! Answers of the model, written by tests as chains of steps.
 //!
 //! Steps happen in the order they were written. Waits and delays before the first event hold back even the head of the
 //! HTTP response. `response.created` and `response.completed` come by themselves.
@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::gate::Gate;
+use crate::model::gate::Gate;
+use crate::model::script::Scripted;
 
 /// Token figures of one answer, as `response.completed` reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -313,46 +314,10 @@ impl Default for Answer {
     }
 }
 
-/// The answers to the requests of one prompt, first to last: one more after each tool call, and one more for each retry.
-#[derive(Clone, Debug)]
-pub struct Script {
-    pub(super) answers: Vec<Answer>,
-    pub(super) repeats: bool,
-}
-
-impl Script {
-    /// The same answer to every request, however many come.
-    pub fn repeat(answer: impl Into<Answer>) -> Self {
-        Self { answers: vec![answer.into()], repeats: true }
-    }
-}
-
 impl From<&str> for Answer {
     fn from(text: &str) -> Self {
         Self::text(text)
     }
 }
 
-impl From<Vec<Answer>> for Script {
-    fn from(answers: Vec<Answer>) -> Self {
-        Self { answers, repeats: false }
-    }
-}
-
-impl<const N: usize> From<[Answer; N]> for Script {
-    fn from(answers: [Answer; N]) -> Self {
-        Vec::from(answers).into()
-    }
-}
-
-impl From<Answer> for Script {
-    fn from(answer: Answer) -> Self {
-        vec![answer].into()
-    }
-}
-
-impl From<&str> for Script {
-    fn from(text: &str) -> Self {
-        Answer::text(text).into()
-    }
-}
+impl Scripted for Answer {}

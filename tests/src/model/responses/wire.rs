@@ -1,37 +1,11 @@
 //! Answers as they go over the wire: a pure translation of steps into server-sent events and pauses.
 
 use std::collections::VecDeque;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::answer::{Answer, End, Item, Phase, Step, Usage};
-use super::gate::Gate;
-
-/// One thing to do for an answer, in order.
-#[derive(Debug)]
-pub(super) enum Beat {
-    /// A server-sent event, ready to be sent.
-    Event(String),
-    Wait(Gate),
-    Delay(Duration),
-    /// End the body here. After `response.completed` and `response.failed` it ends by itself.
-    Short,
-    Cut,
-    Hang,
-    /// Answer with this and with no stream.
-    Reply {
-        status: u16,
-        body: String,
-    },
-}
-
-/// Names the answer within its server, so that the ids of its items are unique there and the same on every run.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Serial {
-    pub(super) script: usize,
-    pub(super) answer: usize,
-}
+use crate::model::beat::{Beat, Serial, cut};
 
 /// Translates an answer.
 pub(super) fn beats(answer: Answer, serial: Serial) -> VecDeque<Beat> {
@@ -49,7 +23,7 @@ pub(super) fn beats(answer: Answer, serial: Serial) -> VecDeque<Beat> {
         End::Completed => writer.complete(answer.usage),
         End::Failed { code, message } => writer.fail(&code, &message),
         End::Short => writer.beats.push_back(Beat::Short),
-        End::Cut { after } => writer.cut(after),
+        End::Cut { after } => cut(&mut writer.beats, after),
         End::Hang => writer.beats.push_back(Beat::Hang),
         End::Status { status, body } => {
             writer.beats.push_back(Beat::Reply { status, body });
@@ -186,21 +160,12 @@ impl Writer {
         self.event("response.failed", json!({ "response": response }));
     }
 
-    fn cut(&mut self, after: usize) {
-        let events =
-            self.beats.iter().enumerate().filter(|(_, beat)| matches!(beat, Beat::Event(_)));
-        if let Some((too_many, _)) = events.into_iter().nth(after) {
-            self.beats.truncate(too_many);
-        }
-        self.beats.push_back(Beat::Cut);
-    }
-
     fn response_id(&self) -> String {
         format!("resp_{}_{}", self.serial.script, self.serial.answer)
     }
 
     fn next_id(&mut self, kind: &str) -> String {
-        let Serial { script, answer } = self.serial;
+        let Serial { script, answer, .. } = self.serial;
         let item = self.items;
         self.items += 1;
         format!("{kind}_{script}_{answer}_{item}")
@@ -223,9 +188,10 @@ fn message(id: &str, phase: Option<Phase>, text: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::gate::Gate;
 
     fn shape(answer: Answer) -> Vec<String> {
-        let serial = Serial { script: 1, answer: 0 };
+        let serial = Serial { script: 1, answer: 0, request: 0 };
         let name = |beat: &Beat| match beat {
             Beat::Event(event) => {
                 let (kind, _) = event.split_once('\n').unwrap();
