@@ -2,7 +2,10 @@
 //!
 //! For any agent:
 //!
-//! - [`model`]: a scripted Responses API on loopback, so that a real agent runs with no account;
+//! - [`model`]: scripted models on loopback, so that a real agent runs with no account;
+//! - [`home`]: directories for every test, and the processes that were started there;
+//! - [`program`], [`version`]: real agents that run here;
+//! - [`raw`]: a real agent with nothing of takopi around it;
 //! - [`contract`]: checks that every runner must pass, for authors of engines;
 //! - [`runs`]: the events of runs, collected so that a test can check what happened;
 //! - [`browser`]: a headless Chromium, for pages;
@@ -31,10 +34,14 @@ pub mod contract;
 pub mod dice;
 pub mod dirs;
 pub mod fuzz;
+pub mod home;
 mod install;
 pub mod limits;
 pub mod model;
 pub mod mutate;
+pub mod program;
+pub mod raw;
 pub mod runs;
 pub mod signals;
 pub mod skip;
+pub mod version;

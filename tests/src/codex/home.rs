@@ -1,41 +1,27 @@
-//! A place of its own for every test: a `CODEX_HOME`, a workspace, a user's home and takopi's state directory.
+//! A home for codex: a [`Home`] with a `CODEX_HOME`, in which codex is configured to call only the model server.
 //!
-//! - All of it is one directory below cargo's target directory, never below the system's temporary directory (codex
-//!   treats that differently: it installs no helpers there, and its sandbox leaves it writable).
-//! - It is removed on drop, after what still runs there was killed; if the test is failing it is kept, and its path printed.
-//! - The workspace is a Git repository of its own, so that nothing of takopi's repository (such as its `AGENTS.md`) is seen.
-//! - [`TestHome::env`] keeps the developer's machine out: its codex settings, keys, shell start-up files and proxies. Codex
-//!   itself is configured to call only the model server.
-
-mod processes;
+//! [`TestHome::env`] keeps the developer's codex settings and keys out.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use uuid::Uuid;
-
-pub use self::processes::Process;
-use crate::dirs;
-use crate::model::{ModelServer, PATIENCE, within};
-
-/// Processes that were asked to end have this long to do so.
-const GONE_WITHIN: Duration = Duration::from_mins(1);
-const POLL: Duration = Duration::from_millis(10);
-
-/// Marks the processes of a home; codex passes its environment on to the commands it runs.
-const MARKER: &str = "TAKOPI_TEST_HOME";
+pub use crate::home::Process;
+use crate::home::{Home, MARKER, lab_mcp_binary};
+use crate::model::ModelServer;
 
 /// The directories of one test.
 #[derive(Debug)]
-pub struct TestHome {
-    root: PathBuf,
-    id: String,
+pub struct TestHome(Home);
+
+impl Deref for TestHome {
+    type Target = Home;
+
+    fn deref(&self) -> &Home {
+        &self.0
+    }
 }
 
 /// The settings of a home's `config.toml`.
@@ -67,70 +53,30 @@ impl TestHome {
         HomeBuilder::new("http://127.0.0.1:9/v1".into()).build()
     }
 
-    /// The directory that holds all the others.
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
     /// `CODEX_HOME`.
     pub fn codex_home(&self) -> PathBuf {
-        self.root.join("codex")
-    }
-
-    /// An empty Git repository for codex to work in.
-    pub fn workspace(&self) -> PathBuf {
-        self.root.join("workspace")
-    }
-
-    /// Where takopi keeps its own state.
-    pub fn state(&self) -> PathBuf {
-        self.root.join("state")
+        self.root().join("codex")
     }
 
     /// The variables to set for codex or takopi, on top of whatever is inherited.
     pub fn env(&self) -> Vec<(String, String)> {
-        let path = |dir: &str| {
-            let path = self.root.join(dir);
-            path.to_str().expect("the target directory is UTF-8").to_owned()
-        };
         let set = [
-            ("CODEX_HOME", path("codex")),
-            ("CODEX_SQLITE_HOME", path("codex")),
+            ("CODEX_HOME", self.path("codex")),
+            ("CODEX_SQLITE_HOME", self.path("codex")),
             ("CODEX_APP_SERVER_DISABLE_MANAGED_CONFIG", "1".into()),
-            ("TAKOPI_STATE_DIR", path("state")),
-            (MARKER, self.id.clone()),
-            // A login shell runs the files it finds here.
-            ("HOME", path("user")),
-            ("BASH_ENV", String::new()),
-            ("GIT_CONFIG_GLOBAL", "/dev/null".into()),
-            ("GIT_CONFIG_NOSYSTEM", "1".into()),
-            ("NO_PROXY", "127.0.0.1".into()),
-            ("no_proxy", "127.0.0.1".into()),
             // Codex takes an empty key for none.
             ("OPENAI_API_KEY", String::new()),
             ("CODEX_API_KEY", String::new()),
             ("CODEX_ACCESS_TOKEN", String::new()),
             ("RUST_LOG", "error".into()),
         ];
-        set.map(|(name, value)| (name.to_owned(), value)).into()
+        let set = set.map(|(name, value)| (name.to_owned(), value));
+        self.0.env().into_iter().chain(set).collect()
     }
 
     /// A command that runs in the workspace with `PATH` and [`TestHome::env`] as its whole environment.
     pub fn command(&self, program: impl AsRef<Path>) -> tokio::process::Command {
-        let mut command = tokio::process::Command::new(program.as_ref());
-        command
-            .current_dir(self.workspace())
-            .env_clear()
-            .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
-            .envs(self.env());
-        crate::signals::reset(command.as_std_mut());
-        command
-    }
-
-    /// The live processes of this test: those started with [`TestHome::env`], whatever has become of their parents, and
-    /// those that run in or name its directories.
-    pub fn processes(&self) -> Vec<Process> {
-        processes::find(&format!("{MARKER}={}", self.id), &self.root)
+        self.command_with(program.as_ref(), self.env())
     }
 
     /// The app-servers that this process started: not what they fork for a moment, which looks alike.
@@ -141,62 +87,6 @@ impl TestHome {
             .filter(|process| process.ppid == own && process.command.ends_with(" app-server"))
             .map(|process| process.pid)
             .collect()
-    }
-
-    /// Waits until a process of this test runs this very command line.
-    pub async fn wait_for_command(&self, command: &str) {
-        let look = async {
-            while !self.processes().iter().any(|process| process.command == command) {
-                tokio::time::sleep(POLL).await;
-            }
-        };
-        within(PATIENCE, command, look).await;
-    }
-
-    /// Waits until no process of this test is left. Panics with a list of them after a minute.
-    pub async fn assert_no_processes(&self) {
-        let deadline = Instant::now() + GONE_WITHIN;
-        loop {
-            let left = self.processes();
-            if left.is_empty() {
-                return;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "processes left after {GONE_WITHIN:?}:\n{}",
-                listing(&left)
-            );
-            tokio::time::sleep(POLL).await;
-        }
-    }
-
-    fn kill_processes(&self) {
-        let deadline = Instant::now() + GONE_WITHIN;
-        loop {
-            let left = self.processes();
-            if left.is_empty() || Instant::now() >= deadline {
-                return;
-            }
-            for process in left {
-                let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL);
-            }
-            thread::sleep(POLL);
-        }
-    }
-}
-
-impl Drop for TestHome {
-    fn drop(&mut self) {
-        let left = self.processes();
-        self.kill_processes();
-        if thread::panicking() {
-            eprintln!("the test's home is kept in {}", self.root.display());
-            if !left.is_empty() {
-                eprintln!("these were running and are killed:\n{}", listing(&left));
-            }
-        } else {
-            let _ = fs::remove_dir_all(&self.root);
-        }
     }
 }
 
@@ -269,23 +159,9 @@ impl HomeBuilder {
 
     /// Creates the directories.
     pub fn build(self) -> TestHome {
-        // Short: a Unix socket below it must have a path of less than 108 bytes.
-        let id = Uuid::new_v4().simple().to_string()[..12].to_owned();
-        let root = homes().join(&id);
-        let home = TestHome { root, id };
-        let git = home.workspace().join(".git");
-        for dir in [
-            home.codex_home(),
-            home.state(),
-            home.root.join("user"),
-            git.join("objects"),
-            git.join("refs"),
-        ] {
-            fs::create_dir_all(&dir).unwrap_or_else(|e| panic!("create {}: {e}", dir.display()));
-        }
-        fs::write(git.join("HEAD"), "ref: refs/heads/main\n").expect("write HEAD");
+        let home = TestHome(Home::new(&["codex"]));
         let config = home.codex_home().join("config.toml");
-        fs::write(config, self.config(&home.id)).expect("write config.toml");
+        fs::write(config, self.config(home.id())).expect("write config.toml");
         home
     }
 
@@ -321,61 +197,9 @@ impl HomeBuilder {
     }
 }
 
-/// Where homes are made.
-fn homes() -> PathBuf {
-    let places = [dirs::target_dir(), dirs::workspace().join("target"), PathBuf::from("/var/tmp")];
-    let outside = places.into_iter().find(|place| !place.starts_with(std::env::temp_dir()));
-    outside.expect("/var/tmp is no other name of the temporary directory").join("takopi-homes")
-}
-
-/// `lab-mcp`, which cargo builds beside (or one above) the test that runs.
-fn lab_mcp_binary() -> PathBuf {
-    let test = std::env::current_exe().expect("a process knows its executable");
-    let found = test
-        .ancestors()
-        .skip(1)
-        .take(2)
-        .map(|dir| dir.join("lab-mcp"))
-        .find(|binary| binary.is_file());
-    found.expect(
-        "lab-mcp is built along with the tests of takopi-tests: cargo build -p takopi-tests",
-    )
-}
-
-fn listing(processes: &[Process]) -> String {
-    let lines: Vec<String> = processes.iter().map(ToString::to_string).collect();
-    lines.join("\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_home_is_outside_the_temporary_directory_and_goes_with_the_test() {
-        let home = TestHome::without_model();
-        let root = home.root().to_owned();
-        assert!(!root.starts_with(std::env::temp_dir()));
-        for (name, value) in home.env() {
-            let is_dir = value.starts_with('/') && name != "GIT_CONFIG_GLOBAL";
-            assert!(!is_dir || Path::new(&value).is_dir(), "{name}={value}");
-        }
-        drop(home);
-        assert!(!root.exists());
-    }
-
-    #[test]
-    fn the_home_of_a_failing_test_is_kept() {
-        let home = TestHome::without_model();
-        let root = home.root().to_owned();
-        let failing = thread::spawn(move || {
-            let _home = home;
-            panic!("on purpose");
-        });
-        assert!(failing.join().is_err());
-        assert!(root.exists());
-        fs::remove_dir_all(root).unwrap();
-    }
 
     #[test]
     fn settings_are_written_above_the_tables() {
@@ -389,17 +213,5 @@ mod tests {
         assert!(top.contains("sandbox_mode = \"read-only\"\n"));
         assert!(tables.starts_with("goals = false\nplugins = false\n"));
         assert!(tables.contains("stream_max_retries = 5\n[extra]\nkey = 1\n"));
-    }
-
-    #[tokio::test]
-    async fn a_process_is_found_by_its_marker_and_its_end_is_seen() {
-        let home = TestHome::without_model();
-        let mut command = home.command("sleep");
-        let mut child = command.arg("600").current_dir("/").spawn().unwrap();
-        let pid = i32::try_from(child.id().unwrap()).unwrap();
-        let found: Vec<i32> = home.processes().iter().map(|process| process.pid).collect();
-        assert_eq!(found, [pid]);
-        child.kill().await.unwrap();
-        home.assert_no_processes().await;
     }
 }

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, anyhow};
 
-use super::version::Version;
+use super::Version;
 use crate::command::run;
 use crate::install::{INSTALL_LIMIT, Installation, npm_install, stamp, stamped};
 

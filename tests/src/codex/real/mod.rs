@@ -10,21 +10,19 @@
 
 mod install;
 pub mod raw;
-mod version;
 
-use std::collections::BTreeMap;
 use std::env;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::path::Path;
+use std::sync::OnceLock;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 
 use self::install::Installer;
-pub use self::version::Version;
 use crate::dirs::target_dir;
-use crate::{command, skip};
+pub use crate::program::Program as Codex;
+use crate::program::Releases;
+use crate::skip;
+pub use crate::version::Version;
 
 /// The release that takopi is proven on.
 pub const PINNED: Version = Version::new(0, 166, 0);
@@ -32,30 +30,12 @@ pub const PINNED: Version = Version::new(0, 166, 0);
 /// The newest release on PyPI, for machines with no npm: not every release gets there.
 const NEWEST_ON_PYPI: Version = Version::new(0, 163, 0);
 
-/// A codex that answers `--version` does so within this, even on a busy machine.
-const VERSION_LIMIT: Duration = Duration::from_mins(1);
-
-/// A codex that runs here.
-#[derive(Clone, Debug)]
-pub struct Codex {
-    /// The program.
-    pub path: PathBuf,
-    /// The version that it reports.
-    pub version: Version,
-}
-
-impl AsRef<Path> for Codex {
-    fn as_ref(&self) -> &Path {
-        &self.path
-    }
-}
-
 /// The codex to test with: the one `TAKOPI_TEST_CODEX` names, or the pinned one.
 pub fn codex() -> anyhow::Result<Codex> {
     static FOUND: OnceLock<Result<Codex, String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
         let found = match env::var_os("TAKOPI_TEST_CODEX") {
-            Some(path) => named(Path::new(&path)).context("TAKOPI_TEST_CODEX"),
+            Some(path) => Codex::named(Path::new(&path)).context("TAKOPI_TEST_CODEX"),
             None => release(PINNED).or_else(|pinned| {
                 // Both reasons would be the same; the first is the one to act on.
                 release(NEWEST_ON_PYPI).map_err(|_| pinned)
@@ -96,7 +76,7 @@ pub fn codex_version_or_skip(version: Version) -> Option<Codex> {
 pub fn npm_wrapper() -> anyhow::Result<Codex> {
     static FOUND: OnceLock<Result<Codex, String>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
-        let wrapper = installer().npm_wrapper(PINNED).and_then(tried);
+        let wrapper = installer().npm_wrapper(PINNED).and_then(Codex::tried);
         wrapper.map_err(|error| format!("{error:#}"))
     });
     found.clone().map_err(anyhow::Error::msg)
@@ -130,29 +110,25 @@ fn installer() -> Installer {
 
 /// Installs and tries a release, once per process: a machine without a network should not be asked for every test.
 fn release(version: Version) -> anyhow::Result<Codex> {
-    static FOUND: Mutex<BTreeMap<Version, Result<Codex, String>>> = Mutex::new(BTreeMap::new());
-    let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = found.entry(version).or_insert_with(|| {
-        let installed = installer().binary(version).and_then(tried);
-        installed.map_err(|error| format!("{error:#}"))
-    });
-    found.clone().map_err(anyhow::Error::msg)
+    static RELEASES: Releases = Releases::new();
+    RELEASES.get(version, || installer().binary(version))
 }
 
-/// A codex given by path or, without a slash, by name. Tests run it from other directories, so the path is made absolute.
-fn named(path: &Path) -> anyhow::Result<Codex> {
-    let by_name = path.components().count() == 1;
-    tried(if by_name { path.to_owned() } else { std::path::absolute(path)? })
+impl Version {
+    /// The namespace in which this codex offers the tools of an MCP server to the model.
+    pub fn mcp_namespace(self, server: &str) -> String {
+        let old = self < Self::new(0, 136, 0);
+        format!("mcp__{server}{}", if old { "__" } else { "" })
+    }
 }
 
-/// Runs `--version`, so that a codex which cannot run here is found out before any test blames takopi.
-fn tried(path: PathBuf) -> anyhow::Result<Codex> {
-    let mut command = Command::new(&path);
-    command.arg("--version");
-    let output = command::run(command, VERSION_LIMIT)?;
-    let printed = String::from_utf8_lossy(&output.stdout);
-    let last = printed.split_whitespace().last();
-    let version = last.and_then(|text| text.parse().ok());
-    let version = version.ok_or_else(|| anyhow!("{} printed {printed:?}", path.display()))?;
-    Ok(Codex { path, version })
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_namespace_of_mcp_tools_has_drifted() {
+        assert_eq!(Version::new(0, 130, 0).mcp_namespace("lab"), "mcp__lab__");
+        assert_eq!(Version::new(0, 136, 0).mcp_namespace("lab"), "mcp__lab");
+    }
 }

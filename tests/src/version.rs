@@ -1,11 +1,11 @@
-//! Versions of codex, ordered, so that a suite knows what to expect of each.
+//! Versions of agents, ordered, so that a suite knows what to expect of each.
 
 use std::fmt;
 use std::str::FromStr;
 
 use anyhow::{Context as _, bail};
 
-/// A released version of codex, such as `0.166.0`.
+/// A released version, such as `0.166.0`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// The first number.
@@ -20,12 +20,6 @@ impl Version {
     /// The version `major.minor.patch`.
     pub const fn new(major: u16, minor: u16, patch: u16) -> Self {
         Self { major, minor, patch }
-    }
-
-    /// The namespace in which this codex offers the tools of an MCP server to the model.
-    pub fn mcp_namespace(self, server: &str) -> String {
-        let old = self < Self::new(0, 136, 0);
-        format!("mcp__{server}{}", if old { "__" } else { "" })
     }
 }
 
@@ -45,9 +39,9 @@ impl FromStr for Version {
             number.map_err(anyhow::Error::from)
         };
         let read = (|| anyhow::Ok(Self::new(next()?, next()?, next()?)))();
-        let version = read.with_context(|| format!("{text:?} is no version of codex"))?;
+        let version = read.with_context(|| format!("{text:?} is no version"))?;
         if numbers.next().is_some() {
-            bail!("{text:?} is no version of codex: a version has three numbers");
+            bail!("{text:?} is no version: a version has three numbers");
         }
         Ok(version)
     }
@@ -70,11 +64,5 @@ mod tests {
         for text in ["", "1.2", "1.2.3.4", "0.1.x", "latest"] {
             assert!(text.parse::<Version>().is_err(), "{text:?}");
         }
-    }
-
-    #[test]
-    fn the_namespace_of_mcp_tools_has_drifted() {
-        assert_eq!(Version::new(0, 130, 0).mcp_namespace("lab"), "mcp__lab__");
-        assert_eq!(Version::new(0, 136, 0).mcp_namespace("lab"), "mcp__lab");
     }
 }
