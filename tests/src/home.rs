@@ -117,12 +117,18 @@ impl Home {
 
     /// Waits until a process of this test runs this very command line.
     pub async fn wait_for_command(&self, command: &str) {
+        let runs = || self.processes().iter().any(|process| process.command == command);
+        self.wait_until(runs, command).await;
+    }
+
+    /// Waits for something that can only be looked at, such as a file that an agent's command makes.
+    pub async fn wait_until(&self, done: impl Fn() -> bool, what: &str) {
         let look = async {
-            while !self.processes().iter().any(|process| process.command == command) {
+            while !done() {
                 tokio::time::sleep(POLL).await;
             }
         };
-        within(PATIENCE, command, look).await;
+        within(PATIENCE, what, look).await;
     }
 
     /// Waits until no process of this test is left. Panics with a list of them after a minute.

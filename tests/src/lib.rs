@@ -16,7 +16,7 @@
 //! - [`skip`]: how a test that cannot run here is skipped;
 //! - [`dirs`]: directories of the workspace.
 //!
-//! For one agent: [`codex`]. Another one gets a module of its own beside it, with the same parts: the real agent
+//! For one agent: [`codex`], [`claude`]. Another one gets a module of its own beside it, with the same parts: the real agent
 //! (installed once under `target/`), its home directory, a fake that shows the faults the real one cannot be made to show.
 #![allow(
     clippy::unwrap_used,
@@ -28,6 +28,7 @@
 )]
 
 pub mod browser;
+pub mod claude;
 pub mod codex;
 mod command;
 pub mod contract;

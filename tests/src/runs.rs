@@ -1,5 +1,7 @@
 //! Runs of a [`Runner`], gathered so that a test can ask what happened.
 
+use std::path::Path;
+
 use futures::StreamExt;
 use takopi_core::{
     ActionEvent, ActionKind, Completed, EventStream, Phase, ResumeToken, RunRequest, Runner,
@@ -11,10 +13,18 @@ use crate::model::{PATIENCE, within};
 
 /// A request that runs in the home's workspace with the home's environment.
 pub fn request(home: &TestHome, prompt: &str) -> takopi_core::RunRequest {
-    home.env()
-        .into_iter()
+    request_in(&home.workspace(), home.env(), prompt)
+}
+
+/// A request that runs in a directory with these variables.
+pub(crate) fn request_in(
+    directory: &Path,
+    env: Vec<(String, String)>,
+    prompt: &str,
+) -> takopi_core::RunRequest {
+    env.into_iter()
         .fold(RunRequest::new(prompt), |request, (name, value)| request.env(name, value))
-        .cwd(home.workspace())
+        .cwd(directory)
 }
 
 /// The events of one run. Making one checks the contract: one `Completed`, last; at most one

@@ -1,0 +1,11 @@
+//! What is needed to test Claude Code.
+//!
+//! - [`real`]: the pinned real Claude Code, installed once under `target/`, and older releases;
+//! - [`home`]: a `CLAUDE_CONFIG_DIR`, a workspace and a state directory per test;
+//! - [`duplex`]: a conversation with a claude over its two-way stream of lines, with nothing of takopi around it.
+//!
+//! The scripted model is [`model::messages`](crate::model::messages).
+
+pub mod duplex;
+pub mod home;
+pub mod real;
