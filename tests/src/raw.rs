@@ -83,7 +83,8 @@ impl RawProcess {
 
     /// Reads one line; none at the end of the output.
     pub async fn next(&mut self) -> Option<Value> {
-        let line = within(PATIENCE, "a line of the agent", self.stdout.next_line()).await;
+        let what = format!("a line of the agent behind {:?}", self.seen.last());
+        let line = within(PATIENCE, &what, self.stdout.next_line()).await;
         let line = line.expect("read the agent")?;
         let message = serde_json::from_str(&line).expect("a line is JSON");
         self.seen.push(line);

@@ -1,14 +1,14 @@
 //! Anthropic's Messages API, as Claude Code uses it: a stream of events or, where the request does not ask for one, one JSON
 //! message.
 //!
-//! - The latest message of the user with a needle in it names the script, and the number of messages of the assistant behind it
+//! - The latest text of the user with a needle in it names the script, and the number of messages of the assistant behind it
 //!   is the place of the answer in the script. So a script is played from its start for every prompt that names it, and
 //!   concurrent runs, sub-agents and retries never shift it.
 //! - A prompt with no needle is answered by [`Server::otherwise`], counted from the latest text of the user.
 //! - The same request again is a retry and gets the same answer, or the next one of [`Answer::then`].
 //! - A request without tools is a side call (a warm-up, a summary of a command: old releases make several in a turn). It is
 //!   answered with a word and not recorded.
-//! - A request with no answer gets a status 404, which Claude Code does not retry.
+//! - A request with no answer gets a status 410, which Claude Code does not retry.
 //!
 //! ```no_run
 //! # use takopi_tests::model::messages::{Answer, MessagesServer};
@@ -82,7 +82,7 @@ impl Serve for Messages {
     }
 
     fn refusal(text: String) -> Answer {
-        Answer::status(404, text)
+        Answer::status(410, text)
     }
 
     fn beats(answer: Answer, serial: Serial, body: &Value) -> (Headers, VecDeque<Beat>) {

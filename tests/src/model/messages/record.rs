@@ -7,13 +7,13 @@ use crate::model::api::Prompt;
 use crate::model::record::{Recorded, ToolOutput};
 
 impl Recorded<Messages> {
-    /// The texts of all messages of the user in the conversation so far, oldest first, without what Claude Code adds itself
+    /// The texts of the user in the conversation so far, block by block, oldest first, without what Claude Code adds itself
     /// (reminders, notes about an interrupted turn, results of tools).
     pub fn user_texts(&self) -> Vec<String> {
         prompts(&self.body).into_iter().rev().map(|prompt| prompt.text).collect()
     }
 
-    /// The text of the latest message of the user.
+    /// The latest text of the user.
     pub fn last_user_text(&self) -> Option<String> {
         self.user_texts().pop()
     }
@@ -83,7 +83,7 @@ impl Recorded<Messages> {
     }
 }
 
-/// The user's own texts, latest first, each with the number of the assistant's messages behind it.
+/// The user's own texts, block by block, latest first, each with the number of the assistant's messages behind it.
 pub(super) fn prompts(body: &Value) -> Vec<Prompt> {
     let mut answered = 0;
     let mut prompts = Vec::new();
@@ -91,10 +91,9 @@ pub(super) fn prompts(body: &Value) -> Vec<Prompt> {
         match message["role"].as_str() {
             Some("assistant") => answered += 1,
             Some("user") => {
-                let texts = texts(message);
-                if !texts.is_empty() {
-                    prompts.push(Prompt { text: texts.join("\n"), step: Some(answered) });
-                }
+                // Behind an interrupted turn one message may hold two prompts.
+                let texts = texts(message).into_iter().rev().map(str::to_owned);
+                prompts.extend(texts.map(|text| Prompt { text, step: Some(answered) }));
             }
             _ => {}
         }

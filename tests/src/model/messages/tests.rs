@@ -52,8 +52,12 @@ fn the_place_in_a_script_is_the_number_of_answers_since_its_prompt() {
     }
     assert!(ask(&[">go [[two]]", "first", ">a word", "second", ">now [[one]]"]).contains("only"));
     assert!(ask(&[">[[one]]", "only", ">and [[two]]", "first", ">a word"]).contains("second"));
+    let mut merged = conversation("s", &[">[[two]]"]);
+    let block = json!({"type": "text", "text": "[[one]]"});
+    merged["messages"][0]["content"].as_array_mut().unwrap().push(block);
+    assert!(post(model.address(), &merged).contains("only"));
     let over = ask(&[">go [[one]]", "only"]);
-    assert!(over.starts_with("HTTP/1.1 404") && over.contains("used up"), "{over}");
+    assert!(over.starts_with("HTTP/1.1 410") && over.contains("used up"), "{over}");
     assert_eq!(model.unexpected().len(), 1);
     assert!(model.unused().is_empty());
 }

@@ -263,27 +263,40 @@ async fn failures_of_the_model_are_retried_or_reported() {
     let model = MessagesServer::start();
     let soon = |status| Answer::status(status, "try later").header("retry-after", "0");
     model.when("[[retried]]", soon(529).then(Answer::new().dropped()).then("Recovered."));
-    model.when("[[inside]]", Answer::text("x").fails("api_error", "broken").then("Fallen back."));
+    let broken = |answer: Answer| answer.fails("api_error", "broken");
+    model.when("[[early]]", broken(Answer::new().started()).then("Fallen back."));
+    model.when("[[late]]", [broken(Answer::text("One half,")), Answer::text("the other.")]);
     model.when("[[403]]", Answer::status(403, "forbidden"));
     let home = TestHome::new(&model).max_retries(3);
     let mut claude = Duplex::start(&claude, &home, &ASKING);
+    claude.user("no script").await;
+    let unexpected = claude.result().await;
+    let text = unexpected["result"].as_str().unwrap();
+    assert!(text.contains("no script matches: request 0"), "{text}");
+    assert_eq!(model.unexpected().len(), 1);
+
     claude.user("[[retried]]").await;
     let retry = claude.line("system", "api_retry").await;
     assert_eq!((&retry["error_status"], &retry["attempt"]), (&json!(529), &json!(1)));
     assert_eq!(claude.line("system", "api_retry").await["error_status"], Value::Null);
     assert_eq!(claude.result().await["result"], "Recovered.");
 
-    claude.user("[[inside]]").await;
+    claude.user("[[early]]").await;
     assert_eq!(claude.result().await["result"], "Fallen back.");
     let streams: Vec<bool> =
-        model.requests_about("[[inside]]").iter().map(MessagesRequest::stream).collect();
+        model.requests_about("[[early]]").iter().map(MessagesRequest::stream).collect();
     assert_eq!(streams, [true, false]);
+
+    // What came as a whole block stays, and claude asks for the rest.
+    claude.user("[[late]]").await;
+    assert_eq!(claude.line("assistant", "").await["message"]["content"][0]["text"], "One half,");
+    assert_eq!(claude.result().await["result"], "the other.");
 
     claude.user("[[403]]").await;
     let refused = claude.result().await;
     assert_eq!((&refused["api_error_status"], &refused["is_error"]), (&json!(403), &json!(true)));
     assert_eq!(claude.end().await.code, Some(1));
-    model.assert_finished();
+    assert!(model.unused().is_empty());
     home.assert_no_processes().await;
 }
 
