@@ -3,6 +3,7 @@
 //! Every setting of a run is optional here: a flag wins over its `TAKOPI_*` variable, which clap
 //! reads, and both win over the configuration file, which [`RunOptions::filled`] adds.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,8 +11,9 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use serde::Deserialize;
-use takopi_core::RunSettings;
+use takopi_core::catalog::{COMMON_SETTINGS, EngineEntry};
 use takopi_core::settings::parse_duration;
+use takopi_core::{EngineId, RunSettings};
 
 use crate::batch::BatchArgs;
 use crate::config::Config;
@@ -81,7 +83,7 @@ pub(crate) struct RunArgs {
     /// prompt
     #[arg(value_name = "PROMPT")]
     pub(crate) prompt: Vec<String>,
-    /// Resume this session: its id, or text with a line such as `codex resume ID`
+    /// Resume this session: its id, or text with a line such as `codex resume ID` or `claude --resume ID`
     #[arg(long, value_name = "TOKEN|LINE", conflicts_with = "last")]
     pub(crate) resume: Option<String>,
     /// Resume the newest session of this directory
@@ -134,6 +136,10 @@ pub(crate) struct RunOptions {
     /// Sandbox of the agent's commands: read-only, workspace-write, danger-full-access
     #[arg(long, short, value_name = "SANDBOX", env = "TAKOPI_SANDBOX")]
     pub(crate) sandbox: Option<String>,
+    /// What the agent may do without approval, for claude: default, acceptEdits, plan, dontAsk,
+    /// bypassPermissions, auto
+    #[arg(long, value_name = "MODE", env = "TAKOPI_PERMISSION_MODE")]
+    pub(crate) permission_mode: Option<String>,
     /// How approval requests are decided. Default: ask on a terminal and in `serve`, otherwise deny
     #[arg(long, value_enum, value_name = "MODE", env = "TAKOPI_APPROVE")]
     pub(crate) approve: Option<Approve>,
@@ -153,6 +159,9 @@ pub(crate) struct RunOptions {
     /// The settings of the configuration file.
     #[arg(skip)]
     pub(crate) defaults: RunSettings,
+    /// The settings of the configuration file for one engine, by engine.
+    #[arg(skip)]
+    pub(crate) engine_defaults: BTreeMap<EngineId, RunSettings>,
 }
 
 impl RunArgs {
@@ -164,23 +173,59 @@ impl RunArgs {
 }
 
 impl RunOptions {
-    /// The settings of a run: flags, then `TAKOPI_*`, then the configuration file; only those that the
-    /// engine understands.
+    /// The settings of a run on the chosen engine: flags, then `TAKOPI_*`, then the configuration file; only
+    /// those that the engine understands.
     pub(crate) fn settings(&self) -> RunSettings {
+        engines::named(self.engine.as_deref())
+            .map_or_else(|_| self.typed(), |it| self.settings_of(it))
+    }
+
+    /// The settings of a run on an engine. Flags, `TAKOPI_*` and the keys at the top of the file are for the
+    /// chosen engine; of them, another one gets what takopi applies to every engine. Each has a table of
+    /// its own in the file.
+    pub(crate) fn settings_of(&self, entry: &dyn EngineEntry) -> RunSettings {
+        let chosen = engines::named(self.engine.as_deref());
+        let is_chosen = chosen.is_ok_and(|chosen| chosen.id() == entry.id());
+        let applies = |name: &str| {
+            if is_chosen { entry.understands(name) } else { COMMON_SETTINGS.contains(&name) }
+        };
+        let (mut settings, mut general) = (self.typed(), self.defaults.clone());
+        settings.retain(applies);
+        general.retain(applies);
+        if let Some(own) = self.engine_defaults.get(&entry.id()) {
+            settings.fill_from(own);
+        }
+        settings.fill_from(&general);
+        settings
+    }
+
+    /// What flags and `TAKOPI_*` set.
+    fn typed(&self) -> RunSettings {
         let mut settings = RunSettings::new();
         settings.cwd.clone_from(&self.cd);
         settings.model.clone_from(&self.model);
         settings.effort.clone_from(&self.effort);
         settings.sandbox.clone_from(&self.sandbox);
+        settings.permission_mode.clone_from(&self.permission_mode);
         settings.options.clone_from(&self.settings);
         settings.wait = self.wait;
         settings.idle_timeout = self.idle_timeout;
         settings.wall_timeout = self.timeout;
-        settings.fill_from(&self.defaults);
-        if let Ok(entry) = engines::named(self.engine.as_deref()) {
-            settings.retain(|name| entry.understands(name));
-        }
         settings
+    }
+
+    /// Chooses the engine of a session. Defaults that were meant for another engine do not apply to it.
+    pub(crate) fn change_engine(&mut self, engine: &EngineId) {
+        if engines::named(self.engine.as_deref()).is_ok_and(|chosen| chosen.id() == *engine) {
+            return;
+        }
+        self.engine = Some(engine.to_string());
+        self.defaults.retain(|name| COMMON_SETTINGS.contains(&name));
+        let typed = |id: &str| self.flags.is_typed(id);
+        self.model.take_if(|_| !typed("model"));
+        self.effort.take_if(|_| !typed("effort"));
+        self.sandbox.take_if(|_| !typed("sandbox"));
+        self.permission_mode.take_if(|_| !typed("permission_mode"));
     }
 
     /// The options, with defaults from the configuration file.
@@ -191,12 +236,14 @@ impl RunOptions {
         self.model.take_if(|model| model.is_empty());
         self.effort.take_if(|effort| effort.is_empty());
         self.sandbox.take_if(|sandbox| sandbox.is_empty());
+        self.permission_mode.take_if(|mode| mode.is_empty());
         macro_rules! fill {
             ($( $field:ident ),*) => { $( self.$field = self.$field.or(config.$field); )* };
         }
         fill!(engine, transport, approve);
         self.flags.fill(config.programs);
         self.defaults = config.run;
+        self.engine_defaults = config.engines;
         self
     }
 }
@@ -233,6 +280,9 @@ pub(crate) struct ServeArgs {
 pub(crate) struct SessionsArgs {
     #[command(subcommand)]
     pub(crate) command: Option<SessionsCommand>,
+    /// List only sessions of this engine
+    #[arg(long, value_name = "ENGINE", value_parser = NameParser::Engine)]
+    pub(crate) engine: Option<String>,
     /// List only sessions that began in this directory
     #[arg(long, short = 'C', value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
@@ -250,6 +300,9 @@ pub(crate) enum SessionsCommand {
     Show {
         /// The id, or a unique prefix of it
         id: String,
+        /// Look only among the sessions of this engine
+        #[arg(long, value_name = "ENGINE", value_parser = NameParser::Engine)]
+        engine: Option<String>,
         /// Print one message per line, as JSON
         #[arg(long)]
         json: bool,
@@ -264,6 +317,9 @@ pub(crate) struct DoctorArgs {
     /// Print the findings as JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Check only this engine
+    #[arg(long, value_name = "ENGINE", value_parser = NameParser::Engine)]
+    pub(crate) engine: Option<String>,
     #[command(flatten)]
     pub(crate) flags: EngineFlags,
 }
@@ -355,6 +411,39 @@ mod tests {
     #[test]
     fn after_two_dashes_a_prompt_may_begin_with_a_dash() {
         assert_eq!(run(&["--", "--model", "-"]).prompt, ["--model", "-"]);
+    }
+
+    #[test]
+    fn the_table_of_an_engine_wins_over_the_keys_above_it() {
+        let file = "model = 'general'\ntimeout = '2m'\n[codex]\nmodel = 'gpt'\n[claude]\n\
+                    model = 'opus'\npermission-mode = 'plan'\ntimeout = '9m'\n";
+        let filled = |args: &[&str]| {
+            let config = crate::config::parse(file, "c.toml".as_ref()).unwrap();
+            run(args).filled(config).options.run
+        };
+        let model = |args: &[&str]| filled(args).settings().model;
+        assert_eq!(model(&["x"]).as_deref(), Some("gpt"));
+        assert_eq!(model(&["x", "--engine", "claude"]).as_deref(), Some("opus"));
+        assert_eq!(model(&["x", "--engine", "claude", "-m", "haiku"]).as_deref(), Some("haiku"));
+        assert_eq!(model(&["x", "--engine", "demo"]), None);
+        let options = filled(&["x", "--model", "gpt-large", "--wait", "3", "-c", "a=b"]);
+        let other = options.settings_of(engines::find("claude").unwrap());
+        assert_eq!(other.model.as_deref(), Some("opus"), "the flag is for the chosen engine");
+        assert_eq!(other.permission_mode.as_deref(), Some("plan"));
+        assert_eq!(other.wall_timeout, Some(Duration::from_mins(9)));
+        assert_eq!((other.wait, other.options), (Some(Duration::from_secs(3)), Vec::new()));
+    }
+
+    #[test]
+    fn a_session_of_another_engine_does_not_get_the_defaults_of_the_default_engine() {
+        let config = crate::config::parse("model = 'gpt'\nwait = 5", "c.toml".as_ref()).unwrap();
+        let mut options = run(&["x", "--effort", "low"]).filled(config).options.run;
+        options.change_engine(&takopi_codex::CODEX);
+        assert_eq!(options.settings().model.as_deref(), Some("gpt"));
+        options.change_engine(&takopi_claude::CLAUDE);
+        let settings = options.settings();
+        assert_eq!((settings.model, settings.wait), (None, Some(Duration::from_secs(5))));
+        assert_eq!(settings.effort.as_deref(), Some("low"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The configuration file: defaults for flags and `TAKOPI_*` variables that are not set.
 //!
 //! `--config`, else `TAKOPI_CONFIG`, else `takopi/config.toml` under `XDG_CONFIG_HOME` or `~/.config`.
-//! Its keys are the names of the flags. A file that is named must exist; errors name the file and the
+//! Its keys are the names of the flags; a table with the name of an engine has settings for that engine alone,
+//! which win over those above it. A file that is named must exist; errors name the file and the
 //! line.
 
 use std::collections::BTreeMap;
@@ -9,8 +10,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
-use serde_json::Value;
-use takopi_core::RunSettings;
+use serde_json::{Map, Value};
+use takopi_core::catalog::{COMMON_SETTINGS, EngineEntry};
+use takopi_core::{EngineId, RunSettings};
 use toml::Spanned;
 
 use crate::args::{Approve, Color};
@@ -28,6 +30,8 @@ pub(crate) struct Config {
     pub(crate) color: Option<Color>,
     /// The settings of every run.
     pub(crate) run: RunSettings,
+    /// The settings of runs on one engine, by engine.
+    pub(crate) engines: BTreeMap<EngineId, RunSettings>,
 }
 
 impl Config {
@@ -56,7 +60,33 @@ impl Config {
             _ if let Some(program) = engines::programs().find(|program| program.flag == name) => {
                 self.programs.extend(read(value)?.map(|path: PathBuf| (program.flag, path)));
             }
+            _ if let (Ok(entry), Value::Object(settings)) = (engines::find(name), &value) => {
+                return self.set_engine(entry, settings);
+            }
             _ => self.run.set(name, &value).map_err(|error| error.to_string())?,
+        }
+        Ok(())
+    }
+
+    /// Sets what the table of an engine has.
+    fn set_engine(
+        &mut self,
+        entry: &dyn EngineEntry,
+        settings: &Map<String, Value>,
+    ) -> Result<(), String> {
+        let own = self.engines.entry(entry.id()).or_default();
+        for (name, value) in settings {
+            own.set(name, value).map_err(|error| error.to_string())?;
+        }
+        let mut understood = own.clone();
+        understood.retain(|name| entry.understands(name));
+        if understood != *own {
+            let known = [entry.settings(), COMMON_SETTINGS].concat();
+            let engine = entry.id();
+            return Err(format!(
+                "a setting that {engine} does not have; it has {}",
+                known.join(", ")
+            ));
         }
         Ok(())
     }
@@ -121,9 +151,12 @@ mod tests {
             "{kind}"
         );
         let engine = error("engine = 'abacus'");
-        assert_eq!(engine, "c.toml:1: unknown engine `abacus`; known engines: codex, demo");
+        assert_eq!(engine, "c.toml:1: unknown engine `abacus`; known engines: codex, claude, demo");
         let syntax = error("model = \n");
         assert!(syntax.starts_with("c.toml:1: "), "{syntax}");
+        let table = error("model = 'x'\n[claude]\nsandbox = 'read-only'\n");
+        assert!(table.contains("a setting that claude does not have; it has model, "), "{table}");
+        assert!(error("[abacus]\nmodel = 'x'\n").contains("unknown setting `abacus`"));
         let length = error("model = 'x'\nwait = 'soon'");
         assert!(length.starts_with("c.toml:2: `wait`: expected a length of time"), "{length}");
     }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use takopi_bridge::{Continuity, FinalBy, Pace, Router, Settings};
 use takopi_core::approvals::accept_all;
-use takopi_core::catalog::EngineSetup;
-use takopi_core::demo::DEMO;
 use takopi_core::process::raise_descriptor_limit;
+use takopi_core::runner::ResumeCodec;
+use takopi_core::{EngineId, EventStream, RunRequest, RunSettings, Runner};
 
 use crate::approve;
 use crate::args::{Approve, RunOptions};
@@ -17,9 +18,10 @@ use crate::exit::Usage;
 /// How often a message is updated when only time has passed.
 const REFRESH: Duration = Duration::from_secs(1);
 
-/// The chosen engine, and the demo engine for `/demo`, which needs nothing.
+/// The chosen engine, and all others for messages that name them, as `/demo` does. One that is not
+/// installed is missed only by such a message.
 pub(crate) fn router(options: &RunOptions, keep_warm: Duration) -> anyhow::Result<Router> {
-    let chosen = Chosen::of(options)?;
+    let chosen = Chosen::beside_others(options)?;
     let runner = chosen.runner(keep_warm)?;
     if let Some(missing) = options.settings().missing_path() {
         return Err(Usage::new(missing).into());
@@ -27,24 +29,50 @@ pub(crate) fn router(options: &RunOptions, keep_warm: Duration) -> anyhow::Resul
     if let Err(error) = raise_descriptor_limit() {
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
-    let router = Router::new(runner);
-    let demo = engines::find(DEMO.as_str())?;
-    if chosen.entry.id() == demo.id() {
-        return Ok(router);
+    let with_settings = |entry, runner| -> Arc<dyn Runner> {
+        Arc::new(WithSettings { runner, settings: options.settings_of(entry) })
+    };
+    let mut router = Router::new(with_settings(chosen.entry, runner));
+    for entry in chosen.others() {
+        let runner = engines::other_runner(entry, options, keep_warm)?;
+        router = router.with(with_settings(entry, runner));
     }
-    Ok(router.with(demo.runner(&EngineSetup::new())?))
+    Ok(router)
 }
 
-/// The settings of the bridge: each place is a conversation, messages are updated at this interval, runs
-/// use the options; `default` decides approval requests if the options do not.
-pub(crate) fn settings(options: RunOptions, default: Approve, interval: Duration) -> Settings {
+/// A runner whose requests have the settings of its engine: a bridge does not know them.
+struct WithSettings {
+    runner: Arc<dyn Runner>,
+    settings: RunSettings,
+}
+
+impl Runner for WithSettings {
+    fn engine(&self) -> EngineId {
+        self.runner.engine()
+    }
+
+    fn run(&self, request: RunRequest) -> EventStream {
+        self.runner.run(request.settings(self.settings.clone()))
+    }
+
+    fn resume_codec(&self) -> ResumeCodec {
+        self.runner.resume_codec()
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        self.runner.shutdown()
+    }
+}
+
+/// The settings of the bridge: each place is a conversation, messages are updated at this interval;
+/// `default` decides approval requests if the options do not.
+pub(crate) fn settings(options: &RunOptions, default: Approve, interval: Duration) -> Settings {
     let is_default = options.approve.is_none();
     let approve = options.approve.unwrap_or(default);
     Settings::default()
         .continuity(Continuity::Place)
         .final_by(FinalBy::Edit)
         .pace(Pace::default().interval(interval).refresh(REFRESH))
-        .requests(move |_, request| request.settings(options.settings()))
         .approvals(move |people| match approve {
             Approve::Ask => Arc::new(people),
             Approve::Deny => approve::denial(is_default),

@@ -12,23 +12,25 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, PossibleValue, StringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
+use takopi_claude::ClaudeEntry;
 use takopi_codex::CodexEntry;
-use takopi_core::Runner;
 use takopi_core::catalog::{EngineEntry, EngineSetup, Feature, Program, TransportInfo};
 use takopi_core::demo::DemoEntry;
 use takopi_core::process::EnvPolicy;
+use takopi_core::{EngineId, Runner};
 
 use crate::args::{Approve, RunOptions, TOKEN};
 use crate::exit::Usage;
 
 /// All engines; the first is the default.
-pub(crate) static ENGINES: &[&dyn EngineEntry] = &[&CodexEntry, &DemoEntry];
+pub(crate) static ENGINES: &[&dyn EngineEntry] = &[&CodexEntry, &ClaudeEntry, &DemoEntry];
 
 /// Flags that not every engine understands: the argument's id, the flag, the setting it sets.
-const ENGINE_FLAGS: [EngineFlag; 6] = [
+const ENGINE_FLAGS: [EngineFlag; 7] = [
     EngineFlag { id: "model", flag: "--model", setting: "model" },
     EngineFlag { id: "effort", flag: "--effort", setting: "effort" },
     EngineFlag { id: "sandbox", flag: "--sandbox", setting: "sandbox" },
+    EngineFlag { id: "permission_mode", flag: "--permission-mode", setting: "permission_mode" },
     EngineFlag { id: "settings", flag: "-c", setting: "options" },
     EngineFlag { id: "image", flag: "--image", setting: "images" },
     EngineFlag { id: "output_schema", flag: "--output-schema", setting: "output_schema" },
@@ -54,6 +56,19 @@ pub(crate) fn named(name: Option<&str>) -> Result<&'static dyn EngineEntry, Usag
     name.map_or(Ok(ENGINES[0]), find)
 }
 
+/// A runner of every engine as it is by default, this one first: to read sessions, not to run them.
+pub(crate) fn readers(first: &EngineId) -> Result<Vec<Arc<dyn Runner>>, Usage> {
+    let first_of_all = ENGINES.iter().filter(|entry| entry.id() == *first);
+    let others = ENGINES.iter().filter(|entry| entry.id() != *first);
+    first_of_all.chain(others).map(|entry| make(*entry, &EngineSetup::new())).collect()
+}
+
+/// The names of engines, for messages: `/codex, /claude`.
+pub(crate) fn directives(engines: &[EngineId]) -> String {
+    let names: Vec<String> = engines.iter().map(|engine| format!("/{engine}")).collect();
+    names.join(", ")
+}
+
 /// The programs that engines run.
 pub(crate) fn programs() -> impl Iterator<Item = &'static Program> {
     ENGINES.iter().filter_map(|entry| entry.program())
@@ -76,22 +91,21 @@ impl Chosen {
     /// The engine that the options choose. A flag that it does not understand is refused; defaults from
     /// the environment and the configuration file apply only where they are understood.
     pub(crate) fn of(options: &RunOptions) -> Result<Self, Usage> {
+        let chosen = Self::beside_others(options)?;
+        let own = chosen.entry.program().map(|program| program.flag);
+        let typed = |flag: &&str| Some(*flag) != own && options.flags.is_typed(flag);
+        match programs().map(|program| program.flag).find(typed) {
+            Some(other) => Err(refused(chosen.entry, &format!("--{other}"))),
+            None => Ok(chosen),
+        }
+    }
+
+    /// The same where other engines can be used too: their programs may be named.
+    pub(crate) fn beside_others(options: &RunOptions) -> Result<Self, Usage> {
         let entry = named(options.engine.as_deref())?;
-        let refuse = |flag: &str| {
-            let engine = entry.id();
-            Usage::new(format!(
-                "{flag} is not an option of {engine}; remove it, or choose another --engine"
-            ))
-        };
         for flag in &ENGINE_FLAGS {
             if options.flags.is_typed(flag.id) && !entry.understands(flag.setting) {
-                return Err(refuse(flag.flag));
-            }
-        }
-        let program = entry.program().map(|program| program.flag);
-        for other in programs().map(|program| program.flag).filter(|flag| Some(*flag) != program) {
-            if options.flags.is_typed(other) {
-                return Err(refuse(&format!("--{other}")));
+                return Err(refused(entry, flag.flag));
             }
         }
         let transport = match entry.transport(options.transport.as_deref()) {
@@ -99,18 +113,29 @@ impl Chosen {
             Err(_) if is_known_transport(options) => entry.default_transport(),
             Err(error) => return Err(Usage::new(error.to_string())),
         };
-        // An agent must not be able to use the token of `takopi serve`.
-        let policy = EnvPolicy::default().deny(TOKEN);
-        let setup = EngineSetup::new()
-            .transport(transport.name.to_owned())
-            .program(program.and_then(|flag| options.flags.programs.get(flag).cloned()))
-            .env_policy(policy)
-            .options(options.settings().options);
+        let setup = setup(entry, options).transport(transport.name.to_owned());
         let chosen = Self { entry, transport, setup };
         match options.approve {
             Some(approve) if !chosen.allows(approve) => Err(chosen.cannot_ask()),
             _ => Ok(chosen),
         }
+    }
+
+    /// Hooks, tool servers and settings in files of the working directory apply.
+    pub(crate) fn with_project_settings(mut self) -> Self {
+        self.setup = self.setup.project_settings(true);
+        self
+    }
+
+    /// The agent leaves no work in the background, unless an option allows it.
+    pub(crate) fn without_background(mut self) -> Self {
+        self.setup = self.setup.background(false);
+        self
+    }
+
+    /// The other engines.
+    pub(crate) fn others(&self) -> impl Iterator<Item = &'static dyn EngineEntry> {
+        ENGINES.iter().copied().filter(|entry| entry.id() != self.entry.id())
     }
 
     /// Whether the agent can ask for approval.
@@ -138,17 +163,44 @@ impl Chosen {
 
     /// A runner that keeps an idle session warm for this long.
     pub(crate) fn runner(&self, keep_warm: Duration) -> Result<Arc<dyn Runner>, Usage> {
-        self.make(&self.setup.clone().keep_warm(keep_warm))
+        make(self.entry, &self.setup.clone().keep_warm(keep_warm))
     }
 
     /// A runner for many sessions, this many of them busy at once, that share few processes.
     pub(crate) fn shared_runner(&self, busy: usize) -> Result<Arc<dyn Runner>, Usage> {
-        self.make(&self.setup.clone().shared_by(busy))
+        make(self.entry, &self.setup.clone().shared_by(busy))
     }
+}
 
-    fn make(&self, setup: &EngineSetup) -> Result<Arc<dyn Runner>, Usage> {
-        self.entry.runner(setup).map_err(|error| Usage::new(error.to_string()))
-    }
+fn refused(entry: &dyn EngineEntry, flag: &str) -> Usage {
+    let engine = entry.id();
+    Usage::new(format!(
+        "{flag} is not an option of {engine}; remove it, or choose another --engine"
+    ))
+}
+
+/// A runner of an engine beside the chosen one, with what applies to it of the options.
+pub(crate) fn other_runner(
+    entry: &'static dyn EngineEntry,
+    options: &RunOptions,
+    keep_warm: Duration,
+) -> Result<Arc<dyn Runner>, Usage> {
+    make(entry, &setup(entry, options).keep_warm(keep_warm))
+}
+
+/// What the options say about an engine.
+fn setup(entry: &'static dyn EngineEntry, options: &RunOptions) -> EngineSetup {
+    // An agent must not be able to use the token of `takopi serve`.
+    let policy = EnvPolicy::default().deny(TOKEN);
+    let program = entry.program().and_then(|program| options.flags.programs.get(program.flag));
+    EngineSetup::new()
+        .program(program.cloned())
+        .env_policy(policy)
+        .options(options.settings_of(entry).options)
+}
+
+fn make(entry: &dyn EngineEntry, setup: &EngineSetup) -> Result<Arc<dyn Runner>, Usage> {
+    entry.runner(setup).map_err(|error| Usage::new(error.to_string()))
 }
 
 /// Whether the transport is another engine's and was not typed: a default that does not apply here.
@@ -168,7 +220,7 @@ pub(crate) struct EngineFlags {
 
 impl EngineFlags {
     /// Whether the argument of this id was on the command line.
-    fn is_typed(&self, id: &str) -> bool {
+    pub(crate) fn is_typed(&self, id: &str) -> bool {
         self.typed.iter().any(|typed| typed == id)
     }
 

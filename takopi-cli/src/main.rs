@@ -82,7 +82,7 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> anyhow::Result<u8> {
         Command::Batch(args) => batch::main(args.filled(config), *terminal),
         Command::Chat(mut args) => {
             args.options = args.options.filled(config);
-            chat::main(*args, *terminal)
+            chat::main(&args, *terminal)
         }
         Command::Serve(mut args) => {
             args.options = args.options.filled(config);

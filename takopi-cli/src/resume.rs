@@ -1,11 +1,66 @@
 //! The session that a command line resumes.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use takopi_core::catalog::EngineEntry;
-use takopi_core::{ResumeToken, Runner};
+use takopi_core::{EngineId, ResumeToken, Runner};
 
+use crate::engines;
 use crate::exit::Usage;
+
+/// The engine of the session that `--resume` names, if the command line names none: by its resume line, or by
+/// the engine that has stored it. `default` is the engine otherwise.
+pub(crate) fn owner(default: Option<&str>, text: &str) -> Result<Option<EngineId>, Usage> {
+    let default = engines::named(default)?;
+    let runners = engines::readers(&default.id())?;
+    let found = session(&runners, text).map(|(runner, _)| runner.engine());
+    if found.is_none() && text.split_whitespace().nth(1).is_some() {
+        let stored = runners.iter().filter(|runner| stores(&runner.engine()));
+        let lines: Vec<String> = stored.map(|runner| example(&**runner)).collect();
+        let lines = lines.join(" or ");
+        return Err(Usage::new(format!("--resume: the text has no line such as {lines}")));
+    }
+    Ok(found)
+}
+
+/// The session that a text names, and its runner: by the last resume line, or by its id. Of several runners
+/// whose id it can be, the first one that has stored it counts, else the first.
+pub(crate) fn session<'a>(
+    runners: &'a [Arc<dyn Runner>],
+    text: &str,
+) -> Option<(&'a Arc<dyn Runner>, ResumeToken)> {
+    let mut words = text.split_whitespace();
+    let word = words.next()?.trim_matches('`');
+    if words.next().is_some() {
+        return text.lines().rev().find_map(|line| {
+            runners.iter().find_map(|runner| Some((runner, runner.extract_resume(line)?)))
+        });
+    }
+    let ids = runners.iter().filter_map(|runner| Some((runner, runner.token(word)?)));
+    let mut ids: Vec<_> = ids.collect();
+    let stored =
+        if ids.len() > 1 { ids.iter().position(|(_, token)| is_stored(token)) } else { None };
+    (!ids.is_empty()).then(|| ids.swap_remove(stored.unwrap_or(0)))
+}
+
+/// Whether the token's engine has stored the session on this machine.
+fn is_stored(token: &ResumeToken) -> bool {
+    let store =
+        engines::find(token.engine.as_str()).ok().and_then(|entry| entry.sessions().ok()?);
+    store.is_some_and(|store| store.find(&token.value).is_ok())
+}
+
+/// Whether the engine stores sessions.
+fn stores(engine: &EngineId) -> bool {
+    let entry = engines::find(engine.as_str()).ok();
+    entry.is_some_and(|entry| matches!(entry.sessions(), Ok(Some(_))))
+}
+
+/// A resume line of an engine.
+fn example(runner: &dyn Runner) -> String {
+    runner.format_resume(&ResumeToken::new(runner.engine(), "ID"))
+}
 
 /// The session of `--resume`: a single word is an id, longer text has a resume line.
 ///
@@ -17,8 +72,7 @@ pub(crate) fn token(runner: &dyn Runner, text: &str) -> Result<ResumeToken, Usag
         (None, _) => Err(Usage::new("--resume: expected a session id or a resume line")),
         (Some(word), None) => Ok(ResumeToken::new(runner.engine(), word.trim_matches('`'))),
         _ => runner.extract_resume(text).ok_or_else(|| {
-            let line = runner.format_resume(&ResumeToken::new(runner.engine(), "ID"));
-            Usage::new(format!("--resume: the text has no line such as {line}"))
+            Usage::new(format!("--resume: the text has no line such as {}", example(runner)))
         }),
     }
 }
@@ -70,6 +124,26 @@ mod tests {
         let error = token(&codex, "two words").unwrap_err().to_string();
         assert_eq!(error, "--resume: the text has no line such as `codex resume ID`");
         assert!(token(&codex, " \n").is_err());
+    }
+
+    #[test]
+    fn a_resume_line_names_its_engine_and_the_last_one_counts() {
+        let owner = |text: &str| owner(None, text).map(|owner| owner.map(|it| it.to_string()));
+        for (text, engine) in [
+            (format!("claude --resume {ID}"), "claude"),
+            (format!("`takopi run --engine claude --resume {ID}`"), "claude"),
+            (format!("codex resume {ID}\nclaude --resume {ID}\nso far"), "claude"),
+            (format!("claude --resume {ID}\ncodex resume {ID}"), "codex"),
+            ("takopi run --resume demo-abc".to_owned(), "demo"),
+            ("demo-abc".to_owned(), "demo"),
+        ] {
+            assert_eq!(owner(&text).unwrap().as_deref(), Some(engine), "{text}");
+        }
+        assert_eq!(owner("no-token").unwrap(), None);
+        let error = owner("two words").unwrap_err().to_string();
+        let expected =
+            "--resume: the text has no line such as `codex resume ID` or `claude --resume ID`";
+        assert_eq!(error, expected);
     }
 
     #[test]

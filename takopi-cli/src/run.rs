@@ -13,8 +13,14 @@ use crate::turn::{Report, Turn};
 use crate::view::Mode;
 use crate::{approve, keys, prompt, resume, signals};
 
-pub(crate) fn main(args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
-    let chosen = Chosen::of(&args.options.run)?;
+pub(crate) fn main(mut args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
+    if let Some(text) = &args.resume
+        && !args.options.run.flags.is_typed("engine")
+        && let Some(owner) = resume::owner(args.options.run.engine.as_deref(), text)?
+    {
+        args.options.run.change_engine(&owner);
+    }
+    let chosen = Chosen::of(&args.options.run)?.with_project_settings();
     let approve = approve_mode(&args.options.run, &chosen, terminal);
     let approvals =
         approve::Approvals::new(approve, args.options.run.approve.is_none(), approve::PATIENCE);

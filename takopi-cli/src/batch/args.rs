@@ -20,7 +20,7 @@ Examples:
   takopi batch report results.jsonl
 
 A line of JSON is an object such as {\"id\":\"a\",\"prompt\":\"…\",\"session\":\"name\"}. Other fields: resume, cwd, \
-model, effort, sandbox, images, output_schema, settings, wait, idle_timeout, timeout. Run again with \
+model, effort, sandbox, permission_mode, images, output_schema, settings, wait, idle_timeout, timeout. Run again with \
 the same --out, a batch runs only the prompts that have no result.
 
 Exit codes: 0 all ok, 1 some failed or the batch stopped early, 2 usage or an invalid line, 3 engine \

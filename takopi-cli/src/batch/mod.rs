@@ -47,7 +47,8 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
     }
     let show = Show::of(&args, terminal);
     let stop = CancellationToken::new();
-    let runner = Chosen::of(&args.options.run)?.shared_runner(args.jobs)?;
+    let chosen = Chosen::of(&args.options.run)?.without_background();
+    let runner = chosen.shared_runner(args.jobs)?;
     let batch = batch(&args, runner.clone(), terminal)?.stop(stop.clone()).report_runs(show.runs());
     if let Some(out) = args.out.as_deref().filter(|out| is_input(out, &args)) {
         let what =

@@ -26,7 +26,7 @@ use tokio::sync::mpsc;
 use crate::args::{Approve, ChatArgs};
 use crate::signals::{self, Signal};
 use crate::terminal::Terminal;
-use crate::{answer, approve, conversation, exit, run};
+use crate::{answer, approve, conversation, engines, exit, run};
 use display::{Change, Mode, TerminalTransport, View};
 use editor::Typed;
 use input::Input;
@@ -42,16 +42,17 @@ const HELP: &str = "\
 /sessions  list the conversations; /switch N  switch to one
 /queue  list waiting and running messages; /cancel  cancel those of this conversation
 /quit  exit
-A message with a resume line resumes that session; /demo before a message sends it to the demo engine.
+A message with a resume line resumes that session. The name of an engine before a message sends it to that
+engine, in a session of its own: ENGINES.
 A space before a line sends it as a message even if it looks like a command.";
 /// The commands.
 const COMMANDS: [&str; 7] = ["/quit", "/help", "/new", "/sessions", "/queue", "/cancel", "/switch"];
 
-pub(crate) fn main(args: ChatArgs, terminal: Terminal) -> anyhow::Result<u8> {
+pub(crate) fn main(args: &ChatArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let router = conversation::router(&args.options, args.keep_warm)?;
     let typing = terminal.draws && std::io::stdin().is_terminal();
     let approve = if typing { Approve::Ask } else { Approve::Deny };
-    let settings = conversation::settings(args.options, approve, INTERVAL);
+    let settings = conversation::settings(&args.options, approve, INTERVAL);
     let engines = router.runners().map(|runner| runner.engine()).collect();
     let mode = if typing { Mode::Drawn } else { Mode::Lines };
     run::runtime()?.block_on(async {
@@ -235,7 +236,9 @@ impl Chat {
             (None, _) => {}
             _ if line.starts_with(' ') => self.message(line, ended),
             (Some("/quit"), None) => return After::Exit,
-            (Some("/help"), None) => self.view.print(HELP),
+            (Some("/help"), None) => {
+                self.view.print(&HELP.replace("ENGINES", &engines::directives(&self.engines)));
+            }
             (Some("/new"), None) => self.current = self.titles.len() + 1,
             (Some("/sessions"), None) => self.list_sessions(),
             (Some("/queue"), None) => self.list_jobs(),

@@ -6,12 +6,12 @@ use std::path::Path;
 use nix::unistd::Uid;
 use takopi_core::catalog::{EngineSetup, Finding};
 use takopi_core::locks::{Holder, NoLeases, SessionKey};
-use takopi_core::process::{descriptor_limit, end_strays, strays};
+use takopi_core::process::{descriptor_limit, end_strays, find_program, strays};
 use takopi_core::{EngineId, Host, ResumeToken};
 
 use crate::args::DoctorArgs;
 use crate::config;
-use crate::engines::ENGINES;
+use crate::engines::{self, ENGINES};
 
 /// Fewer open files than this are not enough for an agent.
 const FEW_DESCRIPTORS: u64 = 256;
@@ -19,13 +19,7 @@ const FEW_DESCRIPTORS: u64 = 256;
 /// Makes all checks; with `--fix` also repairs what can be repaired.
 pub(super) async fn all(args: &DoctorArgs, config: Option<&Path>) -> Vec<Finding> {
     let mut findings = vec![settings(config)];
-    // The configuration file may name the programs of engines.
-    let mut flags = args.flags.clone();
-    flags.fill(config::load(config).unwrap_or_default().programs);
-    for entry in ENGINES {
-        let program = entry.program().and_then(|program| flags.programs.get(program.flag));
-        findings.extend(entry.doctor(&EngineSetup::new().program(program.cloned())).await);
-    }
+    findings.extend(installations(args, config::load(config).unwrap_or_default()).await);
     match Host::global() {
         Ok(host) => {
             findings.push(state(host.state_directory(), args.fix));
@@ -38,6 +32,38 @@ pub(super) async fn all(args: &DoctorArgs, config: Option<&Path>) -> Vec<Finding
         }
     }
     findings.push(descriptors());
+    findings
+}
+
+/// Checks the engine that was named, or all. An engine that is not installed is a problem only if it was
+/// chosen, or its program was named.
+async fn installations(args: &DoctorArgs, config: config::Config) -> Vec<Finding> {
+    // The configuration file may name the programs of engines.
+    let mut flags = args.flags.clone();
+    flags.fill(config.programs);
+    let variable = std::env::var("TAKOPI_ENGINE").ok().filter(|engine| !engine.is_empty());
+    let only = args.engine.clone();
+    let chosen = match engines::named(only.clone().or(variable).or(config.engine).as_deref()) {
+        Ok(chosen) => chosen,
+        Err(error) => {
+            return vec![Finding::problem("engine", error.to_string(), "choose one of these")];
+        }
+    };
+    let mut findings = Vec::new();
+    for entry in ENGINES.iter().filter(|entry| only.is_none() || entry.id() == chosen.id()) {
+        let program = entry.program();
+        let named = program.and_then(|program| flags.programs.get(program.flag)).cloned();
+        let found = match program {
+            Some(program) if named.is_none() && entry.id() != chosen.id() => {
+                match find_program(Path::new(program.name), None) {
+                    Some(_) => entry.doctor(&EngineSetup::new()).await,
+                    None => vec![Finding::note(program.name, "not installed", program.advice())],
+                }
+            }
+            _ => entry.doctor(&EngineSetup::new().program(named)).await,
+        };
+        findings.extend(found.into_iter().map(|finding| finding.engine(entry.id())));
+    }
     findings
 }
 

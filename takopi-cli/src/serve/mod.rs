@@ -30,7 +30,7 @@ use takopi_bridge::present::{Chat, Limit, Line, Style};
 use takopi_bridge::transport::MessageId;
 use takopi_bridge::{Bridge, Incoming, Place};
 use takopi_core::catalog::Role;
-use takopi_core::{EngineId, Host, Runner};
+use takopi_core::{Host, Runner};
 use tokio::net::TcpListener;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
@@ -72,7 +72,7 @@ pub(crate) fn main(args: ServeArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let router = conversation::router(&args.options, args.keep_warm)?;
     let runners = router.runners().cloned().collect();
     let settings =
-        conversation::settings(args.options, Approve::Ask, INTERVAL).chat(Chat::new(LIMIT));
+        conversation::settings(&args.options, Approve::Ask, INTERVAL).chat(Chat::new(LIMIT));
     run::runtime()?.block_on(async {
         let listener = TcpListener::bind(args.listen).await;
         let listener = listener.map_err(|error| {
@@ -226,18 +226,16 @@ struct Opened {
 
 /// Opens the conversation of a stored session.
 async fn open(State(served): Shared, Json(opened): Json<Opened>) -> Reply {
-    let named = served.runners.iter().find_map(|runner| {
-        let token = resume::token(&**runner, &opened.session).ok()?;
-        let token = runner.token(&token.value)?;
-        let line = runner.format_resume(&token).trim_matches('`').to_owned();
-        Some((line, token))
+    let runners = served.runners.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let (runner, session) = resume::session(&runners, &opened.session)?;
+        let line = runner.format_resume(&session).trim_matches('`').to_owned();
+        Some((line, sessions::messages(&session).unwrap_or_default()))
     });
-    let (line, session) = named.ok_or_else(|| {
+    let (line, entries) = read.await.ok().flatten().ok_or_else(|| {
         let message = "not a session: paste a resume line, or the id of a session";
         (StatusCode::BAD_REQUEST, message.to_owned())
     })?;
-    let read = tokio::task::spawn_blocking(move || sessions::messages(&session)).await;
-    let entries = read.ok().and_then(Result::ok).unwrap_or_default();
     let first = entries.iter().find(|entry| entry.role == Role::User);
     let title = first.map_or(line.as_str(), |entry| &entry.text);
     let messages = entries.iter().map(|entry| match entry.role {
@@ -251,8 +249,8 @@ async fn open(State(served): Shared, Json(opened): Json<Opened>) -> Reply {
 /// The stored sessions of the engines that can resume them here.
 async fn stored(State(served): Shared) -> Reply {
     let failed = |error: String| (StatusCode::INTERNAL_SERVER_ERROR, error);
-    let engines: Vec<EngineId> = served.runners.iter().map(|runner| runner.engine()).collect();
-    let found = tokio::task::spawn_blocking(move || sessions::newest(&engines, STORED)).await;
+    let runners = served.runners.clone();
+    let found = tokio::task::spawn_blocking(move || sessions::newest(&runners, STORED)).await;
     let found = found.map_err(|error| failed(error.to_string()))?;
     Ok(Json(json!(found.map_err(|error| failed(error.to_string()))?)))
 }

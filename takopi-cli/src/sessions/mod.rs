@@ -4,6 +4,7 @@
 //! locks.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -14,7 +15,7 @@ use takopi_core::catalog::{
     EngineEntry, Role, SessionError, SessionStore, StoredSession, TranscriptEntry,
 };
 use takopi_core::locks::Holder;
-use takopi_core::{EngineId, Host, ResumeToken};
+use takopi_core::{EngineId, Host, ResumeToken, Runner};
 
 use crate::args::{SessionsArgs, SessionsCommand};
 use crate::engines::{self, ENGINES};
@@ -27,7 +28,9 @@ const PROMPT_CHARS: usize = 200;
 
 pub(crate) fn main(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
     match &args.command {
-        Some(SessionsCommand::Show { id, json }) => show(id, *json, terminal),
+        Some(SessionsCommand::Show { id, engine, json }) => {
+            show(id, &Stores::of(engine.as_deref())?, *json, terminal)
+        }
         None => list(args, terminal),
     }
 }
@@ -36,6 +39,17 @@ pub(crate) fn main(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8
 struct Stores(Vec<Box<dyn SessionStore>>);
 
 impl Stores {
+    /// The store of this engine, or of all.
+    fn of(engine: Option<&str>) -> anyhow::Result<Self> {
+        let Some(name) = engine else { return Self::open(ENGINES.iter().copied()) };
+        let entry = engines::find(name)?;
+        let stores = Self::open([entry])?;
+        if stores.0.is_empty() {
+            return Err(Usage::new(format!("{} stores no sessions", entry.id())).into());
+        }
+        Ok(stores)
+    }
+
     fn open(engines: impl IntoIterator<Item = &'static dyn EngineEntry>) -> anyhow::Result<Self> {
         let stores: Result<Vec<_>, SessionError> =
             engines.into_iter().filter_map(|entry| entry.sessions().transpose()).collect();
@@ -76,21 +90,30 @@ impl Stores {
 #[derive(Debug, Serialize)]
 pub(crate) struct Offered {
     id: String,
+    engine: EngineId,
+    /// Its resume line.
+    resume: String,
     title: String,
     when: String,
     place: String,
 }
 
-/// The newest sessions of these engines.
-pub(crate) fn newest(engines: &[EngineId], count: usize) -> anyhow::Result<Vec<Offered>> {
-    let entries = ENGINES.iter().copied().filter(|entry| engines.contains(&entry.id()));
-    let offer = |session: StoredSession| Offered {
-        title: one_line(title(&session), 80),
-        when: moment(session.updated),
-        place: place(&session),
-        id: session.token.value,
+/// The newest sessions of the engines that have a runner.
+pub(crate) fn newest(runners: &[Arc<dyn Runner>], count: usize) -> anyhow::Result<Vec<Offered>> {
+    let runner = |engine: &EngineId| runners.iter().find(|runner| runner.engine() == *engine);
+    let entries = ENGINES.iter().copied().filter(|entry| runner(&entry.id()).is_some());
+    let offer = |session: StoredSession| {
+        let resume = runner(&session.token.engine)?.format_resume(&session.token);
+        Some(Offered {
+            title: one_line(title(&session), 80),
+            when: moment(session.updated),
+            place: place(&session),
+            resume: resume.trim_matches('`').to_owned(),
+            engine: session.token.engine,
+            id: session.token.value,
+        })
     };
-    Ok(Stores::open(entries)?.list(None).take(count).map(offer).collect())
+    Ok(Stores::open(entries)?.list(None).filter_map(offer).take(count).collect())
 }
 
 /// The messages of a stored session, without its commands and notes.
@@ -131,7 +154,7 @@ fn list(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
     };
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let host = Host::global()?;
-    let stores = Stores::open(ENGINES.iter().copied())?;
+    let stores = Stores::of(args.engine.as_deref())?;
     let mut found = false;
     for session in stores.list(directory).take(limit) {
         found = true;
@@ -168,7 +191,7 @@ fn block(session: &StoredSession, holder: Option<&Holder>) -> Vec<Line> {
     let width = Terminal::output_width();
     let mut head = Line::new()
         .with(Style::Strong, &session.token.value)
-        .with(Style::Dim, format!("  {}  ", moment(session.updated)))
+        .with(Style::Dim, format!("  {}  {}  ", session.token.engine, moment(session.updated)))
         .with(Style::Plain, place(session));
     if let Some(holder) = holder {
         head = head.with(Style::Warn, format!("  {}", hints::held(holder)));
@@ -181,6 +204,7 @@ fn block(session: &StoredSession, holder: Option<&Holder>) -> Vec<Line> {
 fn row(session: &StoredSession, holder: Option<&Holder>) -> String {
     let fields = [
         session.token.value.clone(),
+        session.token.engine.to_string(),
         moment(session.updated),
         one_line(&place(session), 500),
         one_line(title(session), PROMPT_CHARS),
@@ -215,8 +239,7 @@ fn json_line(value: &impl Serialize) -> anyhow::Result<Vec<u8>> {
     Ok(line)
 }
 
-fn show(id: &str, json: bool, terminal: Terminal) -> anyhow::Result<u8> {
-    let stores = Stores::open(ENGINES.iter().copied())?;
+fn show(id: &str, stores: &Stores, json: bool, terminal: Terminal) -> anyhow::Result<u8> {
     let (store, session) = stores.find(id)?;
     for entry in store.transcript(&session.token)? {
         if json {

@@ -8,8 +8,7 @@ use serde_json::Value;
 use super::lab::{Lab, Ran, Running, codex};
 
 fn doctor(lab: &Lab, program: &str, args: &[&str]) -> Ran {
-    let all: Vec<&str> = ["doctor", "--codex-bin", program].iter().chain(args).copied().collect();
-    lab.run(&all)
+    lab.run(&[&["doctor", "--engine", "codex", "--codex-bin", program], args].concat())
 }
 
 #[test]
@@ -57,7 +56,8 @@ fn every_problem_has_a_hint() {
     );
     let config = found["findings"][0]["what"].as_str().unwrap();
     assert!(
-        config.contains("config.toml:1: unknown engine `abacus`; known engines: codex, demo"),
+        config
+            .contains("config.toml:1: unknown engine `abacus`; known engines: codex, claude, demo"),
         "{config}"
     );
 }
@@ -85,7 +85,7 @@ fn a_program_that_cannot_be_codex_is_not_asked_for_its_login() {
 #[test]
 fn a_missing_codex_home_and_a_broken_configuration_of_codex_are_named() {
     let lab = Lab::new();
-    let mut command = lab.takopi(&["doctor", "--codex-bin", &codex("good")]);
+    let mut command = lab.takopi(&["doctor", "--engine", "codex", "--codex-bin", &codex("good")]);
     let ran = super::lab::ran(command.env("CODEX_HOME", "/no/such"));
     assert_eq!(ran.code, Some(1), "{}", ran.stdout);
     assert!(ran.stdout.contains("✗ home     CODEX_HOME=/no/such is not a directory\n"));

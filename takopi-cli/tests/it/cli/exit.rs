@@ -83,9 +83,11 @@ fn a_flag_that_the_engine_does_not_understand_is_refused_by_name() {
         &["--model", "m"][..],
         &["--effort", "high"],
         &["--sandbox", "read-only"],
+        &["--permission-mode", "plan"],
         &["--image", "work"],
         &["--output-schema", "work"],
         &["--codex-bin", "/bin/true"],
+        &["--claude-bin", "/bin/true"],
     ] {
         for command in ["run", "batch"] {
             let ran = lab.run(&[&[command, "--engine", "demo"], flag].concat());
@@ -95,7 +97,10 @@ fn a_flag_that_the_engine_does_not_understand_is_refused_by_name() {
         }
     }
     for (args, message) in [
-        (["--engine", "abacus"], "error: unknown engine `abacus`; known engines: codex, demo\n"),
+        (
+            ["--engine", "abacus"],
+            "error: unknown engine `abacus`; known engines: codex, claude, demo\n",
+        ),
         (
             ["--transport", "post"],
             "error: codex has no transport `post`; it has app-server, exec\n",

@@ -75,12 +75,16 @@ impl Lab {
 
     /// Runs the binary with something on its standard input.
     pub(crate) fn run_with(&self, args: &[&str], input: &[u8]) -> Ran {
-        let mut command = self.takopi(args);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        child.stdin.take().unwrap().write_all(input).unwrap();
-        finished(child)
+        fed(self.takopi(args), input)
     }
+}
+
+/// Runs a command to its end with something on its standard input.
+pub(crate) fn fed(mut command: Command, input: &[u8]) -> Ran {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    finished(child)
 }
 
 /// Runs a command to its end.
@@ -167,7 +171,16 @@ fn finished(child: Child) -> Ran {
 
 /// One of the stand-ins for codex.
 pub(crate) fn codex(name: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/codex").join(name);
+    stand_in("codex", name)
+}
+
+/// One of the stand-ins for Claude Code.
+pub(crate) fn claude(name: &str) -> String {
+    stand_in("claude", name)
+}
+
+fn stand_in(engine: &str, name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(engine).join(name);
     path.to_str().unwrap().to_owned()
 }
 

@@ -2,6 +2,7 @@
 
 mod batch;
 mod chat;
+mod claude;
 mod doctor;
 mod exit;
 mod lab;

@@ -42,8 +42,8 @@ fn sessions_are_listed_newest_first() {
     let ran = lab.run(&["sessions"]);
     let here = lab.path("work");
     let expected = format!(
-        "{OTHER}\t2026-11-16 02:26\t/srv/project\tthe greeting\n\
-         {SESSION}\t2026-11-16 02:26\t{}\tcount the files here\n",
+        "{OTHER}\tcodex\t2026-11-16 02:26\t/srv/project\tthe greeting\n\
+         {SESSION}\tcodex\t2026-11-16 02:26\t{}\tcount the files here\n",
         here.display()
     );
     assert_eq!((ran.code, ran.stdout, ran.stderr.as_str()), (Some(0), expected, ""));
