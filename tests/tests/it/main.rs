@@ -1,7 +1,7 @@
 //! Tests across the crates.
 //!
 //! - `contract`: what every runner must do, held for the demo engine and for codex over both transports;
-//! - `codex`: everything about codex. Another agent gets a folder of its own beside it;
+//! - `codex`, `claude`: everything about one agent. Another gets a folder of its own beside them;
 //! - `proving_ground`: the scripted model, the fake codex, the browser.
 #![allow(
     clippy::unwrap_used,
@@ -10,6 +10,7 @@
     reason = "tests: a panic here is a failed test"
 )]
 
+mod claude;
 mod codex;
 mod contract;
 mod docs;
