@@ -15,7 +15,7 @@ use takopi_core::jsonl::repair;
 use thiserror::Error;
 
 pub(crate) use content::{Assistant, Block, Nested, Stream, StreamEvent, ToolResult, User};
-pub(crate) use object::{Object, text, value};
+pub(crate) use object::{Object, value};
 pub(crate) use result::{Denial, Tokens, TurnResult};
 
 /// A line that is not JSON.
@@ -189,7 +189,8 @@ pub(crate) struct ToolProgress {
 /// What the process says it does.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Status {
-    pub(crate) status: Option<String>,
+    /// `compacting`, `requesting`, …
+    pub(crate) label: Option<String>,
     pub(crate) compact_result: Option<String>,
     pub(crate) permission_mode: Option<String>,
 }
@@ -282,7 +283,7 @@ impl Message {
             }
             "permission_denied" => Self::PermissionDenied(Denial::of(line)),
             "status" => Self::Status(Status {
-                status: line.text("status"),
+                label: line.text("status"),
                 compact_result: line.text("compact_result"),
                 permission_mode: line.text("permissionMode"),
             }),

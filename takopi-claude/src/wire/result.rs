@@ -7,20 +7,20 @@ use super::object::Object;
 /// The end of a turn. Not always of a run: a sub-agent in the background wakes the model again.
 #[derive(Debug, Default)]
 pub(crate) struct TurnResult {
-    pub(crate) session: Option<String>,
     /// `success` also for failures of the model's service; see `is_error`.
     pub(crate) subtype: Option<String>,
     pub(crate) is_error: bool,
     /// The last text block of the last message, or the error.
     pub(crate) text: Option<String>,
     pub(crate) errors: Vec<String>,
-    pub(crate) stop_reason: Option<String>,
     pub(crate) terminal_reason: Option<String>,
     pub(crate) status: Option<i64>,
     pub(crate) api_error: Option<String>,
     pub(crate) denials: Vec<Denial>,
     /// The host's messages that it ends, if this version names them.
     pub(crate) message_ids: Option<Vec<String>>,
+    /// Whether a task that ended began the turn, and no message.
+    pub(crate) is_unasked: bool,
     /// What the turn used, without sub-agents.
     pub(crate) usage: Option<Tokens>,
     /// What was used since the last result, with sub-agents; since 2.1.325.
@@ -54,17 +54,16 @@ impl TurnResult {
     pub(super) fn of(line: &Object<'_>) -> Self {
         let denials = line.list("permission_denials").into_iter();
         Self {
-            session: line.text("session_id"),
             subtype: line.text("subtype"),
             is_error: line.flag("is_error") == Some(true),
             text: line.text("result"),
             errors: line.texts("errors"),
-            stop_reason: line.text("stop_reason"),
             terminal_reason: line.text("terminal_reason"),
             status: line.int("api_error_status"),
             api_error: line.text("api_error"),
             denials: denials.map(|denial| Denial::of(&Object::of(denial))).collect(),
             message_ids: line.has("user_message_uuids").then(|| line.texts("user_message_uuids")),
+            is_unasked: line.object("origin").text("kind").as_deref() == Some("task-notification"),
             usage: line.has("usage").then(|| Tokens::of_usage(&line.object("usage"))),
             since_last: line
                 .has("model_usage_since_last_result")
