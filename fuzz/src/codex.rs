@@ -8,7 +8,7 @@ use takopi_core::process::Exit;
 /// What no detail of an action is longer than.
 const LONGEST_DETAIL: usize = 128 * 1024;
 
-fn is_end(event: &TakopiEvent) -> bool {
+pub(crate) fn is_end(event: &TakopiEvent) -> bool {
     matches!(event, TakopiEvent::Completed(_))
 }
 
@@ -22,7 +22,7 @@ fn starts_of(events: &[TakopiEvent], session: &str) -> usize {
 }
 
 /// At most one start of a session; at most one end, last; ids never empty; details bounded.
-fn check(events: &[TakopiEvent]) {
+pub(crate) fn check(events: &[TakopiEvent]) {
     let ends = events.iter().filter(|event| is_end(event)).count();
     assert!(ends <= 1, "{ends} ends: {events:#?}");
     assert!(

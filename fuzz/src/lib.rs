@@ -10,6 +10,7 @@
 )]
 
 mod batch;
+mod claude;
 mod codex;
 mod framing;
 mod present;
@@ -18,10 +19,11 @@ mod present;
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("framing", framing::lines),
     ("exec", codex::exec),
     ("app_server", codex::app_server),
+    ("claude", claude::translator),
     ("resume", codex::resume),
     ("event", codex::event),
     ("batch_input", batch::input),

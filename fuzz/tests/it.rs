@@ -57,6 +57,43 @@ fn fuzz_app_server() {
     target("app_server", turns());
 }
 
+/// What Claude Code printed, one recording each.
+fn claude() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for release in std::fs::read_dir(dirs::workspace().join("fixtures")).into_iter().flatten() {
+        let release = release.expect("a directory").path();
+        for kind in ["print", "duplex"] {
+            for file in std::fs::read_dir(release.join(kind)).into_iter().flatten().flatten() {
+                let text = std::fs::read_to_string(file.path()).expect("a recording");
+                let printed = text.split('\n').filter(|line| !line.starts_with("> "));
+                let lines = printed.map(|line| short(line.strip_prefix("< ").unwrap_or(line)));
+                seeds.push(lines.collect::<Vec<_>>().join("\n").into_bytes());
+            }
+        }
+    }
+    assert!(seeds.len() > 200, "only {} recordings", seeds.len());
+    seeds
+}
+
+/// A line without the long lists that nothing reads: inputs are cut at some length.
+fn short(line: &str) -> String {
+    let Ok(mut line) = serde_json::from_str::<serde_json::Value>(line) else {
+        return line.to_owned();
+    };
+    if let Some(fields) = line.as_object_mut() {
+        for name in ["tools", "slash_commands", "skills", "capabilities", "modelUsage", "response"]
+        {
+            fields.remove(name);
+        }
+    }
+    line.to_string()
+}
+
+#[test]
+fn fuzz_claude() {
+    target("claude", claude());
+}
+
 #[test]
 fn fuzz_resume() {
     let id = "01a1e21b-26e5-7eb0-9d27-459e98f10b74";

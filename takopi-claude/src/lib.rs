@@ -36,6 +36,8 @@ pub use claude::Claude;
 pub use engine::ClaudeEngine;
 pub use entry::ClaudeEntry;
 pub use permission_mode::PERMISSION_MODES;
+#[doc(hidden)]
+pub use translator::translate_lines;
 
 /// The name of the engine.
 pub const CLAUDE: EngineId = EngineId::from_static("claude");

@@ -14,6 +14,8 @@ use crate::wire::{Denial, Nested, Object, Task, ToolProgress, User};
 /// How many calls can be open, and how many that were asked about are remembered. Calls beyond that are
 /// not shown.
 const CALLS: usize = 1024;
+/// How many calls are remembered, so that none is shown again.
+const REMEMBERED: usize = 32 * 1024;
 
 /// The calls of a run.
 #[derive(Debug)]
@@ -22,6 +24,8 @@ pub(super) struct Calls {
     directory: Directory,
     /// Those that were started and have not ended, in their order.
     open: Vec<Call>,
+    /// Those that were ever started.
+    started: HashSet<String>,
     /// Those that somebody was asked about, or whose refusal was shown.
     asked: HashSet<String>,
     plan: Plan,
@@ -36,6 +40,7 @@ impl Calls {
             directory: Directory::new([cwd.as_path()]),
             cwd,
             open: Vec::new(),
+            started: HashSet::new(),
             asked: HashSet::new(),
             plan: Plan::default(),
             named: 0,
@@ -73,9 +78,12 @@ impl Calls {
             Some(id) => id.to_owned(),
             None => self.new_id("call"),
         };
-        let is_known = self.open.iter().any(|call| call.action.id == id);
+        let is_known = self.started.contains(&id);
         if is_known || self.open.len() >= CALLS {
             return;
+        }
+        if self.started.len() < REMEMBERED {
+            self.started.insert(id.clone());
         }
         let call = Call::new(id, tool, input, nested, &self.directory);
         if !call.is_of_plan() {
