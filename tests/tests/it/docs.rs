@@ -12,6 +12,7 @@ const ROOTS: &[&str] = &[
     "scripts",
     "takopi-batch",
     "takopi-bridge",
+    "takopi-claude",
     "takopi-cli",
     "takopi-codex",
     "takopi-core",
