@@ -283,6 +283,7 @@ async fn what_cannot_work_is_refused_before_anything_runs() {
             Reason::InvalidRequest,
             "the output schema /nowhere/at/all",
         ),
+        (prompt().permission_mode("plan"), Reason::InvalidRequest, "no permission modes"),
     ] {
         let fake = Fake::new().prints(&[STARTED, DONE]);
         let events = fake.run(request).await;
