@@ -50,11 +50,6 @@ impl RequestHandler {
         Self { run, tools, session, directory, desk }
     }
 
-    /// Whether a handler is being asked, or a host tool is running.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.desk.is_busy()
-    }
-
     /// Takes up a request. Returns the call that it is about, if a tool wants to be used.
     pub(crate) fn take(
         &mut self,

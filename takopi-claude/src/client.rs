@@ -152,9 +152,12 @@ impl Client {
         timeout(limit, exchange).await.map_err(|_| ControlError::Timeout(limit))?
     }
 
-    /// Ends the running turn; its end is still to be read.
-    pub(crate) async fn interrupt(&self, limit: Duration) -> Result<(), ControlError> {
-        self.control(json!({ "subtype": "interrupt" }), limit).await.map(drop)
+    /// Ends the running turn; its end is still to be read. Returns whether messages are left that the
+    /// process runs next.
+    pub(crate) async fn interrupt(&self, limit: Duration) -> Result<bool, ControlError> {
+        let response = self.control(json!({ "subtype": "interrupt" }), limit).await?;
+        let response: Value = serde_json::from_str(response.get()).unwrap_or_default();
+        Ok(response["still_queued"].as_array().is_some_and(|queued| !queued.is_empty()))
     }
 
     /// Whether the process is gone.

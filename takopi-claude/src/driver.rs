@@ -236,8 +236,10 @@ impl<'a> RunDriver<'a> {
 
     /// Ends the turn and reads what comes of that. The process may not answer: it is ended anyway.
     async fn interrupt(&mut self, lines: &mut mpsc::Receiver<Incoming>) {
+        let client = self.client;
+        // A message that was queued is run behind the turn that was ended, and must be ended too.
+        let interrupt = async { while let Ok(true) = client.interrupt(INTERRUPT_LIMIT).await {} };
         let read = async {
-            let interrupt = self.client.interrupt(INTERRUPT_LIMIT);
             tokio::pin!(interrupt);
             let mut answered = false;
             while !self.translator.is_over() {
@@ -252,7 +254,7 @@ impl<'a> RunDriver<'a> {
                         Some(Incoming::Warning(_)) => {}
                         None => return,
                     },
-                    _ = &mut interrupt, if !answered => answered = true,
+                    () = &mut interrupt, if !answered => answered = true,
                 }
             }
         };

@@ -100,7 +100,7 @@ impl ClaudeLaunch {
             NESTED.iter().fold(claude.env_policy.clone(), |policy, name| policy.deny(*name));
         Ok(Self {
             program: claude.binary.clone(),
-            args: arguments(claude, request, options, background, project_settings)?,
+            args: arguments(claude, request, &options, background, project_settings)?,
             env,
             env_policy,
             cwd: request.working_directory()?,
@@ -134,7 +134,7 @@ impl ClaudeLaunch {
 fn arguments(
     claude: &Claude,
     request: &RunRequest,
-    options: Options,
+    options: &Options,
     background: bool,
     project_settings: bool,
 ) -> Result<Vec<String>, RunError> {
@@ -187,9 +187,6 @@ fn arguments(
     }
     if let Some(file) = &settings.output_schema {
         flag("--json-schema", &schema(file)?);
-    }
-    if !project_settings {
-        args.push("--strict-mcp-config".to_owned());
     }
     args.extend(claude.args.iter().cloned());
     Ok(args)

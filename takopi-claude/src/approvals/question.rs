@@ -174,7 +174,13 @@ fn replacement(edit: &Map<String, Value>) -> String {
 
 /// Every line of a text with a mark, as in a diff.
 fn prefixed(mark: char, text: &str) -> String {
-    text.lines().map(|line| format!("{mark}{line}\n")).collect()
+    let mut marked = String::with_capacity(text.len() + 16);
+    for line in text.lines() {
+        marked.push(mark);
+        marked.push_str(line);
+        marked.push('\n');
+    }
+    marked
 }
 
 fn user_question(question: &Value) -> Option<UserQuestion> {

@@ -28,21 +28,21 @@ pub(super) fn session_rule(tool: &str, input: &Map<String, Value>) -> Option<Val
 mod tests {
     use super::*;
 
-    fn rule(tool: &str, input: Value) -> Option<Value> {
+    fn rule(tool: &str, input: &Value) -> Option<Value> {
         session_rule(tool, input.as_object().unwrap())
     }
 
     #[test]
     fn a_rule_allows_this_command_this_file_or_this_tool() {
         assert_eq!(
-            rule("Bash", json!({ "command": "touch a" })),
+            rule("Bash", &json!({ "command": "touch a" })),
             Some(json!({ "toolName": "Bash", "ruleContent": "touch a" }))
         );
         assert_eq!(
-            rule("Write", json!({ "file_path": "/srv/a" })),
+            rule("Write", &json!({ "file_path": "/srv/a" })),
             Some(json!({ "toolName": "Edit", "ruleContent": "//srv/a" }))
         );
-        let mcp = rule("mcp__lab__echo", json!({ "text": "yo" }));
+        let mcp = rule("mcp__lab__echo", &json!({ "text": "yo" }));
         assert_eq!(mcp, Some(json!({ "toolName": "mcp__lab__echo" })));
     }
 
@@ -57,7 +57,7 @@ mod tests {
             ("WebFetch", json!({ "url": "https://example.org" })),
             ("ExitPlanMode", json!({})),
         ] {
-            assert_eq!(rule(tool, input.clone()), None, "{tool} {input}");
+            assert_eq!(rule(tool, &input), None, "{tool} {input}");
         }
     }
 }
