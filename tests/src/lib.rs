@@ -5,6 +5,7 @@
 //! - [`model`]: scripted models on loopback, so that a real agent runs with no account;
 //! - [`home`]: directories for every test, and the processes that were started there;
 //! - [`program`], [`version`]: real agents that run here;
+//! - [`fake`]: fake agents that play scripts, and what a test sees of them;
 //! - [`raw`]: a real agent with nothing of takopi around it;
 //! - [`contract`]: checks that every runner must pass, for authors of engines;
 //! - [`runs`]: the events of runs, collected so that a test can check what happened;
@@ -34,6 +35,7 @@ mod command;
 pub mod contract;
 pub mod dice;
 pub mod dirs;
+pub mod fake;
 pub mod fuzz;
 pub mod home;
 mod install;

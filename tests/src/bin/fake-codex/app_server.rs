@@ -10,11 +10,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use serde_json::{Value, json};
 use takopi_tests::codex::fake::report::Report;
 use takopi_tests::codex::fake::{Ask, Server, Step, turn};
+use takopi_tests::fake::play::{Fake, Link, Player, Settled, output};
 
 use crate::defaults::Outcome;
-use crate::link::Link;
-use crate::output;
-use crate::player::{Fake, Player};
 use crate::state::State;
 
 /// Whether the steps of a call go on.
@@ -47,8 +45,7 @@ pub(crate) struct Call {
 pub(crate) fn run(fake: Arc<Fake>, link: Option<Link>, script: Server) {
     let mut main = Player::new(fake, link);
     let (first, at_eof) = (script.first.clone(), script.at_eof.clone());
-    let state = State::new(script.rules.len());
-    let server = Arc::new(AppServer { script, state: Mutex::new(state), changed: Condvar::new() });
+    let server = Arc::new(AppServer { script, state: Mutex::default(), changed: Condvar::new() });
     server.aside(&main, &first);
     let mut line = Vec::new();
     while !server.lock().stopped_reading {
@@ -107,7 +104,8 @@ impl AppServer {
         let params = &message["params"];
         let mut state = self.lock();
         let plan = state.threads.plan(&self.script, method, params);
-        let rule = if plan.folded { None } else { state.rule(&self.script, method, text) };
+        let rule =
+            if plan.folded { None } else { state.used.rule(&self.script.rules, method, text) };
         let cwd = state.threads.get_mut(plan.thread.as_ref()).map(|thread| thread.cwd.clone());
         drop(state);
         if let ("thread/start" | "thread/resume", Some(thread)) = (method, &plan.thread) {
@@ -148,7 +146,8 @@ impl AppServer {
             }
             Step::Ask(ask) => self.ask(call, ask),
             Step::Withdraw(name) => {
-                self.lock().withdraw(name);
+                let mut state = self.lock();
+                resolved(state.asks.withdraw(name));
                 Flow::On
             }
             Step::Interrupt => self.interrupt(call),
@@ -233,7 +232,8 @@ impl AppServer {
             if state.is_over(call) {
                 return Flow::Over;
             }
-            if let Some(answer) = state.take_answer(&id) {
+            if let Some((answer, settled)) = state.asks.take_answer(&id) {
+                resolved(settled);
                 call.player.vars.set("REPLY", &answer.to_string());
                 return Flow::On;
             }
@@ -243,7 +243,8 @@ impl AppServer {
 
     fn answered(&self, main: &mut Player, id: &Value, message: &Value) {
         let mut state = self.lock();
-        if let Some(name) = state.answered(id, message) {
+        let answer = message.get("result").or(message.get("error")).cloned().unwrap_or_default();
+        if let Some(name) = state.asks.answered(id, answer) {
             main.report(&Report::Answered { name, message: message.clone() });
         }
         drop(state);
@@ -266,6 +267,15 @@ impl AppServer {
         drop(state);
         self.changed.notify_all();
         Flow::On
+    }
+}
+
+/// Reports that requests are settled.
+pub(crate) fn resolved(settled: impl IntoIterator<Item = Settled>) {
+    for Settled { id, place } in settled {
+        let thread = Value::from(place);
+        let params = format!(r#"{{"threadId":{thread},"requestId":{id}}}"#);
+        output::line(format!(r#"{{"method":"serverRequest/resolved","params":{params}}}"#));
     }
 }
 

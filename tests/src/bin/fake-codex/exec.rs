@@ -6,9 +6,7 @@ use std::sync::Arc;
 
 use takopi_tests::codex::fake::Step;
 use takopi_tests::codex::fake::report::{Report, stdin_file};
-
-use crate::link::Link;
-use crate::player::{Fake, Player};
+use takopi_tests::fake::play::{Fake, Link, Player};
 
 /// Plays all steps.
 pub(crate) fn run(fake: &Arc<Fake>, link: Option<Link>, steps: &[Step]) {

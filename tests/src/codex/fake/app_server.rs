@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Script, Step, turn};
+use crate::fake::Rule;
 
 /// One app-server process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,19 +28,6 @@ pub struct Server {
     pub at_eof: Vec<Step>,
     /// What happens instead of the default, by method; the first rule that fits and is not used up.
     pub rules: Vec<Rule>,
-}
-
-/// What certain calls do.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Rule {
-    /// The method.
-    pub method: String,
-    /// Only calls whose message contains this text.
-    pub containing: Option<String>,
-    /// Only this many calls.
-    pub times: Option<usize>,
-    /// What they do.
-    pub steps: Vec<Step>,
 }
 
 impl Default for Server {
@@ -87,17 +75,17 @@ impl Server {
     /// One call of the method plays these steps. Of several such rules each serves one call, in
     /// order; calls after that go by [`Server::always`] or the default.
     pub fn once(self, method: &str, steps: impl IntoIterator<Item = Step>) -> Self {
-        self.rule(method, None, Some(1), steps)
+        self.rule(Rule::new(method, steps).once())
     }
 
     /// Every call of the method plays these steps.
     pub fn always(self, method: &str, steps: impl IntoIterator<Item = Step>) -> Self {
-        self.rule(method, None, None, steps)
+        self.rule(Rule::new(method, steps))
     }
 
     /// Every call of the method whose message contains `text` plays these steps.
     pub fn when(self, method: &str, text: &str, steps: impl IntoIterator<Item = Step>) -> Self {
-        self.rule(method, Some(text), None, steps)
+        self.rule(Rule::new(method, steps).containing(text))
     }
 
     /// The next turn plays these steps behind the reply, `turn/started` and the echo of the prompt.
@@ -121,19 +109,8 @@ impl Server {
         Script::app_server(self)
     }
 
-    fn rule(
-        mut self,
-        method: &str,
-        containing: Option<&str>,
-        times: Option<usize>,
-        steps: impl IntoIterator<Item = Step>,
-    ) -> Self {
-        self.rules.push(Rule {
-            method: method.to_owned(),
-            containing: containing.map(str::to_owned),
-            times,
-            steps: steps.into_iter().collect(),
-        });
+    fn rule(mut self, rule: Rule) -> Self {
+        self.rules.push(rule);
         self
     }
 }

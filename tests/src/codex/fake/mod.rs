@@ -19,12 +19,7 @@
 //! # assert_eq!(environment.len(), 2);
 //! ```
 //!
-//! - Steps run in order. A process whose steps are over exits with 0.
-//! - Whatever a process does can be seen in [`Control`]: its arguments, environment, directory and
-//!   stdin, what a client sent, the points it reached, and that it is gone.
-//! - Nothing waits on a clock: gates are opened by the test, reports are awaited.
-//! - No fake outlives its test: when the [`Control`] is dropped, or the test's process dies, every
-//!   gate, sleep and grandchild ends. Without a control a sleep ends after [`FOREVER`].
+//! What all fakes have in common is in [`fake`](crate::fake).
 //!
 //! Text that the fake sends, and names of gates and points, may hold placeholders:
 //!
@@ -40,47 +35,22 @@
 //! | `$SEQ` | a number that grows with every use | the same |
 
 pub mod app_server;
-mod board;
-mod control;
 pub mod exec;
-pub mod report;
 mod script;
-mod step;
 pub mod turn;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 pub use app_server::Server;
-pub use board::{Mark, Sent, Started};
-pub use control::Control;
-pub use script::{CONTROL, SCRIPT, SCRIPT_FILE, Script, Start};
-pub use step::{Ask, Grandchild, Place, Signal, Step};
+pub use script::{Script, Start};
 
-/// How long "for ever" lasts for a fake that is never stopped.
-pub const FOREVER: Duration = Duration::from_mins(2);
-
-/// Exit code of a fake whose script cannot be played: missing, malformed, or a step out of place.
-pub const BAD_SCRIPT: i32 = 70;
-
-/// Exit code of a fake whose output has no reader any more.
-pub const OUTPUT_LOST: i32 = 74;
-
-/// Exit code of a fake that slept for [`FOREVER`].
-pub const OVERSLEPT: i32 = 75;
+pub use crate::fake::report;
+pub use crate::fake::{
+    Ask, BAD_SCRIPT, Control, FOREVER, Grandchild, Mark, OUTPUT_LOST, OVERSLEPT, Place, SCRIPT,
+    SCRIPT_FILE, Sent, Signal, Started, Step,
+};
 
 /// The `fake-codex` executable that was built beside the running test.
 pub fn binary() -> PathBuf {
-    let test = std::env::current_exe().expect("the test knows its own executable");
-    let mut directory = test.parent().expect("an executable is in a directory");
-    if directory.ends_with("deps") || directory.ends_with("examples") {
-        directory = directory.parent().expect("deps is inside the profile's directory");
-    }
-    let binary = directory.join(format!("fake-codex{}", std::env::consts::EXE_SUFFIX));
-    assert!(
-        binary.is_file(),
-        "{} is missing: `cargo build -p takopi-tests --bin fake-codex` makes it",
-        binary.display()
-    );
-    binary
+    crate::fake::binary("fake-codex")
 }

@@ -1,20 +1,8 @@
-//! The instructions of a fake: one [`Start`] per process, and how it travels in the environment.
-
-use std::path::Path;
+//! The instructions of a fake: one [`Start`] per process.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Server, Step};
-
-/// The script as JSON.
-pub const SCRIPT: &str = "FAKE_CODEX_SCRIPT";
-/// A file that holds the script, for one that is too long for a variable.
-pub const SCRIPT_FILE: &str = "FAKE_CODEX_SCRIPT_FILE";
-/// Directory of the test's [`Control`](super::Control).
-pub const CONTROL: &str = "FAKE_CODEX_CONTROL";
-
-/// Linux refuses a single variable of 128 KiB.
-const LONGEST_VARIABLE: usize = 100 * 1024;
 
 /// What every process started from one environment does.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -90,28 +78,10 @@ impl Script {
     /// The environment of a fake without a control; steps that report or wait then end it with
     /// [`BAD_SCRIPT`](super::BAD_SCRIPT).
     pub fn env(&self) -> Vec<(String, String)> {
-        let json = self.json();
-        assert!(json.len() <= LONGEST_VARIABLE, "a long script needs Control::env");
-        vec![(SCRIPT.to_owned(), json)]
-    }
-
-    /// The same for a script of any length, which is put into `directory` if it is long.
-    pub(super) fn env_in(&self, directory: &Path) -> Vec<(String, String)> {
-        let json = self.json();
-        if json.len() <= LONGEST_VARIABLE {
-            return vec![(SCRIPT.to_owned(), json)];
-        }
-        let file = directory.join(format!("script-{}.json", uuid::Uuid::new_v4()));
-        std::fs::write(&file, json).expect("the control directory takes a script");
-        let path = file.into_os_string().into_string().expect("a control directory in UTF-8");
-        vec![(SCRIPT_FILE.to_owned(), path)]
+        crate::fake::env(self)
     }
 
     fn start(start: Start) -> Self {
         Self { starts: vec![start], ..Self::default() }
-    }
-
-    fn json(&self) -> String {
-        serde_json::to_string(self).expect("a script is plain data")
     }
 }

@@ -16,13 +16,14 @@ use std::thread::JoinHandle;
 use nix::errno::Errno;
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
+use serde::Serialize;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::board::{Board, Mark, Sent, Shared, Started};
 use super::report::{Mode, SOCKET, stdin_file};
-use super::{CONTROL, Script};
+use super::{CONTROL, script};
 
 /// The control of all fakes that were started with its environment.
 #[derive(Debug)]
@@ -35,7 +36,7 @@ pub struct Control {
 impl Control {
     /// Listens in a directory of its own, which is removed with the control.
     pub fn new() -> Self {
-        let directory = tempfile::Builder::new().prefix("fake-codex-").tempdir();
+        let directory = tempfile::Builder::new().prefix("takopi-fake-").tempdir();
         let directory = directory.expect("a temporary directory");
         let socket = directory.path().join(SOCKET);
         let listener = UnixListener::bind(&socket).expect("a socket in the control directory");
@@ -46,9 +47,9 @@ impl Control {
     }
 
     /// The environment that a fake with this script and this control needs.
-    pub fn env(&self, script: &Script) -> Vec<(String, String)> {
+    pub fn env(&self, script: &impl Serialize) -> Vec<(String, String)> {
         let directory = self.directory.path().to_str().expect("a temporary directory in UTF-8");
-        let mut env = script.env_in(self.directory.path());
+        let mut env = script::env_in(script, self.directory.path());
         env.push((CONTROL.to_owned(), directory.to_owned()));
         env
     }
@@ -75,13 +76,13 @@ impl Control {
         self.shared.lock().marked(name).cloned().collect()
     }
 
-    /// Waits for the `n`th start of an exec or app-server, from 0.
+    /// Waits for the `n`th start of a session, from 0.
     pub async fn started(&self, n: usize) -> Started {
         let look = move |board: &Board| board.starts.get(n).cloned();
         self.wait(format!("start {n}"), look).await
     }
 
-    /// The exec and app-server processes started so far, in order.
+    /// The processes of sessions started so far, in order.
     pub fn starts(&self) -> Vec<Started> {
         self.shared.lock().starts.clone()
     }
@@ -109,19 +110,20 @@ impl Control {
         sent.map(|sent| sent.message.clone()).collect()
     }
 
-    /// Waits for the first request or notification of the client with this method, at any start.
+    /// Waits for the first call of the client with this name, at any start: a method of an app-server, or for Claude Code the
+    /// subtype of a control request or `user`.
     pub async fn call(&self, method: &str) -> Sent {
         self.nth_call(method, 0).await
     }
 
-    /// Waits for the `n`th request or notification with this method, from 0.
+    /// Waits for the `n`th call with this name, from 0.
     pub async fn nth_call(&self, method: &str, n: usize) -> Sent {
         let wanted = method.to_owned();
         let look = move |board: &Board| board.called(&wanted).nth(n).cloned();
         self.wait(format!("call of {method:?} ({n} before)"), look).await
     }
 
-    /// The requests and notifications with this method so far.
+    /// The calls with this name so far.
     pub fn calls(&self, method: &str) -> Vec<Sent> {
         self.shared.lock().called(method).cloned().collect()
     }

@@ -4,13 +4,14 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use takopi_tests::codex::fake::report::{Report, SOCKET};
-use takopi_tests::codex::fake::{FOREVER, OVERSLEPT};
+use crate::fake::report::{Report, SOCKET};
+use crate::fake::{FOREVER, OVERSLEPT};
 
-use crate::complain;
+use super::complain;
 
 /// One connection. The process ends when the test is gone, or does not answer for ever.
-pub(crate) struct Link(BufReader<UnixStream>);
+#[derive(Debug)]
+pub struct Link(BufReader<UnixStream>);
 
 impl Link {
     /// Connects to the control in this directory.

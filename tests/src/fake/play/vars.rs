@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The values of placeholders, ready to stand inside a JSON string.
-#[derive(Clone, Default)]
-pub(crate) struct Vars {
+#[derive(Clone, Debug, Default)]
+pub struct Vars {
     values: HashMap<&'static str, String>,
     sequence: Arc<AtomicU64>,
 }
@@ -18,18 +18,18 @@ impl Vars {
     }
 
     /// Lets `$name` stand for a text, escaped as in a JSON string.
-    pub(crate) fn set(&mut self, name: &'static str, text: &str) {
+    pub fn set(&mut self, name: &'static str, text: &str) {
         let quoted = serde_json::to_string(text).expect("a string is JSON");
         self.set_json(name, quoted[1..quoted.len() - 1].to_owned());
     }
 
     /// Lets `$name` stand for JSON, as it is.
-    pub(crate) fn set_json(&mut self, name: &'static str, json: String) {
+    pub fn set_json(&mut self, name: &'static str, json: String) {
         self.values.insert(name, json);
     }
 
     /// Replaces the placeholders that are known; any other `$` stays.
-    pub(crate) fn fill(&self, template: &str) -> String {
+    pub fn fill(&self, template: &str) -> String {
         let mut filled = String::with_capacity(template.len());
         let mut rest = template;
         while let Some(at) = rest.find('$') {

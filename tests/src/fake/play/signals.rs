@@ -6,12 +6,12 @@ use std::os::fd::{IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use crate::fake::{Signal, Step};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{self, SaFlags, SigAction, SigHandler, SigSet};
-use takopi_tests::codex::fake::{Signal, Step};
 
-use crate::complain;
-use crate::player::Player;
+use super::complain;
+use super::player::Player;
 
 /// Where the handler writes the number of a signal.
 static WAKE: AtomicI32 = AtomicI32::new(-1);

@@ -1,4 +1,4 @@
-//! Plays the steps that both transports have.
+//! Plays the steps that all fakes have.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -6,33 +6,35 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::fake::report::Report;
+use crate::fake::{FOREVER, OVERSLEPT, Step};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, dup2_stdin, dup2_stdout};
-use takopi_tests::codex::fake::report::Report;
-use takopi_tests::codex::fake::{FOREVER, OVERSLEPT, Step};
 
-use crate::link::Link;
-use crate::vars::Vars;
-use crate::{complain, grandchild, output, signals};
+use super::link::Link;
+use super::vars::Vars;
+use super::{complain, grandchild, output, signals};
 
 /// What all threads of the process share.
-pub(crate) struct Fake {
+#[derive(Debug)]
+pub struct Fake {
     /// Directory of the control, if there is one.
-    pub(crate) control: Option<PathBuf>,
+    pub control: Option<PathBuf>,
     /// Number of this start.
-    pub(crate) start: usize,
+    pub start: usize,
     /// Arguments, without the program.
-    pub(crate) args: Vec<String>,
+    pub args: Vec<String>,
     sequence: Arc<AtomicU64>,
     spawned: Mutex<Vec<u32>>,
 }
 
 /// Plays steps on one thread.
-pub(crate) struct Player {
+#[derive(Debug)]
+pub struct Player {
     fake: Arc<Fake>,
     link: Option<Link>,
     /// The placeholders of its steps.
-    pub(crate) vars: Vars,
+    pub vars: Vars,
 }
 
 impl Fake {
@@ -50,19 +52,19 @@ impl Fake {
 
 impl Player {
     /// A player that reports over `link`, or over a connection of its own once it needs one.
-    pub(crate) fn new(fake: Arc<Fake>, link: Option<Link>) -> Self {
+    pub fn new(fake: Arc<Fake>, link: Option<Link>) -> Self {
         let mut vars = Vars::new(Arc::clone(&fake.sequence));
         vars.set("START", &fake.start.to_string());
         Self { fake, link, vars }
     }
 
     /// A player for another thread, with the placeholders as they are now.
-    pub(crate) fn beside(&self) -> Self {
+    pub fn beside(&self) -> Self {
         Self { fake: Arc::clone(&self.fake), link: None, vars: self.vars.clone() }
     }
 
-    /// Plays a step that both transports have.
-    pub(crate) fn play(&mut self, step: &Step) {
+    /// Plays a step that all fakes have.
+    pub fn play(&mut self, step: &Step) {
         match step {
             Step::Line(text) => output::line(self.vars.fill(text)),
             Step::Raw(bytes) => output::stdout(bytes),
@@ -96,7 +98,7 @@ impl Player {
     }
 
     /// Reports something if there is a control.
-    pub(crate) fn report(&mut self, report: &Report) {
+    pub fn report(&mut self, report: &Report) {
         if self.fake.control.is_some() {
             self.send(report);
         }

@@ -9,13 +9,13 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use crate::fake::report::Report;
+use crate::fake::{Grandchild, Place};
 use nix::unistd::{Pid, setpgid, setsid};
 use serde::{Deserialize, Serialize};
-use takopi_tests::codex::fake::report::Report;
-use takopi_tests::codex::fake::{Grandchild, Place};
 
-use crate::link::Link;
-use crate::{complain, player, signals};
+use super::link::Link;
+use super::{complain, player, signals};
 
 /// The first argument of a grandchild; the second is its plan.
 pub(crate) const COMMAND: &str = "__grandchild";

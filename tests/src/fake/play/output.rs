@@ -2,24 +2,24 @@
 
 use std::io::{self, BufWriter, Write};
 
-use takopi_tests::codex::fake::OUTPUT_LOST;
+use crate::fake::OUTPUT_LOST;
 
 static FILLING: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
 /// Writes bytes to stdout.
-pub(crate) fn stdout(bytes: &[u8]) {
+pub fn stdout(bytes: &[u8]) {
     let mut out = io::stdout().lock();
     check(&out.write_all(bytes).and_then(|()| out.flush()));
 }
 
 /// Writes a line to stdout.
-pub(crate) fn line(mut text: String) {
+pub fn line(mut text: String) {
     text.push('\n');
     stdout(text.as_bytes());
 }
 
 /// Writes many lines to stdout.
-pub(crate) fn lines(lines: impl Iterator<Item = String>) {
+pub fn lines(lines: impl Iterator<Item = String>) {
     let mut out = BufWriter::with_capacity(FILLING.len(), io::stdout().lock());
     for line in lines {
         check(&writeln!(out, "{line}"));
@@ -28,7 +28,7 @@ pub(crate) fn lines(lines: impl Iterator<Item = String>) {
 }
 
 /// Writes a line of `len` bytes to stdout that begins and ends as given.
-pub(crate) fn huge(head: &str, tail: &str, len: usize) {
+pub fn huge(head: &str, tail: &str, len: usize) {
     let mut out = io::stdout().lock();
     check(&out.write_all(head.as_bytes()));
     let mut missing = len.saturating_sub(head.len() + tail.len());
@@ -41,13 +41,13 @@ pub(crate) fn huge(head: &str, tail: &str, len: usize) {
 }
 
 /// Writes a line to stderr; it may be lost when there is no reader.
-pub(crate) fn stderr(text: &str) {
+pub fn stderr(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
 /// Writes at least this many bytes of log lines to stderr.
-pub(crate) fn flood_stderr(bytes: usize) {
-    let line = format!("WARN fake_codex: {}", "noise ".repeat(20));
+pub fn flood_stderr(bytes: usize) {
+    let line = format!("WARN fake: {}", "noise ".repeat(20));
     let mut err = BufWriter::with_capacity(FILLING.len(), io::stderr().lock());
     for _ in 0..=bytes / (line.len() + 1) {
         let _ = writeln!(err, "{line}");

@@ -38,7 +38,7 @@ pub enum Step {
     ReadStdin,
     /// Reads this many bytes of stdin, or what there is (exec).
     ReadStdinBytes(usize),
-    /// Closes stdin, read or not; an app-server then goes on as at the end of its input.
+    /// Closes stdin, read or not; a server then goes on as at the end of its input.
     CloseStdin,
 
     /// Waits until the test opens the gate. One that was opened before lets everybody pass.
@@ -53,7 +53,7 @@ pub enum Step {
     /// Ignores signals from here on.
     IgnoreSignals(Vec<Signal>),
     /// From here on the signal plays these steps, each time it comes, beside the others. Only steps
-    /// that both transports have.
+    /// that all fakes have.
     OnSignal {
         /// Which signal.
         signal: Signal,
@@ -79,23 +79,26 @@ pub enum Step {
         /// The parameters, with placeholders in strings.
         params: Value,
     },
-    /// Sends a request to the client (app-server).
+    /// Sends a request to the client (app-server, claude).
     Ask(Ask),
-    /// Sends `serverRequest/resolved` for the ask of this name (app-server).
+    /// Withdraws the ask of this name (app-server, claude), or all of the running turn if it is `*` (claude).
     Withdraw(String),
-    /// Answers the client's request as a healthy server does (app-server).
+    /// Answers the client's request as a healthy agent does (app-server, claude).
     Reply,
-    /// Answers the client's request with this result (app-server).
+    /// Answers the client's request with this result (app-server, claude).
     ReplyWith(Value),
-    /// Answers the client's request with an error (app-server).
+    /// Answers the client's request with an error (app-server, claude).
     Fail {
-        /// The code, -32600 for most of Codex's errors.
+        /// The code, -32600 for most of Codex's errors; Claude Code has none.
         code: i64,
         /// The message.
         message: String,
-        /// `error.data`, if any.
+        /// `error.data` or `error_code`, if any.
         data: Option<Value>,
     },
+    /// The session is `running`, `requires_action` or `idle` from here on, which is printed if the client asked for such lines
+    /// (claude). With `idle` the turn is over; `running` outside a turn begins one that nobody asked for.
+    State(String),
     /// Sends `thread/tokenUsage/updated` after a model call; totals add up per thread (app-server).
     Usage {
         /// Input tokens, cached ones included.
@@ -107,19 +110,18 @@ pub enum Step {
         /// Reasoning tokens.
         reasoning: u64,
     },
-    /// Ends the running turn of the thread as interrupted: its steps stop, its open asks are
-    /// withdrawn, `turn/completed` is sent (app-server).
+    /// Ends the running turn as interrupted: its steps stop, its open asks are withdrawn, its end is sent (app-server, claude).
     Interrupt,
-    /// Reads no further message of the client (app-server); behind a step that blocks, perhaps one.
+    /// Reads no further message of the client (app-server, claude); behind a step that blocks, perhaps one.
     StopReading,
 }
 
-/// A request of the server to the client.
+/// A request of the agent to the client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ask {
     /// The name under which the test finds the client's answer.
     pub name: String,
-    /// The method.
+    /// The method, or the subtype of a control request.
     pub method: String,
     /// The parameters, with placeholders in strings.
     pub params: Value,

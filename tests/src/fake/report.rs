@@ -31,9 +31,11 @@ pub enum Mode {
     Exec,
     /// `codex app-server`.
     AppServer,
-    /// `codex --version`.
+    /// `claude -p` with a stream of lines in both directions.
+    Duplex,
+    /// `--version`.
     Version,
-    /// `codex login`.
+    /// `codex login`, `claude auth`.
     Login,
 }
 

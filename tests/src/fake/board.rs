@@ -41,13 +41,22 @@ pub struct Mark {
     pub start: usize,
 }
 
-/// A message of the client to an app-server.
+/// A message of the client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sent {
     /// Number of the start that received it.
     pub start: usize,
     /// The message; a string if the line was not JSON.
     pub message: Value,
+}
+
+impl Sent {
+    /// What the message calls: the method, the subtype of a control request, or else its type.
+    pub fn name(&self) -> &str {
+        let Self { message, .. } = self;
+        let names = [&message["method"], &message["request"]["subtype"], &message["type"]];
+        names.into_iter().find_map(Value::as_str).unwrap_or_default()
+    }
 }
 
 /// The board, and a bell that rings when it has changed.
@@ -60,7 +69,7 @@ pub(super) struct Shared {
 /// Everything that was reported.
 #[derive(Debug, Default)]
 pub(super) struct Board {
-    /// Processes of either transport.
+    /// Processes of sessions.
     pub(super) starts: Vec<Started>,
     /// Other processes: `--version`, `login`.
     pub(super) asides: Vec<Started>,
@@ -189,7 +198,7 @@ impl Board {
         let mut reply = NOTED.to_owned();
         let (pid, start) = match report {
             Report::Start { mode, pid, args, env, cwd } => {
-                let session = matches!(mode, Mode::Exec | Mode::AppServer);
+                let session = matches!(mode, Mode::Exec | Mode::AppServer | Mode::Duplex);
                 let list = if session { &mut self.starts } else { &mut self.asides };
                 reply = list.len().to_string();
                 list.push(Started { mode, pid, args, env, cwd });
@@ -250,15 +259,15 @@ impl Board {
         self.marks.iter().filter(move |mark| mark.name == name)
     }
 
-    /// The calls of a method.
-    pub(super) fn called(&self, method: &str) -> impl Iterator<Item = &Sent> {
-        self.sent.iter().filter(move |sent| sent.message["method"] == method)
+    /// The calls of this name.
+    pub(super) fn called(&self, name: &str) -> impl Iterator<Item = &Sent> {
+        self.sent.iter().filter(move |sent| sent.name() == name)
     }
 
     fn summary(&self) -> String {
         let modes: Vec<_> = self.starts.iter().map(|start| (start.pid, start.mode)).collect();
         let marks: Vec<_> = self.marks.iter().map(|mark| &mark.name).collect();
-        let calls: Vec<_> = self.sent.iter().map(|sent| &sent.message["method"]).collect();
+        let calls: Vec<_> = self.sent.iter().map(Sent::name).collect();
         let waits: Vec<_> = self.links.values().map(|link| (link.pid, &link.waits_for)).collect();
         format!(
             "starts: {modes:?}; reached: {marks:?}; calls: {calls:?}; alive and waiting for: {waits:?}"
