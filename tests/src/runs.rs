@@ -1,14 +1,16 @@
 //! Runs of a [`Runner`], gathered so that a test can ask what happened.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use futures::StreamExt;
 use takopi_core::{
-    ActionEvent, ActionKind, Completed, EventStream, Phase, ResumeToken, RunRequest, Runner,
+    ActionEvent, ActionKind, Completed, EventStream, Host, Phase, ResumeToken, RunRequest, Runner,
     Started, TakopiEvent,
 };
 
 use crate::codex::home::TestHome;
+use crate::fake::Control;
+use crate::home::Home;
 use crate::model::{PATIENCE, within};
 
 /// A request that runs in the home's workspace with the home's environment.
@@ -25,6 +27,17 @@ pub(crate) fn request_in(
     env.into_iter()
         .fold(RunRequest::new(prompt), |request, (name, value)| request.env(name, value))
         .cwd(directory)
+}
+
+/// Waits until every run of a host is over, then looks: no process, no lock, no run record.
+pub(crate) async fn assert_nothing_left(host: &Host, home: &Home, control: &Control) {
+    host.settle().await;
+    assert_eq!(home.processes(), [], "takopi reported the end");
+    // The control reads the end of a process a moment later.
+    control.all_gone().await;
+    let records = std::fs::read_dir(host.state_directory().join("runs"));
+    let records = records.into_iter().flatten().flatten().map(|entry| entry.path());
+    assert_eq!(records.collect::<Vec<_>>(), Vec::<PathBuf>::new(), "run records are left");
 }
 
 /// The events of one run. Making one checks the contract: one `Completed`, last; at most one

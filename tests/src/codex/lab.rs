@@ -107,12 +107,6 @@ impl Lab {
 
     /// Waits until every run is over, then looks: no process, no lock, no run record.
     pub async fn assert_nothing_left(&self) {
-        self.host.settle().await;
-        assert_eq!(self.home.processes(), [], "takopi reported the end");
-        // The control reads the end of a process a moment later.
-        self.control.all_gone().await;
-        let records = std::fs::read_dir(self.host.state_directory().join("runs"));
-        let records = records.into_iter().flatten().flatten().map(|entry| entry.path());
-        assert_eq!(records.collect::<Vec<_>>(), Vec::<PathBuf>::new(), "run records are left");
+        runs::assert_nothing_left(&self.host, &self.home, &self.control).await;
     }
 }
