@@ -57,8 +57,13 @@ impl RawProcess {
 
     /// Writes one message as a line.
     pub async fn send(&mut self, message: &Value) {
+        self.send_line(&message.to_string()).await;
+    }
+
+    /// Writes a line as it stands.
+    pub async fn send_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("the input is open");
-        stdin.write_all(format!("{message}\n").as_bytes()).await.expect("write to the agent");
+        stdin.write_all(format!("{line}\n").as_bytes()).await.expect("write to the agent");
     }
 
     /// Reads up to the first line that contains `text` and returns that line.

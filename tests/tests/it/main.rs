@@ -2,7 +2,7 @@
 //!
 //! - `contract`: what every runner must do, held for the demo engine and for codex over both transports;
 //! - `codex`, `claude`: everything about one agent. Another gets a folder of its own beside them;
-//! - `proving_ground`: the scripted model, the fake codex, the browser.
+//! - `proving_ground`: the scripted models, the fake agents, the browser.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -49,18 +49,21 @@ pub(crate) fn outcome(request: &Value, version: &str, running: bool) -> Outcome 
     Ok(Some(response))
 }
 
-/// Everything that happens with a call.
-pub(crate) fn steps(call: &str, running: bool) -> Vec<Step> {
+/// Everything that happens with a call; `code` is what the process would exit with.
+pub(crate) fn steps(call: &str, code: i32) -> Vec<Step> {
     match call {
         "user" => turn::opened(turn::answer("Hello from the fake.")),
         "steer" => vec![turn::lifecycle("queued"), turn::lifecycle("started")],
         "interrupt" => vec![Step::Withdraw("*".to_owned()), Step::Reply, Step::Interrupt],
-        "end_session" => vec![Step::Reply, Step::Interrupt, Step::Exit(i32::from(running))],
+        "end_session" => vec![Step::Reply, Step::Interrupt, Step::Exit(code)],
         _ => vec![Step::Reply],
     }
 }
 
-/// What comes at the end of an interrupted turn.
-pub(crate) fn interrupted() -> [Step; 2] {
-    [turn::note("[Request interrupted by user for tool use]"), turn::aborted("aborted_tools")]
+/// What comes at the end of an interrupted turn, in which these tools were running.
+pub(crate) fn interrupted(tools: &[String]) -> Vec<Step> {
+    let rejected = |id: &String| turn::tool_failed(id, "The user doesn't want to proceed");
+    let end =
+        [turn::note("[Request interrupted by user for tool use]"), turn::aborted("aborted_tools")];
+    tools.iter().map(rejected).chain(end).collect()
 }

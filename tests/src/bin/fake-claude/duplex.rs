@@ -129,7 +129,7 @@ impl Duplex {
         drop(state);
         player.vars.set("TURN", turn.as_deref().unwrap_or_default());
         let call = Call { turn, request: None, outcome: Ok(None), player };
-        self.run(call, rule.unwrap_or_else(|| defaults::steps(name, running)));
+        self.run(call, rule.unwrap_or_else(|| defaults::steps(name, 0)));
     }
 
     fn control(self: &Arc<Self>, main: &Player, message: &Value, text: &str) {
@@ -140,11 +140,12 @@ impl Duplex {
         let mut state = self.lock();
         let running = state.turn.is_some();
         let rule = state.used.rule(&self.script.rules, name, text);
+        let code = i32::from(running || state.failed);
         drop(state);
         let outcome = defaults::outcome(request, &self.script.version, running);
         let request = Some(message["request_id"].clone());
         let call = Call { turn: None, request, outcome, player };
-        self.run(call, rule.unwrap_or_else(|| defaults::steps(name, running)));
+        self.run(call, rule.unwrap_or_else(|| defaults::steps(name, code)));
     }
 
     fn answered(&self, main: &mut Player, response: &Value) {
@@ -213,7 +214,9 @@ impl Duplex {
         }
         if name == "idle" {
             state.turn = None;
+            state.take_tools();
         }
+        state.waiting = name == "requires_action";
         self.print_state(call, name);
         drop(state);
         self.changed.notify_all();
@@ -284,10 +287,21 @@ impl Duplex {
         let mut state = self.lock();
         let Some(turn) = state.interrupt() else { return };
         cancelled(state.asks.withdraw_turn(&turn.id));
-        for step in defaults::interrupted() {
+        if std::mem::take(&mut state.waiting) {
+            self.print_state(call, "running");
+        }
+        let tools = state.take_tools();
+        let mut print = |call: &mut Call, step: Step| {
             if let Step::Line(line) = step {
                 print(&mut state, call, &turn, &line);
             }
+        };
+        for step in defaults::interrupted(&tools) {
+            print(call, step);
+        }
+        for uuid in turn.uuids.iter().filter(|uuid| !uuid.is_empty()) {
+            call.player.vars.set("MESSAGE", uuid);
+            print(call, turn::lifecycle("cancelled"));
         }
         self.print_state(call, "idle");
         drop(state);
@@ -300,10 +314,7 @@ fn print(state: &mut State, call: &mut Call, turn: &Turn, text: &str) {
     call.player.vars.set_json("UUIDS", json!(turn.uuids).to_string());
     call.player.vars.set_json("INDEX", state.results.to_string());
     let line = call.player.vars.fill(text);
-    if line.contains(r#""type":"result""#) {
-        state.results += 1;
-        state.failed = line.contains(r#""is_error":true"#);
-    }
+    state.printed(&line);
     output::line(line);
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use serde_json::Value;
 use takopi_tests::fake::play::{Asks, Used};
 
 /// All of it, behind one lock that also orders what is written.
@@ -21,6 +22,10 @@ pub(crate) struct State {
     pub(crate) asked: usize,
     /// The turn that runs.
     pub(crate) turn: Option<Turn>,
+    /// Whether an approval waits.
+    pub(crate) waiting: bool,
+    /// The tools that were called and have no result.
+    tools: Vec<String>,
     turns: usize,
     interrupted: HashSet<String>,
 }
@@ -50,8 +55,35 @@ impl State {
         Some(turn)
     }
 
+    /// Takes note of a line that is printed.
+    pub(crate) fn printed(&mut self, line: &str) {
+        if line.contains(r#""type":"result""#) {
+            self.results += 1;
+            self.failed = line.contains(r#""is_error":true"#);
+        }
+        if !line.contains(r#""type":"tool_"#) {
+            return;
+        }
+        let line: Value = serde_json::from_str(line).unwrap_or_default();
+        for block in line["message"]["content"].as_array().into_iter().flatten() {
+            if let ("tool_use", Some(id)) = (kind(block), block["id"].as_str()) {
+                self.tools.push(id.to_owned());
+            }
+            self.tools.retain(|id| block["tool_use_id"] != id.as_str());
+        }
+    }
+
+    /// The tools that run, which are over with this.
+    pub(crate) fn take_tools(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.tools)
+    }
+
     /// Whether a turn was interrupted.
     pub(crate) fn is_over(&self, turn: Option<&String>) -> bool {
         turn.is_some_and(|turn| self.interrupted.contains(turn))
     }
+}
+
+fn kind(block: &Value) -> &str {
+    block["type"].as_str().unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 
 mod browser;
 mod claude;
+mod fake_claude;
 mod fake_codex;
 mod model;
 mod skip;
