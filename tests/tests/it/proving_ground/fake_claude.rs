@@ -210,34 +210,37 @@ async fn results_may_name_nobody_or_somebody_else_and_requests_may_fail() {
 }
 
 #[tokio::test]
-async fn it_dies_hangs_floods_and_closes_as_told() {
+async fn it_dies_and_exits_as_told() {
     let dies = Process::new().turn([turn::text("half"), Step::Die(Signal::Kill)]);
-    let ends = Process::new().first([Step::stderr("no"), Step::Exit(7)]);
-    let floods = Process::new().turn([turn::flood(100), Step::line("junk"), Step::CloseStdout]);
     let huge = Process::new().turn([turn::huge_text(100_000), Step::Exit(0)]);
-    let lab = Lab::new(Script::nth([dies, ends, floods, huge]));
-    let mut lines = Vec::new();
-    for (code, stderr) in [(None, ""), (Some(7), "no\n"), (Some(0), ""), (Some(0), "")] {
+    let ends = Process::new().first([Step::stderr("no"), Step::Exit(7)]);
+    let lab = Lab::new(Script::nth([dies, huge, ends]));
+    for (code, last) in [(None, "half"), (Some(0), "xxx")] {
         let mut claude = start(&lab, &[]);
-        if code != Some(7) {
-            claude.user("go").await;
-        }
-        if lines.len() == 2 {
-            // Its turn never ends, and so its input does not end it.
-            lab.control.nth_call("user", 1).await;
-            claude.signal(Sent::SIGTERM);
-            let ended = claude.end().await;
-            assert_eq!(ended.code, None);
-            lines.push(ended.lines);
-            continue;
-        }
+        claude.user("go").await;
         let ended = claude.end().await;
-        assert_eq!((ended.code, ended.stderr.as_str()), (code, stderr));
-        lines.push(ended.lines);
+        assert_eq!(ended.code, code);
+        let line = ended.lines.last().unwrap();
+        assert!(line.contains(last) && (last == "half" || line.len() == 100_000));
     }
-    assert!(lines[0].last().unwrap().contains("half"));
-    assert!(lines[2].len() >= 101 && lines[2].last().unwrap() == "junk");
-    assert_eq!(lines[3].last().unwrap().len(), 100_000);
+    let ended = start(&lab, &[]).end().await;
+    assert_eq!((ended.code, ended.stderr.as_str()), (Some(7), "no\n"));
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn it_floods_prints_junk_and_closes_its_output_within_a_turn() {
+    let steps = [turn::flood(100), Step::line("junk"), Step::CloseStdout, Step::reached("closed")];
+    let lab = lab(Process::new().turn(steps));
+    let mut claude = start(&lab, &[]);
+    claude.user("go").await;
+    lab.control.reached("closed").await;
+    // The turn never ends, and so the end of the input would not end it.
+    claude.signal(Sent::SIGTERM);
+    let ended = claude.end().await;
+    assert_eq!(ended.code, None);
+    assert!(ended.lines.len() > 100);
+    assert_eq!(ended.lines.last().unwrap(), "junk");
     lab.assert_nothing_left().await;
 }
 
