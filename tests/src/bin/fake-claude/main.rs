@@ -35,7 +35,9 @@ fn mode(args: &[String]) -> Mode {
         Mode::Version
     } else if first == Some("auth") {
         Mode::Login
-    } else if (has("-p") || has("--print")) && has("--input-format") {
+    } else if (has("-p") || has("--print"))
+        && args.iter().any(|it| it.starts_with("--input-format"))
+    {
         Mode::Duplex
     } else {
         complain(&format!("not started with -p and --input-format stream-json: {args:?}"))

@@ -75,7 +75,9 @@ async fn it_prints_the_same_kinds_of_lines_as_the_real_one() {
 #[tokio::test]
 async fn a_healthy_process_answers_echoes_and_ends_with_its_input() {
     let lab = Lab::new(fake::echo());
-    let mut claude = start(&lab, &[&format!("--resume={SESSION}")]);
+    let mut command = lab.home.command(lab.binary());
+    let args = ["--print", "--input-format=stream-json", &format!("--resume={SESSION}")];
+    let mut claude = Duplex::spawn(command.envs(lab.env()).args(args));
     for prompt in ["one \"quoted\"", "two"] {
         let uuid = claude.user(prompt).await;
         let result = claude.result().await;
