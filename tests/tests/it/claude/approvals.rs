@@ -106,7 +106,7 @@ async fn for_the_session_is_not_asked_again_and_nothing_is_written_for_ever() {
     let seen = run(&runner, request).await;
     assert_eq!(seen.ok().answer, "Done.");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\n");
-    let asked = asked.lock().unwrap();
+    let asked = asked.lock().unwrap().clone();
     let kinds: Vec<_> = asked.iter().map(|asked| asked.kind().as_str()).collect();
     assert_eq!(kinds, ["command", "file_change"], "each once");
     assert!(!home.workspace().join(".claude").exists(), "no rule is kept in the project");

@@ -149,6 +149,7 @@ async fn a_background_command_does_not_hold_the_answer_and_ends_with_the_process
     let request = home.request("[[serve]]").permission_mode("bypassPermissions");
     let seen = run(&runner, request).await;
     assert_eq!(seen.ok().answer, "It serves.");
+    eprintln!("{:#?} {:#?}", home.processes(), model.requests().pop().unwrap().tool_outputs());
     home.wait_for_command(&running(617)).await;
     let next = home.request("[[next]]").resume(seen.session());
     let next = run(&runner, next.permission_mode("bypassPermissions")).await;
