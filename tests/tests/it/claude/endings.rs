@@ -11,14 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{LONG, engine, runner};
 
-/// A command that goes on for this many seconds: the Bash tool refuses to sleep.
-fn lasting(seconds: u32) -> String {
-    format!("python3 -c 'import time; time.sleep({seconds})'")
-}
-
-/// The same in the list of processes.
-fn running(seconds: u32) -> String {
-    format!("python3 -c import time; time.sleep({seconds})")
+/// A command that goes on until it is ended. (The Bash tool refuses to sleep.)
+fn lasting(number: u32) -> String {
+    format!("tail -n {number} -f /dev/null")
 }
 
 #[tokio::test]
@@ -42,8 +37,8 @@ async fn a_cancel_leaves_nothing_and_the_session_goes_on() {
     let request = home.request("[[work]]").permission_mode("bypassPermissions");
     let mut stream = runner.run(request.cancel(cancel.clone()));
     let seen = until(&mut stream, "Started", is_started).await;
-    for seconds in 611..=616 {
-        home.wait_for_command(&running(seconds)).await;
+    for number in 611..=616 {
+        home.wait_for_command(&lasting(number)).await;
     }
     cancel.cancel();
     let seen = finish(stream, seen).await;
@@ -149,8 +144,7 @@ async fn a_background_command_does_not_hold_the_answer_and_ends_with_the_process
     let request = home.request("[[serve]]").permission_mode("bypassPermissions");
     let seen = run(&runner, request).await;
     assert_eq!(seen.ok().answer, "It serves.");
-    eprintln!("{:#?} {:#?}", home.processes(), model.requests().pop().unwrap().tool_outputs());
-    home.wait_for_command(&running(617)).await;
+    home.wait_for_command(&lasting(617)).await;
     let next = home.request("[[next]]").resume(seen.session());
     let next = run(&runner, next.permission_mode("bypassPermissions")).await;
     assert_eq!(next.ok().answer, "Next.", "the session goes on beside it");
