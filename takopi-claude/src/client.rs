@@ -16,13 +16,14 @@ use serde_json::{Value, json};
 use takopi_core::Host;
 use takopi_core::jsonl::LineWarnings;
 use takopi_core::peer::{Peer, PendingRequests, Wire};
-use takopi_core::process::{Frame, Launch, Output, SpawnError, StartCutoff};
+use takopi_core::process::{Frame, Output, SpawnError, StartCutoff};
 use takopi_core::tools::HostTools;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use crate::control::ControlRequest;
+use crate::launch::{ClaudeLaunch, SessionArg};
 use crate::tools;
 use crate::wire::{Message, State};
 
@@ -65,6 +66,8 @@ struct Inner {
     routes: Arc<Routes>,
     next_id: AtomicU64,
     ended: watch::Receiver<bool>,
+    /// Whether it can be asked to end its session.
+    ends_session: bool,
 }
 
 /// Where lines go.
@@ -89,10 +92,11 @@ impl Client {
     /// Starts a process.
     pub(crate) async fn start(
         host: &Host,
-        launch: Launch,
+        launch: &ClaudeLaunch,
+        session: SessionArg<'_>,
         tools: HostTools,
     ) -> Result<Self, SpawnError> {
-        let (peer, output) = Peer::start(host, launch).await?;
+        let (peer, output) = Peer::start(host, launch.launch(session)).await?;
         let wire = peer.wire();
         let state = Mutex::new(RoutesState::default());
         let routes = Arc::new(Routes { state, tools, wire: wire.clone() });
@@ -102,7 +106,8 @@ impl Client {
             reader.read(output).await;
             let _ = end.send(true);
         });
-        let inner = Inner { peer, wire, routes, next_id: AtomicU64::new(1), ended };
+        let (next_id, ends_session) = (AtomicU64::new(1), launch.ends_session);
+        let inner = Inner { peer, wire, routes, next_id, ended, ends_session };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -170,10 +175,11 @@ impl Client {
         self.inner.peer.stderr_tail().await
     }
 
-    /// Asks the process to end its background work and to exit; `false` if it does not answer, as
-    /// older releases do not.
+    /// Asks the process to end its background work and to exit; `false` if it does not answer,
+    /// or is a release that would not.
     pub(crate) async fn end_session(&self) -> bool {
-        self.control(json!({ "subtype": "end_session" }), END_LIMIT).await.is_ok()
+        self.inner.ends_session
+            && self.control(json!({ "subtype": "end_session" }), END_LIMIT).await.is_ok()
     }
 
     /// Ends the session and its background work, and waits until the process is gone. What the agent

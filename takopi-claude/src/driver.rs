@@ -98,6 +98,10 @@ impl<'a> RunDriver<'a> {
             self.translator.reports_state();
         }
         let mut lines = self.client.open();
+        if self.run.stop().is_cancelled() {
+            // Nothing was sent: there is no turn to be ended.
+            return self.end(None, interrupted(), ProcessHealth::Interrupted);
+        }
         let followed = match self.send(&message).await {
             Ok(()) => self.follow(&mut lines).await,
             Err(error) => Err(error),

@@ -209,7 +209,7 @@ impl ClaudeEngine {
                     None => SessionArg::New(&session.value),
                 };
                 let tools = (*self.tools).clone();
-                let client = Client::start(run.host(), launch.launch(arg), tools).await?;
+                let client = Client::start(run.host(), launch, arg, tools).await?;
                 permit.started(run.host(), ClaudeProcess { client, launch: launch.clone() })
             }
         };

@@ -21,6 +21,9 @@ pub(crate) const HOST_SERVER: &str = "takopi";
 /// The first release that takes `client_composed` messages, in which nothing is expanded.
 const CLIENT_COMPOSED: Version = Version::new(2, 1, 325);
 
+/// The oldest release on which `end_session` was seen to work.
+const ENDS_SESSION: Version = Version::new(2, 1, 210);
+
 /// Variables by which Claude Code marks what it starts. With them another one takes itself for a child
 /// of the session that started takopi.
 const NESTED: [&str; 9] = [
@@ -49,6 +52,8 @@ pub(crate) struct ClaudeLaunch {
     cwd: PathBuf,
     /// How prompts are kept from being expanded.
     pub(crate) inert_prompts: InertPrompts,
+    /// Whether it can be asked to end its session. Older releases never answer that.
+    pub(crate) ends_session: bool,
 }
 
 /// How a prompt is kept plain text: no command at its beginning is run, no file it mentions is read.
@@ -105,6 +110,7 @@ impl ClaudeLaunch {
             env_policy,
             cwd: request.working_directory()?,
             inert_prompts,
+            ends_session: version.is_none_or(|version| version >= ENDS_SESSION),
         })
     }
 
