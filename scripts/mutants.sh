@@ -21,6 +21,14 @@ set_files() {
     for file in "$@"; do printf '%s\n' --file "$file"; done
 }
 
+# A mutant of what ends processes may end those of others: it gets a list of processes of its own.
+alone=
+if [ "$(id -u)" = 0 ] && unshare --pid --fork --mount-proc true 2> /dev/null; then
+    alone='unshare --pid --fork --mount-proc --kill-child'
+else
+    echo "mutants.sh: without 'unshare' a mutant may end other processes of this user" >&2
+fi
+
 files= options=
 while [ $# -gt 0 ]; do
     case $1 in
@@ -40,7 +48,7 @@ mutants() {
     shift 2
     set -f
     # shellcheck disable=SC2086
-    nice -n 10 cargo mutants --output "$out/$crate" --jobs "${MUTANTS_JOBS:-1}" --no-shuffle \
+    $alone nice -n 10 cargo mutants --output "$out/$crate" --jobs "${MUTANTS_JOBS:-1}" --no-shuffle \
         --timeout "${MUTANTS_TIMEOUT:-180}" --build-timeout 600 \
         --package "$crate" --test-package "$crate" $options $(set_files $patterns) \
         -- --lib --test it -- "$@" || status=$?
