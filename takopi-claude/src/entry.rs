@@ -9,8 +9,7 @@ use takopi_core::catalog::{
 };
 use takopi_core::{Completed, EngineId, Reason, Runner};
 
-use crate::sessions::Sessions;
-use crate::{CLAUDE, Claude, TITLE, doctor};
+use crate::{CLAUDE, Claude, TITLE, doctor, sessions};
 
 /// The program, and how to install it.
 pub(crate) const PROGRAM: Program = Program::new(
@@ -70,7 +69,7 @@ impl EngineEntry for ClaudeEntry {
     }
 
     fn sessions(&self) -> Result<Option<Box<dyn SessionStore>>, SessionError> {
-        Ok(Some(Box::new(Sessions::open()?)))
+        Ok(Some(Box::new(sessions::open()?)))
     }
 
     fn doctor<'a>(&'a self, setup: &'a EngineSetup) -> BoxFuture<'a, Vec<Finding>> {

@@ -8,14 +8,15 @@
 mod transcript;
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use takopi_core::ResumeToken;
-use takopi_core::catalog::{Role, SessionError, SessionStore, StoredSession, TranscriptEntry};
+use takopi_core::EngineId;
+use takopi_core::catalog::{
+    Role, SessionError, SessionFiles, SessionFormat, StoredSession, TranscriptEntry,
+};
 
 use crate::{CLAUDE, resume_codec};
 
@@ -28,11 +29,9 @@ const TAIL_BYTES: u64 = 64 << 10;
 /// How much of a first prompt is kept, in characters.
 const PROMPT_CHARS: usize = 1000;
 
-/// The session files of a configuration directory.
+/// How Claude Code writes its sessions.
 #[derive(Debug)]
-pub(crate) struct Sessions {
-    directory: PathBuf,
-}
+pub(crate) struct Transcripts;
 
 /// `CLAUDE_CONFIG_DIR`, else `~/.claude`.
 pub(crate) fn config_directory() -> Option<PathBuf> {
@@ -40,72 +39,56 @@ pub(crate) fn config_directory() -> Option<PathBuf> {
     set("CLAUDE_CONFIG_DIR").or_else(|| set("HOME").map(|home| home.join(".claude")))
 }
 
-impl Sessions {
-    /// The user's sessions; there may be none.
-    pub(crate) fn open() -> Result<Self, SessionError> {
-        let directory = config_directory().ok_or_else(|| {
-            SessionError::NoStore("neither CLAUDE_CONFIG_DIR nor HOME is set".to_owned())
-        })?;
-        Ok(Self::at(&directory))
-    }
-
-    fn at(config: &Path) -> Self {
-        Self { directory: config.join("projects") }
-    }
-
-    /// The file of the one session whose id begins with this prefix. Of two files of one session, which a
-    /// moved directory can leave, the newer one counts.
-    fn file(&self, prefix: &str) -> Result<(SystemTime, PathBuf), SessionError> {
-        let prefix = prefix.trim().to_ascii_lowercase();
-        let mut found = self.files();
-        found.retain(|(_, path)| {
-            !prefix.is_empty() && id_of(path).is_some_and(|id| id.starts_with(&prefix))
-        });
-        let mut ids: Vec<&str> = found.iter().filter_map(|(_, path)| id_of(path)).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        match ids.len() {
-            0 => Err(SessionError::NotFound(prefix)),
-            1 => Ok(found.swap_remove(0)),
-            count => Err(SessionError::Ambiguous { prefix, count }),
-        }
-    }
-
-    /// The files, most recently written first.
-    fn files(&self) -> Vec<(SystemTime, PathBuf)> {
-        let mut files = Vec::new();
-        for path in entries(&self.directory).iter().flat_map(|project| entries(project)) {
-            if id_of(&path).is_some()
-                && let Ok(metadata) = path.metadata()
-                && metadata.is_file()
-            {
-                files.push((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), path));
-            }
-        }
-        files.sort_by(|one, other| other.cmp(one));
-        files
-    }
+/// The user's sessions; there may be none.
+pub(crate) fn open() -> Result<SessionFiles<Transcripts>, SessionError> {
+    let directory = config_directory().ok_or_else(|| {
+        SessionError::NoStore("neither CLAUDE_CONFIG_DIR nor HOME is set".to_owned())
+    })?;
+    Ok(at(&directory))
 }
 
-/// Reads what a list shows of a session that is wanted in this directory.
-fn read(
-    path: &Path,
-    updated: SystemTime,
-    wanted: impl Fn(Option<&Path>) -> bool,
-) -> Option<StoredSession> {
-    let mut file = File::open(path).ok()?;
-    let head = Head::read(&file)?;
-    if !wanted(head.cwd.as_deref()) {
-        return None;
+fn at(config: &Path) -> SessionFiles<Transcripts> {
+    SessionFiles::new(config.join("projects"), Transcripts)
+}
+
+impl SessionFormat for Transcripts {
+    fn engine(&self) -> EngineId {
+        CLAUDE
     }
-    let token = resume_codec().token(id_of(path)?)?;
-    let updated = Timestamp::try_from(updated).unwrap_or(Timestamp::UNIX_EPOCH);
-    let mut session = StoredSession::new(token, updated);
-    session.name = title(&mut file);
-    session.created = head.created;
-    session.cwd = head.cwd;
-    session.first_prompt = head.prompt.map(|text| text.chars().take(PROMPT_CHARS).collect());
-    Some(session)
+
+    fn depth(&self) -> usize {
+        1
+    }
+
+    /// `agent-….jsonl` is a sub-agent's.
+    fn id_of<'a>(&self, path: &'a Path) -> Option<&'a str> {
+        let id = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
+        resume_codec().token(id).filter(|token| token.value == id).map(|_| id)
+    }
+
+    fn summary(
+        &self,
+        path: &Path,
+        updated: Timestamp,
+        wanted: &dyn Fn(Option<&Path>) -> bool,
+    ) -> Option<StoredSession> {
+        let mut file = File::open(path).ok()?;
+        let head = Head::read(&file)?;
+        if !wanted(head.cwd.as_deref()) {
+            return None;
+        }
+        let token = resume_codec().token(self.id_of(path)?)?;
+        let mut session = StoredSession::new(token, updated);
+        session.name = title(&mut file);
+        session.created = head.created;
+        session.cwd = head.cwd;
+        session.first_prompt = head.prompt.map(|text| text.chars().take(PROMPT_CHARS).collect());
+        Some(session)
+    }
+
+    fn transcript(&self, path: &Path) -> io::Result<Vec<TranscriptEntry>> {
+        transcript::read(path)
+    }
 }
 
 /// What the beginning of a file has.
@@ -175,59 +158,6 @@ fn title(file: &mut File) -> Option<String> {
         }
     }
     generated.or(summary)
-}
-
-impl SessionStore for Sessions {
-    fn location(&self) -> &Path {
-        &self.directory
-    }
-
-    fn list<'a>(
-        &'a self,
-        directory: Option<&Path>,
-    ) -> Box<dyn Iterator<Item = StoredSession> + 'a> {
-        let directory = directory.map(real);
-        Box::new(self.files().into_iter().filter_map(move |(updated, path)| {
-            let wanted = |cwd: Option<&Path>| match &directory {
-                Some(directory) => cwd.is_some_and(|cwd| real(cwd) == *directory),
-                None => true,
-            };
-            read(&path, updated, wanted)
-        }))
-    }
-
-    fn find(&self, prefix: &str) -> Result<StoredSession, SessionError> {
-        let (updated, path) = self.file(prefix)?;
-        read(&path, updated, |_| true).ok_or_else(|| {
-            let source = std::io::Error::other("it is not a session file of Claude Code");
-            SessionError::Unreadable { path, source }
-        })
-    }
-
-    fn transcript(&self, session: &ResumeToken) -> Result<Vec<TranscriptEntry>, SessionError> {
-        if session.engine != CLAUDE {
-            return Err(SessionError::NotFound(session.value.clone()));
-        }
-        let (_, path) = self.file(&session.value)?;
-        transcript::read(&path).map_err(|source| SessionError::Unreadable { path, source })
-    }
-}
-
-/// The id that a file is named after. `agent-….jsonl` is a sub-agent's.
-fn id_of(path: &Path) -> Option<&str> {
-    let id = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
-    resume_codec().token(id).filter(|token| token.value == id).map(|_| id)
-}
-
-fn entries(directory: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
-}
-
-/// The path without symbolic links, as far as it exists.
-fn real(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    path.canonicalize().unwrap_or(path)
 }
 
 #[cfg(test)]

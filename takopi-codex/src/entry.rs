@@ -11,7 +11,7 @@ use takopi_core::catalog::{
 use takopi_core::{Completed, EngineId, EngineRunner, Reason, Runner};
 
 use crate::app_server::{CodexAppServer, PoolLimits};
-use crate::rollouts::Rollouts;
+use crate::rollouts;
 use crate::{CODEX, Codex, doctor};
 
 /// How long an idle shared process is kept.
@@ -84,7 +84,7 @@ impl EngineEntry for CodexEntry {
     }
 
     fn sessions(&self) -> Result<Option<Box<dyn SessionStore>>, SessionError> {
-        Ok(Some(Box::new(Rollouts::open()?)))
+        Ok(Some(Box::new(rollouts::open()?)))
     }
 
     fn doctor<'a>(&'a self, setup: &'a EngineSetup) -> BoxFuture<'a, Vec<Finding>> {

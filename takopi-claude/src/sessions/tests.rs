@@ -1,6 +1,8 @@
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde_json::json;
+
+use takopi_core::catalog::SessionStore;
 
 use super::*;
 
@@ -86,7 +88,7 @@ impl Writer {
         let config = tempfile::tempdir().unwrap();
         self.write(config.path(), OLD, 0);
         let token = resume_codec().token(OLD).unwrap();
-        let entries = Sessions::at(config.path()).transcript(&token).unwrap();
+        let entries = at(config.path()).transcript(&token).unwrap();
         entries.into_iter().map(|it| (it.role, it.text, it.exit_code)).collect()
     }
 }
@@ -115,14 +117,14 @@ fn config() -> tempfile::TempDir {
     config
 }
 
-fn ids(store: &Sessions, directory: Option<&str>) -> Vec<String> {
+fn ids(store: &dyn SessionStore, directory: Option<&str>) -> Vec<String> {
     store.list(directory.map(Path::new)).map(|session| session.token.value).collect()
 }
 
 #[test]
 fn sessions_are_listed_newest_first_and_by_directory() {
     let config = config();
-    let store = Sessions::at(config.path());
+    let store = at(config.path());
     assert_eq!(ids(&store, None), [NEW, OLD]);
     assert_eq!(ids(&store, Some("/")), [OLD]);
     assert_eq!(ids(&store, Some("/usr/..")), [OLD]);
@@ -131,13 +133,13 @@ fn sessions_are_listed_newest_first_and_by_directory() {
     assert_eq!(new.cwd.as_deref(), Some(Path::new("/tmp")));
     assert_eq!(new.created.as_deref(), Some("2026-11-16T17:27:47.426Z"));
     assert_eq!(new.name, None);
-    assert!(ids(&Sessions::at(Path::new("/no/such")), None).is_empty());
+    assert!(ids(&at(Path::new("/no/such")), None).is_empty());
 }
 
 #[test]
 fn a_session_is_found_by_the_beginning_of_its_id() {
     let config = config();
-    let store = Sessions::at(config.path());
+    let store = at(config.path());
     assert_eq!(store.find(&NEW[..9].to_uppercase()).unwrap().token.value, NEW);
     assert!(store.find("01a1e2").unwrap_err().to_string().contains("3 sessions"));
     assert!(store.find("ffff").unwrap_err().to_string().contains("no session"));
@@ -149,7 +151,7 @@ fn a_session_is_found_by_the_beginning_of_its_id() {
 fn of_two_files_of_one_session_the_newer_one_counts() {
     let config = config();
     Writer::in_directory("/srv").user("a", "", "moved").write(config.path(), OLD, 5);
-    let found = Sessions::at(config.path()).find(OLD).unwrap();
+    let found = at(config.path()).find(OLD).unwrap();
     assert_eq!(found.first_prompt.as_deref(), Some("moved"));
 }
 
@@ -163,7 +165,7 @@ fn the_name_is_the_last_title_before_a_generated_one_before_a_summary() {
             writer.plain(line.clone());
         }
         writer.says("c", "b", "msg_2", "hello").write(config.path(), OLD, 0);
-        Sessions::at(config.path()).find(OLD).unwrap().name
+        at(config.path()).find(OLD).unwrap().name
     };
     let custom = |title: &str| json!({ "type": "custom-title", "customTitle": title });
     let ai = json!({ "type": "ai-title", "aiTitle": "generated" });
@@ -188,7 +190,7 @@ fn the_first_prompt_is_what_a_user_wrote() {
         .user("d", "c", "<command-name>/review</command-name><command-args>all</command-args>")
         .user("e", "d", "later")
         .write(config.path(), OLD, 0);
-    let found = Sessions::at(config.path()).find(OLD).unwrap();
+    let found = at(config.path()).find(OLD).unwrap();
     assert_eq!(found.first_prompt.as_deref(), Some("/review all"));
 }
 

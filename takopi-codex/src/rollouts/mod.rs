@@ -8,14 +8,15 @@ mod transcript;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use jiff::Timestamp;
 use serde_json::Value;
-use takopi_core::ResumeToken;
-use takopi_core::catalog::{Role, SessionError, SessionStore, StoredSession, TranscriptEntry};
+use takopi_core::EngineId;
+use takopi_core::catalog::{
+    Role, SessionError, SessionFiles, SessionFormat, StoredSession, TranscriptEntry,
+};
 
 use crate::{CODEX, resume_codec};
 
@@ -24,10 +25,9 @@ const HEAD_BYTES: u64 = 512 * 1024;
 /// How much of a first prompt is kept, in characters.
 const PROMPT_CHARS: usize = 1000;
 
-/// The session files of a `CODEX_HOME`.
+/// How codex writes its sessions.
 #[derive(Debug)]
 pub(crate) struct Rollouts {
-    directory: PathBuf,
     /// The names of sessions that have one, by id.
     names: HashMap<String, String>,
 }
@@ -38,57 +38,41 @@ pub(crate) fn codex_home() -> Option<PathBuf> {
     set("CODEX_HOME").or_else(|| set("HOME").map(|home| home.join(".codex")))
 }
 
-impl Rollouts {
-    /// The user's sessions; there may be none.
-    pub(crate) fn open() -> Result<Self, SessionError> {
-        let home = codex_home().ok_or_else(|| {
-            SessionError::NoStore("neither CODEX_HOME nor HOME is set".to_owned())
-        })?;
-        Ok(Self::at(&home))
+/// The user's sessions; there may be none.
+pub(crate) fn open() -> Result<SessionFiles<Rollouts>, SessionError> {
+    let home = codex_home()
+        .ok_or_else(|| SessionError::NoStore("neither CODEX_HOME nor HOME is set".to_owned()))?;
+    Ok(at(&home))
+}
+
+fn at(home: &Path) -> SessionFiles<Rollouts> {
+    let names = std::fs::read_to_string(home.join("session_index.jsonl")).unwrap_or_default();
+    let names = names.lines().filter_map(name).collect();
+    SessionFiles::new(home.join("sessions"), Rollouts { names })
+}
+
+impl SessionFormat for Rollouts {
+    fn engine(&self) -> EngineId {
+        CODEX
     }
 
-    fn at(home: &Path) -> Self {
-        let names = std::fs::read_to_string(home.join("session_index.jsonl")).unwrap_or_default();
-        Self { directory: home.join("sessions"), names: names.lines().filter_map(name).collect() }
+    fn depth(&self) -> usize {
+        // Year, month, day.
+        3
     }
 
-    /// The file of the one session whose id begins with this prefix.
-    fn file(&self, prefix: &str) -> Result<(SystemTime, PathBuf), SessionError> {
-        let prefix = prefix.trim().to_ascii_lowercase();
-        let matches = |path: &Path| id_of(path).is_some_and(|id| id.starts_with(&prefix));
-        let mut found = self.files();
-        found.retain(|(_, path)| !prefix.is_empty() && matches(path));
-        match found.len() {
-            0 | 1 => found.pop().ok_or(SessionError::NotFound(prefix)),
-            count => Err(SessionError::Ambiguous { prefix, count }),
-        }
+    /// The last 36 characters of the name.
+    fn id_of<'a>(&self, path: &'a Path) -> Option<&'a str> {
+        let stem = path.file_name()?.to_str()?.strip_prefix("rollout-")?.strip_suffix(".jsonl")?;
+        let id = stem.get(stem.len().checked_sub(36)?..)?;
+        resume_codec().token(id).map(|_| id)
     }
 
-    /// The files, most recently written first.
-    fn files(&self) -> Vec<(SystemTime, PathBuf)> {
-        let mut files = Vec::new();
-        // Year, month, day, file.
-        let mut level = vec![self.directory.clone()];
-        for _ in 0..4 {
-            level = level.iter().flat_map(|directory| entries(directory)).collect();
-        }
-        for path in level {
-            if id_of(&path).is_some()
-                && let Ok(metadata) = path.metadata()
-                && metadata.is_file()
-            {
-                files.push((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), path));
-            }
-        }
-        files.sort_by(|one, other| other.cmp(one));
-        files
-    }
-
-    fn read(
+    fn summary(
         &self,
         path: &Path,
-        updated: SystemTime,
-        wanted: impl Fn(Option<&Path>) -> bool,
+        updated: Timestamp,
+        wanted: &dyn Fn(Option<&Path>) -> bool,
     ) -> Option<StoredSession> {
         let mut lines = BufReader::new(File::open(path).ok()?.take(HEAD_BYTES)).split(b'\n');
         let first: Value = serde_json::from_slice(&lines.next()?.ok()?).ok()?;
@@ -103,7 +87,6 @@ impl Rollouts {
             let (entry, _) = transcript::entry(&line)?;
             (entry.role == Role::User).then_some(entry.text)
         });
-        let updated = Timestamp::try_from(updated).unwrap_or(Timestamp::UNIX_EPOCH);
         let mut session = StoredSession::new(token, updated);
         session.name = self.names.get(&session.token.value).cloned();
         session.created = text("timestamp");
@@ -111,41 +94,9 @@ impl Rollouts {
         session.cwd = cwd;
         Some(session)
     }
-}
 
-impl SessionStore for Rollouts {
-    fn location(&self) -> &Path {
-        &self.directory
-    }
-
-    fn list<'a>(
-        &'a self,
-        directory: Option<&Path>,
-    ) -> Box<dyn Iterator<Item = StoredSession> + 'a> {
-        let directory = directory.map(real);
-        Box::new(self.files().into_iter().filter_map(move |(updated, path)| {
-            let wanted = |cwd: Option<&Path>| match &directory {
-                Some(directory) => cwd.is_some_and(|cwd| real(cwd) == *directory),
-                None => true,
-            };
-            self.read(&path, updated, wanted)
-        }))
-    }
-
-    fn find(&self, prefix: &str) -> Result<StoredSession, SessionError> {
-        let (updated, path) = self.file(prefix)?;
-        self.read(&path, updated, |_| true).ok_or_else(|| {
-            let source = std::io::Error::other("it is not a session file of codex");
-            SessionError::Unreadable { path, source }
-        })
-    }
-
-    fn transcript(&self, session: &ResumeToken) -> Result<Vec<TranscriptEntry>, SessionError> {
-        if session.engine != CODEX {
-            return Err(SessionError::NotFound(session.value.clone()));
-        }
-        let (_, path) = self.file(&session.value)?;
-        transcript::read(&path).map_err(|source| SessionError::Unreadable { path, source })
+    fn transcript(&self, path: &Path) -> io::Result<Vec<TranscriptEntry>> {
+        transcript::read(path)
     }
 }
 
@@ -163,29 +114,12 @@ fn name(line: &str) -> Option<(String, String)> {
     Some((text("id")?.to_ascii_lowercase(), name.to_owned()))
 }
 
-/// The id in a file's name: its last 36 characters.
-fn id_of(path: &Path) -> Option<&str> {
-    let stem = path.file_name()?.to_str()?.strip_prefix("rollout-")?.strip_suffix(".jsonl")?;
-    let id = stem.get(stem.len().checked_sub(36)?..)?;
-    resume_codec().token(id).map(|_| id)
-}
-
-fn entries(directory: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
-    entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
-}
-
-/// The path without symbolic links, as far as it exists.
-fn real(path: &Path) -> PathBuf {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    path.canonicalize().unwrap_or(path)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, SystemTime};
 
     use serde_json::json;
+    use takopi_core::catalog::SessionStore;
 
     use super::*;
 
@@ -219,14 +153,14 @@ mod tests {
         home
     }
 
-    fn ids(store: &Rollouts, directory: Option<&str>) -> Vec<String> {
+    fn ids(store: &dyn SessionStore, directory: Option<&str>) -> Vec<String> {
         store.list(directory.map(Path::new)).map(|session| session.token.value).collect()
     }
 
     #[test]
     fn sessions_are_listed_newest_first_and_by_directory() {
         let home = home();
-        let store = Rollouts::at(home.path());
+        let store = at(home.path());
         assert_eq!(ids(&store, None), [NEW, OLD]);
         assert_eq!(ids(&store, Some("/")), [OLD]);
         assert_eq!(ids(&store, Some("/usr/..")), [OLD]);
@@ -240,14 +174,14 @@ mod tests {
         let line = |name: &str| json!({ "id": NEW, "thread_name": name }).to_string();
         let index = [line("first"), "junk".to_owned(), line("second")].join("\n");
         std::fs::write(home.path().join("session_index.jsonl"), index).unwrap();
-        let session = Rollouts::at(home.path()).list(None).next().unwrap();
+        let session = at(home.path()).list(None).next().unwrap();
         assert_eq!(session.name.as_deref(), Some("second"));
     }
 
     #[test]
     fn a_session_is_found_by_the_beginning_of_its_id() {
         let home = home();
-        let store = Rollouts::at(home.path());
+        let store = at(home.path());
         assert_eq!(store.find(&NEW[..9].to_uppercase()).unwrap().token.value, NEW);
         assert!(store.find("01a1e2").unwrap_err().to_string().contains("3 sessions"));
         assert!(store.find("ffff").unwrap_err().to_string().contains("no session"));
@@ -257,6 +191,6 @@ mod tests {
     #[test]
     fn a_home_without_sessions_is_not_an_error() {
         let home = tempfile::tempdir().unwrap();
-        assert!(ids(&Rollouts::at(home.path()), None).is_empty());
+        assert!(ids(&at(home.path()), None).is_empty());
     }
 }

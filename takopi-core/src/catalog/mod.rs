@@ -5,6 +5,7 @@
 //! run fails. A program with a list of entries needs no other knowledge of any engine: adding an engine
 //! to it is adding one entry to the list.
 
+mod files;
 mod finding;
 mod program;
 mod sessions;
@@ -21,6 +22,7 @@ use crate::model::{Completed, EngineId};
 use crate::process::EnvPolicy;
 use crate::runner::Runner;
 
+pub use files::{SessionFiles, SessionFormat};
 pub use finding::{Finding, Status};
 pub use program::{Program, output};
 pub use sessions::{Role, SessionError, SessionStore, StoredSession, TranscriptEntry};
