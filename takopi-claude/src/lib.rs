@@ -4,6 +4,9 @@
 //!
 //! A prompt goes out as a line of JSON to a process that stays, and comes back as lines:
 //!
+//! - `claude`, `options`, `launch`, `prompt`: which program, how it is started, and what it is sent;
+//! - `engine`: the session, its process and its lease; `driver`: one run; `client`: the process and who gets its lines;
+//! - `approvals`, `control`, `tools`: what the agent asks of its host, and the answers;
 //! - `wire`: the lines that Claude Code prints, parsed once, tolerantly;
 //! - `translator`: lines of one run into events, and when the run is over;
 //! - `failure`: why a turn failed, for machines and for people;
