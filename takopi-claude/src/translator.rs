@@ -17,6 +17,7 @@ mod calls;
 mod diff;
 mod ends;
 mod limits;
+mod lines;
 mod notes;
 mod plan;
 mod stream;
@@ -37,13 +38,16 @@ use crate::wire::{
     ApiRetry, Assistant, Block, Init, Message, Object, RateLimit, Status, TurnResult, User,
 };
 use crate::{CLAUDE, resume_codec};
-use answer::{Answer, Remark};
+use answer::{Answer, Cut, Remark};
 use calls::Calls;
 use ends::Ends;
 use limits::Limits;
 use notes::{Compacting, Retry};
 use stream::Pieces;
 use usage::Figures;
+
+#[doc(hidden)]
+pub use lines::translate_lines;
 
 /// The action id of rate limits.
 const LIMITS_ID: &str = "claude.rate_limits";
@@ -356,6 +360,11 @@ impl Translator {
         if line.nested.is_none() {
             let interrupted = |text: &String| text.starts_with("[Request interrupted by user");
             self.fault.interrupted |= line.texts.iter().any(interrupted);
+            if let Some(cut) = line.texts.iter().find_map(|text| Cut::of(text))
+                && line.is_synthetic
+            {
+                self.answer.is_cut(cut);
+            }
         }
         self.calls.returned(line, events);
     }
@@ -459,40 +468,4 @@ fn fault_of(result: &TurnResult, said: Fault) -> Fault {
         error: said.error,
         interrupted: said.interrupted,
     }
-}
-
-/// The events of the lines of one run, up to its end: the pure part of the engine, for fuzzers. The
-/// session and the message that are named first are those of the run.
-#[doc(hidden)]
-pub fn translate_lines<'a>(
-    lines: impl IntoIterator<Item = &'a [u8]>,
-    deltas: bool,
-) -> Vec<TakopiEvent> {
-    let parse = |line: &[u8]| Message::parse(&String::from_utf8_lossy(line)).ok();
-    let messages: Vec<Message> = lines.into_iter().filter_map(parse).collect();
-    let session = messages.iter().find_map(|message| match message {
-        Message::Init(init) => resume_codec().token(init.session.as_deref()?),
-        _ => None,
-    });
-    let message_id = messages.iter().find_map(|message| match message {
-        Message::Lifecycle { uuid, .. } => Some(uuid.clone()),
-        Message::Result(result) => result.message_ids.as_ref()?.first().cloned(),
-        _ => None,
-    });
-    let mut translator = Translator::new(TurnSetup {
-        title: "Claude Code".to_owned(),
-        session: session.map(|token| token.value).unwrap_or_default(),
-        directory: "/home/ada/project".into(),
-        message_id: message_id.unwrap_or_default(),
-        fresh: true,
-        deltas,
-    });
-    let mut events = Vec::new();
-    for message in &messages {
-        translator.message(message, &mut events);
-    }
-    let died = Completed::failure(CLAUDE, Reason::ProcessDied, "the process exited");
-    let completed = translator.finish(died, &mut events);
-    events.push(completed.into());
-    events
 }

@@ -81,7 +81,9 @@ impl Ends {
             "queued" => Stage::Queued,
             // The result comes before or after `completed`, and is what counts.
             "started" | "completed" => Stage::Begun,
-            _ => Stage::Ended,
+            // It gets no turn, or its turn was ended.
+            "cancelled" | "discarded" | "refused" => Stage::Ended,
+            _ => return,
         };
         own.stage = own.stage.max(stage);
     }
@@ -282,6 +284,24 @@ mod tests {
         ends.lifecycle("a", "cancelled");
         ends.state(&State::Idle);
         assert!(ends.is_over());
+    }
+
+    #[test]
+    fn a_message_that_gets_no_turn_does_not_hold_up_the_end() {
+        for state in ["cancelled", "discarded", "refused"] {
+            let mut ends = ends();
+            ends.state(&State::Running);
+            ends.lifecycle("a", "started");
+            ends.sent("b".to_owned());
+            ends.lifecycle("b", "queued");
+            ends.lifecycle("b", "a state that is not known yet");
+            assert!(ends.result(Some(&ids(&["a"])), false));
+            ends.state(&State::Idle);
+            assert!(!ends.is_over());
+            ends.lifecycle("b", state);
+            ends.state(&State::Idle);
+            assert!(ends.is_over(), "{state}");
+        }
     }
 
     #[test]

@@ -61,6 +61,8 @@ pub(crate) struct User {
     pub(crate) results: Vec<ToolResult>,
     /// Text in the user's name, such as `[Request interrupted by user]`.
     pub(crate) texts: Vec<String>,
+    /// Claude Code wrote it, not the user.
+    pub(crate) is_synthetic: bool,
     pub(crate) nested: Option<Nested>,
     /// The result of the tool as data, if there is one result.
     pub(crate) output: Option<Box<RawValue>>,
@@ -159,7 +161,11 @@ impl Block {
 impl User {
     pub(super) fn of(line: &Object<'_>) -> Self {
         let message = line.object("message");
-        let mut user = Self { nested: Nested::of(line), ..Self::default() };
+        let mut user = Self {
+            is_synthetic: line.flag("isSynthetic") == Some(true),
+            nested: Nested::of(line),
+            ..Self::default()
+        };
         if let Some(text) = message.text("content") {
             user.texts.push(text);
         }

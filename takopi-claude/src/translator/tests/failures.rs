@@ -36,7 +36,7 @@ fn every_failure_of_every_version_has_its_reason() {
     assert_eq!(end(&refusal).reason, Some(Reason::EngineFailed));
     assert!(end(&refusal).error.as_deref().unwrap().contains("safeguards"));
     assert_eq!(end(&run("2.1.325/print/max_tokens")).reason, Some(Reason::EngineFailed));
-    assert_eq!(end(&run("2.1.325/print/max_tokens")).answer, "cut off he");
+    assert_eq!(end(&run("2.1.325/print/max_tokens")).answer, "cut off he".repeat(4));
     let budget = failed("2.1.325/print/max_budget", Reason::EngineFailed);
     assert_eq!(
         budget.error.as_deref(),
