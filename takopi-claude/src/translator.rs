@@ -382,6 +382,12 @@ impl Translator {
             self.calls.denied(denial, events);
         }
         let fault = std::mem::take(&mut self.fault);
+        if let Some(structured) = result.structured.as_ref().filter(|_| result.is_ok()) {
+            // What is said beside it does not follow the schema that was asked for.
+            let remark = self.answer.take();
+            self.remark(remark, events);
+            self.answer.push(None, structured, false);
+        }
         self.outcome = Some(if result.is_ok() {
             Outcome::Ok(result.text.clone())
         } else {

@@ -12,6 +12,8 @@ pub(crate) struct TurnResult {
     pub(crate) is_error: bool,
     /// The last text block of the last message, or the error.
     pub(crate) text: Option<String>,
+    /// The answer as JSON, if a schema was asked for.
+    pub(crate) structured: Option<String>,
     pub(crate) errors: Vec<String>,
     pub(crate) terminal_reason: Option<String>,
     pub(crate) status: Option<i64>,
@@ -57,6 +59,7 @@ impl TurnResult {
             subtype: line.text("subtype"),
             is_error: line.flag("is_error") == Some(true),
             text: line.text("result"),
+            structured: line.raw("structured_output").map(|raw| raw.get().to_owned()),
             errors: line.texts("errors"),
             terminal_reason: line.text("terminal_reason"),
             status: line.int("api_error_status"),

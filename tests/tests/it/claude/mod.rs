@@ -1,7 +1,10 @@
 //! Everything about Claude Code.
 
 mod approvals;
+mod background;
+mod drift;
 mod endings;
+mod prompts;
 mod real;
 mod safety;
 
