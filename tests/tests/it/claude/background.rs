@@ -41,7 +41,7 @@ async fn a_stalled_stream_is_ended_by_the_idle_limit() {
     let resume = |prompt| home.request(prompt).resume(first.session());
     let stalled = resume("[[stall]]").idle_timeout(Duration::from_secs(2));
     let seen = run(&runner, stalled).await;
-    seen.failed("idle_timeout");
+    seen.failed("timeout_idle");
     assert_eq!(gate.arrivals(), 1);
     assert_eq!(home.processes(), [], "a process that stalls is not kept");
     assert_eq!(run(&runner, resume("[[again]]")).await.ok().answer, "Going on.");

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 use takopi_core::approvals::from_fn;
+use takopi_core::runner::steer_channel;
 use takopi_core::{ActionKind, ApprovalRequest, Decision, ResumeToken, Runner, UsageScope};
 use takopi_tests::claude::home::TestHome;
 use takopi_tests::claude::real::{self, Claude, Version};
@@ -230,6 +231,35 @@ async fn an_unknown_session_is_not_found() {
         run(&runner, home.request("hi").resume(unknown)).await.failed("session_not_found");
         assert_eq!(model.requests().len(), 0);
         assert_eq!(home.sessions(), Vec::<String>::new());
+        runner.shutdown().await;
+        home.assert_no_processes().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_message_during_a_tool_is_answered_in_the_same_turn() {
+    each(async |claude| {
+        let model = MessagesServer::start();
+        model.otherwise([Answer::new().bash("touch touched"), Answer::text("Both.")]);
+        let home = TestHome::new(&model);
+        let runner = runner(engine(claude), &home);
+        let (steer, steering) = steer_channel();
+        // The approval reaches Claude Code behind the message, so the tool ends behind it.
+        let handler = from_fn(move |_: ApprovalRequest| {
+            let steer = steer.clone();
+            async move {
+                steer.send("and the eighth arm, too").await.unwrap();
+                Decision::Accept
+            }
+        });
+        let request = home.request("go").approvals(Arc::new(handler)).steering(steering);
+        let seen = run(&runner, request).await;
+        assert_eq!(seen.ok().answer, "Both.");
+        assert_eq!(seen.actions(&ActionKind::Turn).len(), 1, "{:#?}", seen.outline());
+        let requests = model.requests();
+        assert_eq!(requests.len(), 2);
+        assert!(requests[1].body["messages"].to_string().contains("and the eighth arm, too"));
         runner.shutdown().await;
         home.assert_no_processes().await;
     })
