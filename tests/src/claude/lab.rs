@@ -4,16 +4,21 @@
 //! # use takopi_tests::claude::fake;
 //! # use takopi_tests::claude::lab::Lab;
 //! # async fn example() {
+//! # use takopi_tests::runs::run;
+//! # use std::time::Duration;
 //! let lab = Lab::new(fake::answering("Hello."));
-//! // … run `lab.request("hi")` with `lab.binary()` on `lab.host` …
+//! let seen = run(&lab.runner(Duration::ZERO), lab.request("hi")).await;
+//! assert_eq!(seen.ok().answer, "Hello.");
 //! lab.assert_nothing_left().await;
 //! # }
 //! ```
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use takopi_core::{Host, ResumeToken, RunRequest};
+use takopi_claude::{Claude, ClaudeEngine};
+use takopi_core::{EngineRunner, Host, ResumeToken, RunRequest};
 
 use super::fake::{self, Control, Script};
 use super::home::TestHome;
@@ -69,6 +74,22 @@ impl Lab {
     /// The fake.
     pub fn binary(&self) -> &Path {
         &self.binary
+    }
+
+    /// The engine around the fake.
+    pub fn claude(&self) -> Claude {
+        Claude::new().binary(&self.binary)
+    }
+
+    /// A runner that keeps sessions warm for this long.
+    pub fn runner(&self, keep_warm: Duration) -> EngineRunner<ClaudeEngine> {
+        self.claude().keep_warm(keep_warm).runner().on(self.host.clone())
+    }
+
+    /// A runner with locks of its own on the same sessions, as another process of takopi has.
+    pub fn elsewhere(&self, keep_warm: Duration) -> EngineRunner<ClaudeEngine> {
+        let host = Host::builder().state_directory(self.home.state()).build().expect("a host");
+        self.claude().keep_warm(keep_warm).runner().on(host)
     }
 
     /// The variables that a fake needs.

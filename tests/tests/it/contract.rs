@@ -1,18 +1,22 @@
-//! The contract over demo, codex exec and codex app-server; the last two on the real codex.
+//! The contract over demo, codex exec, codex app-server and Claude Code: on the real codex and claude, and on the fake claude.
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use takopi_claude::Claude;
 use takopi_codex::Codex;
 use takopi_codex::app_server::CodexAppServer;
 use takopi_core::demo::Demo;
 use takopi_core::{
     ApprovalHandler, ApprovalRequest, Decision, EngineRunner, Host, RunRequest, Runner,
 };
+use takopi_tests::claude;
+use takopi_tests::claude::fake::{Process, Step, turn};
 use takopi_tests::codex::home::TestHome;
 use takopi_tests::codex::real;
 use takopi_tests::contract::{Prompt, Subject};
+use takopi_tests::model::messages::{Answer as Message, MessagesServer};
 use takopi_tests::model::{Answer, Gate, ModelServer};
 use takopi_tests::runs;
 use tokio_util::sync::CancellationToken;
@@ -163,6 +167,119 @@ impl Subject for CodexSubject {
     }
 }
 
+/// The real Claude Code with a scripted model.
+struct ClaudeSubject {
+    claude: claude::real::Claude,
+    model: MessagesServer,
+    home: claude::home::TestHome,
+    host: Host,
+    gates: Mutex<HashMap<String, Gate>>,
+}
+
+impl ClaudeSubject {
+    fn new() -> Option<Self> {
+        let claude = claude::real::claude_or_skip()?;
+        let model = MessagesServer::start();
+        let home = claude::home::TestHome::new(&model);
+        let host = Host::builder().state_directory(home.state()).build().unwrap();
+        Some(Self { claude, model, home, host, gates: Mutex::default() })
+    }
+
+    fn gate(&self, word: &str) -> Gate {
+        self.gates.lock().unwrap().entry(word.to_owned()).or_default().clone()
+    }
+}
+
+impl Subject for ClaudeSubject {
+    fn runner(&self) -> Arc<dyn Runner> {
+        let claude = Claude::new().binary(&self.claude.path).keep_warm(Duration::from_mins(10));
+        Arc::new(claude.runner().on(self.host.clone()).buffer(TIGHT.0, TIGHT.1))
+    }
+
+    fn request(&self, prompt: Prompt<'_>) -> RunRequest {
+        let (word, answer) = match prompt {
+            Prompt::Answers(word) => (word, Message::text(word)),
+            Prompt::Works(word) => {
+                let thoughts = (0..20)
+                    .fold(Message::new(), |answer, n| answer.thinking(format!("Thought {n}.")));
+                (word, thoughts.block(word))
+            }
+            Prompt::Waits(word) | Prompt::Hangs(word) => {
+                (word, Message::new().wait_for(&self.gate(word)).block(word))
+            }
+            Prompt::Fails(word) => (word, Message::status(404, "no such model")),
+        };
+        self.model.when(word, answer);
+        self.home.request(word)
+    }
+
+    fn reached(&self, word: &str) -> BoxFuture<'static, ()> {
+        let gate = self.gate(word);
+        Box::pin(async move { gate.reached().await })
+    }
+
+    fn open(&self, word: &str) {
+        self.gate(word).open();
+    }
+
+    fn processes(&self) -> Vec<String> {
+        self.home.processes().iter().map(ToString::to_string).collect()
+    }
+
+    fn remembered(&self, word: &str) -> Option<Vec<String>> {
+        let request = self.model.requests_about(word).into_iter().next_back();
+        Some(request.map(|request| request.user_texts()).unwrap_or_default())
+    }
+}
+
+/// The fake Claude Code. It remembers nothing.
+struct FakeClaudeSubject {
+    lab: Arc<claude::lab::Lab>,
+}
+
+impl FakeClaudeSubject {
+    fn new() -> Self {
+        let held = |gate: &str| vec![Step::reached("at $PROMPT"), Step::gate(gate)];
+        let thoughts = (0..20).map(|n| turn::thinking(&format!("Thought {n}.")));
+        let process = Process::new()
+            .turns_when("work", thoughts.chain(turn::answer("$PROMPT")))
+            .turns_when("fails", turn::api_error(404, "model_not_found", "no such model"))
+            .turns_when("held", held("$PROMPT").into_iter().chain(turn::answer("$PROMPT")))
+            .turns(turn::answer("$PROMPT"));
+        Self { lab: Arc::new(claude::lab::Lab::new(process)) }
+    }
+}
+
+impl Subject for FakeClaudeSubject {
+    fn runner(&self) -> Arc<dyn Runner> {
+        Arc::new(self.lab.runner(Duration::from_mins(10)).buffer(TIGHT.0, TIGHT.1))
+    }
+
+    fn request(&self, prompt: Prompt<'_>) -> RunRequest {
+        self.lab.request(&match prompt {
+            Prompt::Answers(word) => word.to_owned(),
+            Prompt::Works(word) => format!("work {word}"),
+            Prompt::Waits(word) | Prompt::Hangs(word) => format!("held {word}"),
+            Prompt::Fails(word) => format!("fails {word}"),
+        })
+    }
+
+    fn reached(&self, word: &str) -> BoxFuture<'static, ()> {
+        let (lab, point) = (Arc::clone(&self.lab), format!("at held {word}"));
+        Box::pin(async move {
+            lab.control.reached(&point).await;
+        })
+    }
+
+    fn open(&self, word: &str) {
+        self.lab.control.open(&format!("held {word}"));
+    }
+
+    fn processes(&self) -> Vec<String> {
+        self.lab.home.processes().iter().map(ToString::to_string).collect()
+    }
+}
+
 mod demo {
     takopi_tests::contract_tests!(|| Some(super::DemoSubject::new()));
 }
@@ -173,4 +290,12 @@ mod codex_exec {
 
 mod codex_app_server {
     takopi_tests::contract_tests!(|| super::CodexSubject::new(super::Transport::AppServer));
+}
+
+mod claude_code {
+    takopi_tests::contract_tests!(super::ClaudeSubject::new);
+}
+
+mod fake_claude_code {
+    takopi_tests::contract_tests!(|| Some(super::FakeClaudeSubject::new()));
 }
