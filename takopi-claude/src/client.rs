@@ -122,9 +122,12 @@ impl Client {
         receiver
     }
 
-    /// No run has the process any more.
-    pub(crate) fn leave(&self) {
-        self.inner.routes.state().run = None;
+    /// No run has the process any more. Returns warnings for the lines that could not be read and were
+    /// not shown.
+    pub(crate) fn leave(&self) -> Vec<String> {
+        let mut state = self.inner.routes.state();
+        state.run = None;
+        state.lines.rest()
     }
 
     /// Whether the process has reported what it does, so that its states can be waited for.

@@ -129,7 +129,8 @@ impl<'a> RunDriver<'a> {
         otherwise: Completed,
         health: ProcessHealth,
     ) -> RunEnd {
-        self.client.leave();
+        let unread = self.client.leave();
+        self.events.extend(unread.into_iter().map(|warning| self.run.warning(warning)));
         self.requests.close(&mut self.events);
         let mut completed = self.translator.finish(otherwise, &mut self.events);
         if let Some(RunError { reason, message, .. }) = cut_short {
