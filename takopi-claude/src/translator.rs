@@ -370,6 +370,10 @@ impl Translator {
     }
 
     fn result(&mut self, result: &TurnResult, events: &mut Vec<TakopiEvent>) {
+        // One that failed is a failure already, with a better reason.
+        if result.is_ok() {
+            self.check_session(result.session.as_deref());
+        }
         if !self.ends.result(result.message_ids.as_deref(), result.is_unasked) {
             // What a turn said that nobody asked for is not the answer.
             let remark = self.answer.take();

@@ -7,6 +7,7 @@ use super::object::Object;
 /// The end of a turn. Not always of a run: a sub-agent in the background wakes the model again.
 #[derive(Debug, Default)]
 pub(crate) struct TurnResult {
+    pub(crate) session: Option<String>,
     /// `success` also for failures of the model's service; see `is_error`.
     pub(crate) subtype: Option<String>,
     pub(crate) is_error: bool,
@@ -56,6 +57,7 @@ impl TurnResult {
     pub(super) fn of(line: &Object<'_>) -> Self {
         let denials = line.list("permission_denials").into_iter();
         Self {
+            session: line.text("session_id"),
             subtype: line.text("subtype"),
             is_error: line.flag("is_error") == Some(true),
             text: line.text("result"),
