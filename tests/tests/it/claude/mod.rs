@@ -4,9 +4,13 @@ mod approvals;
 mod background;
 mod drift;
 mod endings;
+mod faults;
+mod lines;
 mod prompts;
 mod real;
+mod requests;
 mod safety;
+mod warm;
 
 use std::time::Duration;
 

@@ -1,0 +1,154 @@
+//! Warm processes: when one is used again, replaced, or given up.
+
+use std::time::Duration;
+
+use takopi_core::{Completed, Runner};
+use takopi_tests::claude::fake::{Process, Script, Signal, Step, turn};
+use takopi_tests::claude::lab::Lab;
+use takopi_tests::runs::run;
+
+use super::LONG;
+
+/// The prompts that were sent so far, with the number of the process that got them.
+fn prompts(lab: &Lab) -> Vec<(usize, String)> {
+    let text = |message: &serde_json::Value| {
+        let content = &message["message"]["content"];
+        content.as_str().or(content[0]["text"].as_str()).unwrap_or_default().to_owned()
+    };
+    lab.control.calls("user").iter().map(|sent| (sent.start, text(&sent.message))).collect()
+}
+
+/// A first run on the first process, and a second on whatever is there then.
+async fn second_run(lab: &Lab) -> Completed {
+    let runner = lab.runner(LONG);
+    let one = run(&runner, lab.request("one")).await;
+    one.ok();
+    let two = run(&runner, lab.request("two").resume(one.session())).await;
+    assert_eq!(two.completed().resume, Some(one.session()));
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+    assert_eq!(lab.control.overlaps(), Vec::<String>::new());
+    two.completed().clone()
+}
+
+fn sent(start: usize, prompt: &str) -> (usize, String) {
+    (start, prompt.to_owned())
+}
+
+#[tokio::test]
+async fn a_warm_process_runs_the_next_message_of_its_session() {
+    let lab = Lab::new(Process::new().turns(turn::answer("$PROMPT")));
+    assert_eq!(second_run(&lab).await.answer, "two");
+    assert_eq!(prompts(&lab), [sent(0, "one"), sent(0, "two")]);
+}
+
+#[tokio::test]
+async fn a_warm_process_that_died_before_it_printed_anything_is_replaced_once() {
+    let dies = || Process::new().turn(turn::answer("one")).once("user", [Step::Die(Signal::Kill)]);
+    let lab = Lab::new(Script::nth([dies(), Process::new().turns(turn::answer("$PROMPT"))]));
+    assert_eq!(second_run(&lab).await.answer, "two");
+    assert_eq!(prompts(&lab), [sent(0, "one"), sent(0, "two"), sent(1, "two")]);
+
+    let never = Process::new().always("user", [Step::Die(Signal::Kill)]);
+    let lab = Lab::new(Script::nth([dies(), never]));
+    let end = second_run(&lab).await;
+    assert_eq!(end.reason.unwrap().as_str(), "process_died");
+    assert_eq!(prompts(&lab), [sent(0, "one"), sent(0, "two"), sent(1, "two")], "once");
+}
+
+#[tokio::test]
+async fn a_warm_process_that_printed_anything_is_never_replaced() {
+    for printed in [
+        vec![turn::running()],
+        vec![turn::lifecycle("queued")],
+        turn::opened([turn::bash("t", "rm -rf target")]),
+        vec![turn::ask_bash("q", "t", "ls").without_waiting()],
+    ] {
+        let steps = printed.clone().into_iter().chain([Step::Die(Signal::Kill)]);
+        let dies = Process::new().turn(turn::answer("one")).once("user", steps);
+        let lab = Lab::new(Script::nth([dies, Process::new()]));
+        let end = second_run(&lab).await;
+        assert_eq!(end.reason.unwrap().as_str(), "process_died", "{printed:?}");
+        assert_eq!(prompts(&lab), [sent(0, "one"), sent(0, "two")], "{printed:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_warm_process_that_died_between_two_runs_is_never_used_again() {
+    let dies = [Step::gate("die"), Step::Die(Signal::Kill)];
+    let process = Process::new().turn(turn::answer("one").into_iter().chain(dies));
+    let lab = Lab::new(Script::nth([process, Process::new()]));
+    let runner = lab.runner(LONG);
+    let one = run(&runner, lab.request("one")).await;
+    one.ok();
+    lab.control.open("die");
+    lab.control.gone(lab.control.started(0).await.pid).await;
+    let two = run(&runner, lab.request("two").resume(one.session())).await;
+    assert_eq!(two.ok().resume, Some(one.session()));
+    assert_eq!(prompts(&lab).last(), Some(&sent(1, "two")));
+    assert_eq!(lab.control.starts().len(), 2);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_session_that_another_runner_wants_is_given_up() {
+    // With the same locks, and with those of another process.
+    for elsewhere in [false, true] {
+        let lab = Lab::new(Process::new().turns(turn::answer("$PROMPT")));
+        let runner = lab.runner(LONG);
+        let one = run(&runner, lab.request("one")).await;
+        let other = if elsewhere { lab.elsewhere(LONG) } else { lab.runner(LONG) };
+        let two = run(&other, lab.request("two").resume(one.session())).await;
+        assert_eq!(two.ok().answer, "two");
+        let back = run(&runner, lab.request("back").resume(one.session())).await;
+        assert_eq!(back.ok().answer, "back");
+        assert_eq!(lab.control.overlaps(), Vec::<String>::new(), "one writer at a time");
+        assert_eq!(prompts(&lab), [sent(0, "one"), sent(1, "two"), sent(2, "back")]);
+        tokio::join!(runner.shutdown(), other.shutdown());
+        lab.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
+async fn a_run_with_other_settings_gets_a_process_of_its_own() {
+    let lab = Lab::new(Process::new().turns(turn::answer("$PROMPT")));
+    let runner = lab.runner(LONG);
+    let one = run(&runner, lab.request("one").model("opus")).await;
+    let request = |prompt: &str| lab.request(prompt).resume(one.session());
+    run(&runner, request("same").model("opus")).await.ok();
+    run(&runner, request("other").model("sonnet")).await.ok();
+    run(&runner, request("still").model("sonnet")).await.ok();
+    run(&runner, request("mode").model("sonnet").permission_mode("plan")).await.ok();
+    assert_eq!(
+        prompts(&lab),
+        [sent(0, "one"), sent(0, "same"), sent(1, "other"), sent(1, "still"), sent(2, "mode")]
+    );
+    let args = lab.control.args(1).join(" ");
+    assert!(args.contains("sonnet") && args.contains(&one.session().value), "{args}");
+    assert_eq!(lab.control.overlaps(), Vec::<String>::new());
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_process_that_lost_its_login_is_not_kept() {
+    let refused = turn::api_error(403, "authentication_failed", "Invalid API key");
+    let lab = Lab::new(Script::nth([Process::new().turns(refused), Process::new()]));
+    let runner = lab.runner(LONG);
+    let one = run(&runner, lab.request("one")).await;
+    one.failed("auth");
+    assert_eq!(lab.home.processes(), []);
+    run(&runner, lab.request("two").resume(one.session())).await.ok();
+    assert_eq!(lab.control.starts().len(), 2);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_kept_for_no_time_leaves_no_process_behind_its_run() {
+    let lab = Lab::new(Process::new());
+    let runner = lab.runner(Duration::ZERO);
+    run(&runner, lab.request("one")).await.ok();
+    lab.assert_nothing_left().await;
+}
