@@ -95,3 +95,49 @@ fn skip(head: &[u8], bytes: u64, routes: &Routes, wire: &Wire) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use takopi_core::Host;
+    use takopi_core::process::{Launch, StdinPlan};
+    use tokio::task::yield_now;
+
+    use super::super::inbox::TurnMessage;
+    use super::*;
+
+    /// More than the inbox holds, in lines of which one read brings several.
+    #[tokio::test]
+    async fn a_full_inbox_stops_the_reader_at_the_very_next_message() {
+        const LINES: usize = 60_000;
+        let line = format!(r#"{{"method":"x","params":["{}"]}}"#, "x".repeat(1000));
+        let print = format!("yes '{line}' | head -n {LINES}");
+        let home = tempfile::tempdir().unwrap();
+        let host = Host::builder().state_directory(home.path()).build().unwrap();
+        let launch = Launch::new("sh").args(["-c", &print]).stdin(StdinPlan::Open);
+        let (mut process, output) = host.start(launch).await.unwrap();
+        let stdin = Arc::new(process.stdin().unwrap());
+        let routes = Arc::new(Routes::default());
+        let mut inbox = routes.open_turn("thread").unwrap();
+        let probe = route(line.as_bytes(), &routes, &Wire::new(&stdin, host.clone())).unwrap();
+        let reader = read(output, routes.clone(), Wire::new(&stdin, host.clone()), true);
+        let reader = tokio::spawn(reader);
+
+        let (mut received, mut times_full) = (0, 0);
+        let mut over = false;
+        while !over {
+            // Nothing is taken before the inbox is full.
+            while routes.full(&probe).is_none() && !reader.is_finished() {
+                yield_now().await;
+            }
+            over = reader.is_finished();
+            times_full += usize::from(!over);
+            while let Some(message) = inbox.try_next() {
+                assert!(matches!(message, TurnMessage::Notification(_)), "{message:?}");
+                received += 1;
+            }
+        }
+        assert_eq!(received, LINES);
+        assert!(times_full > 1, "{times_full}");
+        process.finish();
+    }
+}
