@@ -108,6 +108,20 @@ fn results_whose_file_was_deleted_are_saved_beside_it() {
     }
 }
 
+#[tokio::test]
+async fn results_that_were_deleted_behind_the_last_commit_are_saved_at_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let (files, state) = Journal::open(&out).unwrap().files.unwrap();
+    let mut writer = Writer::new(files, Arc::new(state));
+    writer.write(result("a"));
+    assert_eq!(writer.committed().await.unwrap().len(), 1);
+    std::fs::remove_file(&out).unwrap();
+    let error = writer.close().await.unwrap_err();
+    let JournalError::Deleted { rescued, .. } = &error else { panic!("{error}") };
+    assert_eq!(std::fs::read_to_string(rescued).unwrap().lines().count(), 1);
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn a_state_that_cannot_be_written_is_reported() {

@@ -60,7 +60,7 @@ async fn warnings_and_figures_for_machines_do_not_renew_the_idle_limit() {
             let action = Action::new("figures", ActionKind::Telemetry, "figures");
             ActionEvent::new(LAB, action, Phase::Completed).ok(true)
         };
-        loop {
+        for _ in 0..20 {
             sleep(SECOND).await;
             let events = vec![run.warning("odd"), figures().into()];
             if run.emit_all(events).await.is_err() || run.emit(figures()).await.is_err() {

@@ -231,12 +231,15 @@ async fn notifications_without_an_owner_do_not_keep_a_hung_turn_alive() {
     let limits = json!({"rateLimits": {"primary": {"usedPercent": "$SEQ"}}});
     let neighbour = json!({"threadId": "elsewhere", "status": {"type": "idle"}});
     let notices = (0..300).flat_map(|_| {
-        [
+        let notices = [
             Step::notify("account/rateLimits/updated", limits.clone()),
             Step::notify("thread/status/changed", neighbour.clone()),
             Step::line("not JSON"),
             Step::Pause { millis: 100 },
-        ]
+        ];
+        // Declined, each with a warning.
+        let ask = turn::elsewhere("nowhere", "never", [turn::ask_command("q", "c", "ls")]);
+        notices.into_iter().chain(ask)
     });
     let lab = Lab::new(Server::new().turns(notices.chain(turn::answer("too late"))).script());
     let runner = lab.app_server(Duration::ZERO);
@@ -276,24 +279,49 @@ async fn a_message_whose_address_cannot_be_read_has_no_owner_and_is_reported_onc
     }
 }
 
+/// A command that has ended, with these fields beside its own.
+fn command(id: &str, fields: &Value) -> Value {
+    let mut item = json!({
+        "type": "commandExecution", "id": id, "command": "ls", "status": "completed", "exitCode": 0,
+    });
+    item.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    item
+}
+
+fn commands(seen: &Seen) -> Vec<&str> {
+    seen.done(&ActionKind::Command).iter().map(|it| it.action.id.as_str()).collect()
+}
+
 #[tokio::test]
 async fn a_turn_given_as_text_is_compared_with_the_turn_that_runs() {
     let of_another = json!({"threadId": "$THREAD", "turn": "another"});
     let elsewhere = json!({"threadId": "elsewhere", "turn": "another"});
-    let steps =
-        [Step::notify("turn/completed", of_another), Step::notify("turn/completed", elsewhere)];
+    let own = json!({"threadId": "$THREAD", "turn": "$TURN", "item": command("own", &json!({}))});
+    let steps = [
+        Step::notify("turn/completed", of_another),
+        Step::notify("turn/completed", elsewhere),
+        Step::notify("item/completed", own),
+    ];
     let steps = steps.into_iter().chain(turn::answer("mine"));
     let (_, seen, _) = one_run(Server::new().turns(steps)).await;
     assert_eq!(seen.ok().answer, "mine");
+    assert_eq!(commands(&seen), ["own"]);
+    assert!(warnings(&seen).is_empty(), "{:?}", warnings(&seen));
 }
 
 #[tokio::test]
 async fn ids_are_read_from_where_they_stand_if_there_is_no_doubt() {
-    let command = json!({
-        "type": "commandExecution", "id": "c", "command": "ls", "status": "completed",
-        "exitCode": 0, "threadId": "$THREAD", "turnId": "$TURN",
-    });
-    let mut steps = vec![Step::notify("item/completed", json!({ "item": command }))];
+    let items = [
+        ("both", json!({"threadId": "$THREAD", "turnId": "$TURN"})),
+        ("thread", json!({"threadId": "$THREAD"})),
+        ("turn", json!({"turnId": "$TURN"})),
+        ("of another turn", json!({"threadId": "$THREAD", "turnId": "another"})),
+        ("of another thread", json!({"threadId": "elsewhere", "turnId": "$TURN"})),
+    ];
+    let mut steps: Vec<Step> = items
+        .iter()
+        .map(|(id, ids)| Step::notify("item/completed", json!({ "item": command(id, ids) })))
+        .collect();
     steps.extend(turn::message("m", "done"));
     steps.push(Step::notify(
         "turn/completed",
@@ -301,6 +329,6 @@ async fn ids_are_read_from_where_they_stand_if_there_is_no_doubt() {
     ));
     let (_, seen, _) = one_run(Server::new().turns(steps)).await;
     assert_eq!(seen.ok().answer, "done");
-    assert_eq!(seen.done(&ActionKind::Command).len(), 1);
+    assert_eq!(commands(&seen), ["both", "thread", "turn"]);
     assert!(warnings(&seen).is_empty(), "{:?}", warnings(&seen));
 }

@@ -161,13 +161,17 @@ async fn on_a_shared_server_every_turn_is_warned_of_lines_that_cannot_be_read() 
 
 #[tokio::test]
 async fn a_turn_report_has_the_usage_of_the_turn() {
-    let lab = Lab::new(Server::new().script());
+    // Figures that arrive ahead of the agent's first item count as well.
+    let early = [vec![turn::usage()], turn::answer("done")].concat();
+    let lab = Lab::new(Server::new().turns_when("early", early).script());
     let client = Client::start(&lab.host, &lab.launch()).await.unwrap();
     let thread = client.start_thread(&ThreadOptions::default()).await.unwrap();
     for _ in 0..2 {
         let usage = thread.run("hi", &TurnOptions::default()).await.unwrap().usage.unwrap();
         assert_eq!((usage.input_tokens, usage.output_tokens), (11, 7));
     }
+    let usage = thread.run("early", &TurnOptions::default()).await.unwrap().usage.unwrap();
+    assert_eq!((usage.input_tokens, usage.output_tokens), (22, 14));
     client.close().await;
 }
 
