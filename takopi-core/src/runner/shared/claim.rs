@@ -3,6 +3,7 @@
 //! Promises: the time limits do not count while a run waits; the request's `wait` does. A wait that
 //! lasts is reported with the session's holder, and the report is closed when the wait is over.
 
+use std::future::ready;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
@@ -62,24 +63,10 @@ impl Shared {
             return Ok(());
         }
         let Some(wait) = self.begin_wait() else { return Err(self.busy(&key).await) };
-        let end = wait.patience.and_then(|patience| wait.begun.checked_add(patience));
         let lock = self.locks.lock(key.clone(), holder, self.leases.clone());
-        let report = sleep_until(wait.begun + WAIT_UNREPORTED);
-        tokio::pin!(lock, report);
-        let guard = loop {
-            tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return Err(ClaimError::Stopped),
-                result = &mut lock => break result.map_err(ClaimError::Fault)?,
-                () = moment(end) => return Err(self.busy(&key).await),
-                () = &mut report, if !self.state().wait_reported => {
-                    // Without room, later: the lock must not wait for the consumer.
-                    if !self.report_wait(&self.holder_of(&key).await) {
-                        report.as_mut().reset(Instant::now() + WAIT_UNREPORTED);
-                    }
-                }
-            }
-        };
+        let locked = self.wait_visibly(&wait, lock, || self.holder_of(&key)).await?;
+        let Some(guard) = locked else { return Err(self.busy(&key).await) };
+        let guard = guard.map_err(ClaimError::Fault)?;
         drop(wait);
         self.hold(guard);
         Ok(self.report_wait_over().await?)
@@ -112,6 +99,17 @@ impl Shared {
         free: impl Future<Output = T>,
     ) -> Result<Option<T>, StoppedError> {
         let Some(wait) = self.begin_wait() else { return Ok(None) };
+        self.wait_visibly(&wait, free, || ready(holder.to_owned())).await
+    }
+
+    /// Waits until `free` resolves; `None` when the request's `wait` is used up. A wait that lasts is
+    /// reported with what `holder` resolves to.
+    async fn wait_visibly<T, H: Future<Output = String>>(
+        &self,
+        wait: &Wait<'_>,
+        free: impl Future<Output = T>,
+        holder: impl Fn() -> H,
+    ) -> Result<Option<T>, StoppedError> {
         let end = wait.patience.and_then(|patience| wait.begun.checked_add(patience));
         let report = sleep_until(wait.begun + WAIT_UNREPORTED);
         tokio::pin!(free, report);
@@ -123,7 +121,7 @@ impl Shared {
                 () = moment(end) => return Ok(None),
                 () = &mut report, if !self.state().wait_reported => {
                     // Without room, later: the wait does not depend on the consumer.
-                    if !self.report_wait(holder) {
+                    if !self.report_wait(&holder().await) {
                         report.as_mut().reset(Instant::now() + WAIT_UNREPORTED);
                     }
                 }
