@@ -115,6 +115,7 @@ mod tests {
         assert!(!question.is_withdrawn());
         asked.abort();
         question.withdrawn().await;
+        assert!(question.is_withdrawn());
         assert!(!question.answer(Decision::Accept));
     }
 }

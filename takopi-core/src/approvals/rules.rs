@@ -195,6 +195,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn rules_are_logged_as_they_were_set() {
+        let rules = Rules::new().command("git log").writes_below("/srv").mcp_server("lab");
+        let logged = format!("{rules:?}");
+        for part in [r#"["git", "log"]"#, r#""/srv""#, r#""lab""#] {
+            assert!(logged.contains(part), "{logged}");
+        }
+    }
+
     #[tokio::test]
     async fn a_command_that_asks_for_more_is_not_allowed() {
         let rules = Rules::new().command("git log");

@@ -185,7 +185,8 @@ mod tests {
     use std::path::Path;
 
     use super::super::{
-        ChangeKind, Command, Excerpt, Location, Network, Permissions, ToolCall, Unrecognized,
+        Access, ChangeKind, Command, Excerpt, FileAccess, FileScope, Form, Location, Network,
+        Permissions, ToolCall, Unknown, Unrecognized,
     };
     use super::*;
 
@@ -234,6 +235,68 @@ mod tests {
         assert_eq!(detail["permissions"], json!(["network access"]));
         assert_eq!(detail["subagent"], "reviewer");
         assert_eq!(detail["unrecognized"], json!(["wider"]));
+    }
+
+    #[test]
+    fn every_kind_of_question_has_a_name_and_a_title() {
+        let write = FileAccess::new(Access::Write, FileScope::Path("/srv".into()));
+        let read = FileAccess::new(Access::Read, FileScope::Glob("*.pem".to_owned()));
+        let deny = FileAccess::new(Access::Deny, FileScope::Special("the home".to_owned()));
+        let host = Network::Host { host: "a.b".to_owned(), protocol: "https".to_owned() };
+        let wide = Permissions::default().files(vec![write, read, deny]).network(Some(host));
+        let call = ToolCall::default().server(Some("lab".to_owned()));
+        let form = Form::default().server("lab".to_owned()).message("Who?".to_owned());
+        let question = |text: &str| UserQuestion::default().question(text.to_owned());
+        for (question, kind, title) in [
+            (Question::command("ls"), "command", "ls"),
+            (
+                Question::Patch(Patch::default()),
+                "file_change",
+                "changes to files that are not known",
+            ),
+            (Question::Permissions(Permissions::default()), "permissions", "permissions"),
+            (
+                Question::Permissions(wide),
+                "permissions",
+                "write /srv, read everything that matches *.pem, no access to the home, \
+                 network access to a.b (https)",
+            ),
+            (Question::ToolCall(call), "tool_call", "lab: a tool"),
+            (Question::Form(form), "form", "lab: Who?"),
+            (Question::Questions(vec![question("a?"), question("b?")]), "user_input", "a?; b?"),
+            (Question::Questions(Vec::new()), "user_input", "a question"),
+            (Question::Plan("\n \n first\nsecond".into()), "plan", "plan: first"),
+            (Question::Unknown(Unknown::new("odd", "{}".into())), "unknown", "odd"),
+        ] {
+            let action = request(question).waiting("a").action;
+            assert_eq!((&action.detail["asks_for"], action.title.as_str()), (&json!(kind), title));
+        }
+    }
+
+    #[test]
+    fn files_that_are_not_listed_or_named_are_counted() {
+        let cwd = Path::new("/w");
+        let patch = |count| {
+            let files = (0..count).map(|n| FileChange::new(ChangeKind::Add, format!("{n}"), cwd));
+            request(Question::Patch(Patch::new(files))).waiting("a").action
+        };
+        let few = patch(FILES_NAMED);
+        assert!(few.detail.get("changes_omitted").is_none() && !few.title.contains("more"));
+        let more = patch(FILES_NAMED + 1);
+        assert!(more.detail.get("changes_omitted").is_none());
+        assert!(more.title.ends_with("9, 1 more"), "{}", more.title);
+        let many = patch(1000);
+        let listed = many.detail["changes"].as_array().unwrap().len();
+        assert!((100..=LIST_ENTRIES).contains(&listed), "{listed}");
+        assert_eq!(many.detail["changes_omitted"], 1000 - listed);
+    }
+
+    #[test]
+    fn a_text_is_cut_only_beyond_its_limit_and_to_that_limit() {
+        let text = "x".repeat(10);
+        assert_eq!(cut(text.clone(), 10), text);
+        assert_eq!(cut(text.clone(), 9), format!("{}…", "x".repeat(6)));
+        assert_eq!(cut("äääää".to_owned(), 8), "ää…", "never inside a character");
     }
 
     #[test]

@@ -113,6 +113,7 @@ mod tests {
             ("../x", "/w/sub", "/w/x (outside the working directory)"),
             ("/w/sub/../../etc/passwd", "/w", "/etc/passwd (outside the working directory)"),
             ("/w2/a", "/w", "/w2/a (outside the working directory)"),
+            ("/../etc/passwd", "/w", "/etc/passwd (outside the working directory)"),
             ("src/lib.rs", ".", "src/lib.rs"),
             ("../lib.rs", ".", "../lib.rs (outside the working directory)"),
             ("/etc/passwd", ".", "/etc/passwd (outside the working directory)"),
@@ -147,6 +148,17 @@ mod tests {
             "dangling/deeper (leads to /nowhere/at/all, outside the working directory)"
         );
         assert_eq!(shown(Path::new("new/file"), &work), "new/file");
+        let outside = format!("{}/k (outside the working directory)", keys.display());
+        assert_eq!(shown(&keys.join("k"), &work), outside, "by no link");
         assert_eq!(shown(&work.join("file"), &root.join("alias")), "file", "by another name");
+    }
+
+    #[test]
+    fn where_a_path_leads_is_known_only_if_it_is_absolute_and_goes_straight() {
+        assert_eq!(real_path(Path::new("/")), Some(PathBuf::from("/")));
+        assert_eq!(real_path(Path::new("/no/such")), Some(PathBuf::from("/no/such")));
+        for path in ["no/such", "/no/../such", "../such"] {
+            assert_eq!(real_path(Path::new(path)), None, "{path}");
+        }
     }
 }

@@ -3,6 +3,8 @@
 mod action;
 mod location;
 mod question;
+#[cfg(test)]
+mod tests;
 mod words;
 
 use std::fmt;
