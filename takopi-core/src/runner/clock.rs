@@ -159,12 +159,26 @@ mod tests {
     }
 
     #[test]
+    fn the_limits_count_from_the_start_of_the_engine() {
+        let begin = Instant::now();
+        for (idle, wall) in [(Some(SECOND), None), (None, Some(SECOND))] {
+            let mut clock = Clock::new(idle, wall, begin);
+            clock.start(begin + 5 * SECOND);
+            assert_eq!(clock.deadline(), Some(begin + 6 * SECOND));
+        }
+    }
+
+    #[test]
     fn idle_waits_for_an_open_tool_until_it_completes_or_a_later_item_appears() {
         let begin = Instant::now();
         let mut clock = Clock::new(Some(SECOND), None, begin);
-        clock.observe(&action("a", ActionKind::Command, Phase::Started));
+        assert!(
+            !clock.observe(&action("early", ActionKind::Note, Phase::Completed)),
+            "no tool ran"
+        );
+        assert!(!clock.observe(&action("a", ActionKind::Command, Phase::Started)));
         assert_eq!(clock.deadline(), None);
-        clock.observe(&action("a", ActionKind::Command, Phase::Completed));
+        assert!(clock.observe(&action("a", ActionKind::Command, Phase::Completed)));
         assert!(clock.deadline().is_some());
         clock.observe(&action("b", ActionKind::Command, Phase::Started));
         clock.observe(&action("n", ActionKind::Note, Phase::Completed));

@@ -125,3 +125,23 @@ impl Contract {
 fn broken(message: String) -> Admission {
     Admission::Break(RunError::new(Reason::Protocol, message))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_are_passed_on_until_the_run_is_completed_or_closed() {
+        let lab = || crate::model::EngineId::from_static("lab");
+        let new = || Contract::new(ResumeCodec::new(lab(), "lab", |id| Some(id.to_owned())), None);
+        let mut contract = new();
+        assert!(contract.is_open());
+        contract.confirm();
+        assert!(contract.is_open());
+        contract.admit(Completed::success(lab(), "").into());
+        assert!(!contract.is_open());
+        let mut contract = new();
+        contract.close();
+        assert!(!contract.is_open());
+    }
+}

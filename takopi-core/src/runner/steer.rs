@@ -136,6 +136,13 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn a_message_is_never_logged() {
+        let (taken, _answer) = oneshot::channel();
+        let logged = format!("{:?}", SteerMessage { text: "my secret plan".to_owned(), taken });
+        assert_eq!(logged, "SteerMessage { text: 14 bytes, .. }");
+    }
+
     #[tokio::test]
     async fn a_message_that_was_taken_back_is_not_delivered() {
         let (steer, steering) = steer_channel();

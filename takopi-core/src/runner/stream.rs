@@ -187,6 +187,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_stream_is_terminated_once_its_end_was_read() {
+        let mut events = EventStream::new(LAB, stream::iter([started(), success("")]));
+        for terminated in [false, true] {
+            events.next().await;
+            assert_eq!(events.is_terminated(), terminated);
+            let logged = format!("EventStream {{ engine: {LAB:?}, over: {terminated}, .. }}");
+            assert_eq!(format!("{events:?}"), logged);
+        }
+    }
+
+    #[tokio::test]
     async fn the_answer_alone_or_why_there_is_none() {
         let events = EventStream::new(LAB, stream::iter([started(), success("42")]));
         assert_eq!(events.answer().await.as_deref(), Ok("42"));

@@ -222,6 +222,49 @@ async fn a_consumer_that_stops_reading_is_waited_for_at_the_bound_of_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_events_at_once_wait_for_the_consumer_at_the_bound_too() {
+    let test_host = TestHost::on_test_runtime();
+    let emitted = Arc::new(AtomicBool::new(false));
+    let flag = emitted.clone();
+    let runner = lab(&test_host.host, move |run| {
+        let flag = flag.clone();
+        async move {
+            let notes = (0..100).map(|number| note(&number.to_string()).into());
+            run.emit_all(notes.collect()).await.unwrap();
+            flag.store(true, Ordering::SeqCst);
+            run.emit(started("a")).await.unwrap();
+            run.emit(success("all")).await.unwrap();
+        }
+    })
+    .buffer(10, 1 << 20);
+    let mut events = runner.run(prompt());
+    settle_tasks().await;
+    assert!(!emitted.load(Ordering::SeqCst), "there is room for ten");
+    until_action(&mut events, "0").await;
+    settle_tasks().await;
+    assert!(!emitted.load(Ordering::SeqCst), "and for ten more");
+    let expected: Vec<_> = (1..100).map(|number| number.to_string()).collect();
+    assert_eq!(titles(&all(events).await), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn behind_a_stop_no_action_is_passed_on() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
+        run.emit(started("a")).await.unwrap();
+        run.stop().cancelled().await;
+        run.emit(note("late")).await.unwrap_err();
+        run.emit_all(vec![note("late").into(), note("later").into()]).await.unwrap_err();
+    });
+    let mut events = runner.run(prompt());
+    until_started(&mut events).await;
+    events.cancel();
+    let rest = all(events).await;
+    assert_eq!(rest.len(), 1, "{rest:?}");
+    assert_eq!(end_of(&rest).reason, Some(Reason::Interrupted));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_consumer_that_stops_reading_never_stalls_another_session() {
     let test_host = TestHost::on_test_runtime();
     let runner = lab(&test_host.host, |run| async move {

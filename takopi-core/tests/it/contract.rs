@@ -24,6 +24,30 @@ fn on(value: &str) -> RunRequest {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_the_engine_wrote_to_stderr_is_a_warning_ahead_of_the_failure() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
+        let error = RunError::new(Reason::EngineFailed, "it failed");
+        run.fail(error.stderr_tail(run.request.prompt.as_str())).await;
+    });
+    let events = all(runner.run(RunRequest::new("no space left"))).await;
+    let warning = actions(&events)[0];
+    assert_eq!((&warning.action.kind, titles(&events)), (&ActionKind::Warning, vec!["it failed"]));
+    assert_eq!(warning.action.detail["stderr_tail"], "no space left");
+    assert_eq!(end_of(&events).error.as_deref(), Some("it failed"));
+    let silent = all(runner.run(RunRequest::new(" \n"))).await;
+    assert_eq!(silent.len(), 1, "{silent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runner_reads_session_ids_as_its_engine_writes_them() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |_run| std::future::ready(()));
+    assert_eq!(runner.token("A"), Some(token("a")));
+    assert_eq!(runner.token("no id"), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn events_come_in_the_order_the_engine_produced_them_and_nothing_is_added() {
     let test_host = TestHost::on_test_runtime();
     let runner = lab(&test_host.host, |run| async move {

@@ -146,6 +146,25 @@ async fn an_open_tool_pauses_the_idle_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn tools_that_end_among_many_events_end_the_pause_too() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
+        run.emit(started("a")).await.unwrap();
+        run.emit(action("a", ActionKind::Command, Phase::Started)).await.unwrap();
+        // The limits are looked at while the tool runs.
+        sleep(20 * SECOND).await;
+        let done = action("a", ActionKind::Command, Phase::Completed);
+        run.emit_all(vec![note("it ends").into(), done.into(), note("it did").into()])
+            .await
+            .unwrap();
+        run.stop().cancelled().await;
+    });
+    let begun = Instant::now();
+    assert_eq!(end(runner.run(quick())).await.reason, Some(Reason::TimeoutIdle));
+    assert_eq!(begun.elapsed(), 25 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_later_item_ends_the_pause_of_a_tool_that_went_to_the_background() {
     let test_host = TestHost::on_test_runtime();
     let background = action("server", ActionKind::Command, Phase::Started);

@@ -403,3 +403,59 @@ async fn a_lease_resolves_when_another_machine_wants_the_session_and_when_it_is_
         }
     }
 }
+
+/// A service that takes its time, and grants every lock.
+struct Slow(Duration);
+
+struct Granted;
+
+impl HeldLock for Granted {
+    fn wanted(&self) -> BoxFuture<'_, ()> {
+        std::future::pending().boxed()
+    }
+}
+
+impl LockBackend for Slow {
+    fn try_lock<'a>(
+        &'a self,
+        _: &'a SessionKey,
+        _: &'a Holder,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn HeldLock>>, LockError>> {
+        async move {
+            tokio::time::sleep(self.0).await;
+            Ok(Some(Box::new(Granted) as Box<dyn HeldLock>))
+        }
+        .boxed()
+    }
+
+    fn lock<'a>(
+        &'a self,
+        _: &'a SessionKey,
+        _: &'a Holder,
+    ) -> BoxFuture<'a, Result<Box<dyn HeldLock>, LockError>> {
+        std::future::pending().boxed()
+    }
+
+    fn holder<'a>(&'a self, _: &'a SessionKey) -> BoxFuture<'a, Option<Holder>> {
+        std::future::ready(None).boxed()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_limits_of_a_run_do_not_count_a_service_that_takes_its_time() {
+    let state = TempDir::new().unwrap();
+    let second = Duration::from_secs(1);
+    let host = Host::builder()
+        .runtime(tokio::runtime::Handle::current())
+        .state_directory(state.path())
+        .session_locks(SharedLocks::over(LocalLocks::new(), Slow(10 * second)))
+        .build()
+        .unwrap();
+    let runner = lab_with_files(&host, move |run| async move {
+        run.emit(started("a")).await.unwrap();
+        tokio::time::sleep(2 * second).await;
+        run.emit(success("")).await.unwrap();
+    });
+    let end = runner.ask(on_session().idle_timeout(5 * second).wall_timeout(5 * second)).await;
+    assert!(end.ok, "{end:?}");
+}

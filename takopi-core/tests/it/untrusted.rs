@@ -94,3 +94,13 @@ async fn lines_that_are_not_json_are_shown_without_credentials() {
     let text = serde_json::to_string(&events).unwrap();
     assert!(text.contains("not JSON: panic: Bearer [redacted]"), "{text}");
 }
+
+#[test]
+fn prompts_and_messages_are_never_logged() {
+    let (_, steering) = takopi_core::runner::steer_channel();
+    let request = RunRequest::new("my secret plan").steering(steering);
+    let logged = format!("{request:?} {:?}", request.steering);
+    assert!(logged.starts_with("RunRequest { prompt: 14 bytes, "), "{logged}");
+    assert!(logged.contains("SteerReceiver"), "{logged}");
+    assert!(!logged.contains("secret"), "{logged}");
+}

@@ -376,6 +376,54 @@ async fn waiting_for_an_outside_holder_is_visible_bounded_and_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn waiting_until_a_session_is_free_is_visible_bounded_and_not_counted() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
+        let free = async {
+            tokio::time::sleep(10 * SECOND).await;
+            "free"
+        };
+        let waited = run.wait_for_session_until("another server", free).await;
+        let Ok(Some(free)) = waited else {
+            let failure = takopi_core::RunError::new(Reason::SessionBusy, format!("{waited:?}"));
+            return run.fail(failure).await;
+        };
+        run.emit(started("a")).await.unwrap();
+        run.emit(success(free)).await.unwrap();
+    });
+    let begun = Instant::now();
+    let events = all(runner.run(on("a").wall_timeout(SECOND).idle_timeout(SECOND))).await;
+    assert_eq!(begun.elapsed(), 10 * SECOND);
+    assert_eq!(end_of(&events).answer, "free", "{events:?}");
+    let notes: Vec<_> = actions(&events).iter().map(|event| (event.phase, event.ok)).collect();
+    assert_eq!(notes, [(Phase::Started, None), (Phase::Completed, Some(true))]);
+    assert!(actions(&events)[0].action.title.contains("another server"), "{events:?}");
+
+    for (wait, visible) in [(Duration::ZERO, false), (3 * SECOND, true)] {
+        let begun = Instant::now();
+        let events = all(runner.run(on("a").wait(wait))).await;
+        assert_eq!(begun.elapsed(), wait);
+        assert_eq!(end_of(&events).error.as_deref(), Some("Ok(None)"));
+        if visible {
+            assert_wait_is_closed(&events);
+        } else {
+            assert_eq!(events.len(), 1, "{events:?}");
+        }
+    }
+
+    let request = on("a");
+    let cancel = request.cancel.clone();
+    let cancelling = async {
+        tokio::time::sleep(SECOND).await;
+        cancel.cancel();
+    };
+    let begun = Instant::now();
+    let (events, ()) = tokio::join!(all(runner.run(request)), cancelling);
+    assert_eq!(end_of(&events).reason, Some(Reason::Interrupted));
+    assert_eq!(begun.elapsed(), SECOND);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_run_dropped_in_line_leaves_the_line_to_the_next() {
     let test_host = TestHost::on_test_runtime();
     let runner = ten_seconds(&test_host.host);
