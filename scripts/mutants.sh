@@ -8,6 +8,9 @@
 #
 # Results go to $MUTANTS_OUT (default: target/mutants): mutants.out/missed.txt lists what survived. A mutant
 # that hangs its test counts as noticed ("timeout"). It is not part of .ci/run.
+#
+# A changed sweep ends every process that it can see. Hence mutants run in a process table of their own, which needs
+# unshare (Linux); on other systems run this in a container, with MUTANTS_ISOLATED=1.
 set -eu
 cd "$(dirname "$0")/.."
 out=${MUTANTS_OUT:-target/mutants}
@@ -20,14 +23,6 @@ fi
 set_files() {
     for file in "$@"; do printf '%s\n' --file "$file"; done
 }
-
-# A mutant of what ends processes may end those of others: it gets a list of processes of its own.
-alone=
-if [ "$(id -u)" = 0 ] && unshare --pid --fork --mount-proc true 2> /dev/null; then
-    alone='unshare --pid --fork --mount-proc --kill-child'
-else
-    echo "mutants.sh: without 'unshare' a mutant may end other processes of this user" >&2
-fi
 
 files= options=
 while [ $# -gt 0 ]; do
@@ -42,13 +37,23 @@ done
 core='takopi-core/src/locks/**/*.rs takopi-core/src/runner/**/*.rs takopi-core/src/process/**/*.rs takopi-core/src/approvals/**/*.rs'
 batch='takopi-batch/src/journal/**/*.rs'
 
+# isolated COMMAND…: the command can see and signal only the processes that it started.
+isolated() {
+    [ -z "${MUTANTS_ISOLATED:-}" ] || { "$@"; return; }
+    user=--map-current-user
+    [ "$(id -u)" != 0 ] || user=
+    # The shell is the first process there, and reaps orphans.
+    # shellcheck disable=SC2016,SC2086
+    unshare $user --pid --fork --kill-child --mount-proc sh -c '"$@"; exit $?' sh "$@"
+}
+
 # mutants CRATE PATTERNS [ARGUMENTS OF THE TESTS]: the tests of the crate alone, without those that only repeat others.
 mutants() {
     crate=$1 patterns=$2
     shift 2
     set -f
     # shellcheck disable=SC2086
-    $alone nice -n 10 cargo mutants --output "$out/$crate" --jobs "${MUTANTS_JOBS:-1}" --no-shuffle \
+    isolated nice -n 10 cargo mutants --output "$out/$crate" --jobs "${MUTANTS_JOBS:-1}" --no-shuffle \
         --timeout "${MUTANTS_TIMEOUT:-180}" --build-timeout 600 \
         --package "$crate" --test-package "$crate" $options $(set_files $patterns) \
         -- --lib --test it -- "$@" || status=$?
