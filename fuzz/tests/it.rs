@@ -1,6 +1,6 @@
 //! Every fuzz target for a bounded time: see `takopi_tests::fuzz`.
 
-#![allow(clippy::panic, reason = "tests: what fails here fails the test")]
+#![allow(clippy::panic, clippy::expect_used, reason = "tests: what fails here fails the test")]
 
 use takopi_tests::codex::recorded;
 use takopi_tests::{dirs, fuzz};
