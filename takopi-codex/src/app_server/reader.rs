@@ -99,6 +99,7 @@ fn skip(head: &[u8], bytes: u64, routes: &Routes, wire: &Wire) {
 #[cfg(test)]
 mod tests {
     use takopi_core::Host;
+    use takopi_core::peer::Peer;
     use takopi_core::process::{Launch, StdinPlan};
     use tokio::task::yield_now;
 
@@ -114,12 +115,11 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let host = Host::builder().state_directory(home.path()).build().unwrap();
         let launch = Launch::new("sh").args(["-c", &print]).stdin(StdinPlan::Open);
-        let (mut process, output) = host.start(launch).await.unwrap();
-        let stdin = Arc::new(process.stdin().unwrap());
+        let (peer, output) = Peer::start(&host, launch).await.unwrap();
         let routes = Arc::new(Routes::default());
         let mut inbox = routes.open_turn("thread").unwrap();
-        let probe = route(line.as_bytes(), &routes, &Wire::new(&stdin, host.clone())).unwrap();
-        let reader = read(output, routes.clone(), Wire::new(&stdin, host.clone()), true);
+        let probe = route(line.as_bytes(), &routes, &peer.wire()).unwrap();
+        let reader = read(output, routes.clone(), peer.wire(), true);
         let reader = tokio::spawn(reader);
 
         let (mut received, mut times_full) = (0, 0);
@@ -138,6 +138,6 @@ mod tests {
         }
         assert_eq!(received, LINES);
         assert!(times_full > 1, "{times_full}");
-        process.finish();
+        peer.close().await;
     }
 }

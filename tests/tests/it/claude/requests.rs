@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use takopi_claude::Claude;
 use takopi_core::runner::steer_channel;
 use takopi_core::tools::HostTool;
 use takopi_core::{ActionKind, ApprovalHandler, ApprovalRequest, Decision, Phase, Runner};
@@ -196,7 +197,7 @@ async fn a_host_tool_that_fails_hangs_panics_or_is_missing_is_an_error_and_the_t
         let steps = turn::connect_host("list", "takopi").into_iter().chain([call]);
         let lab = lab_of_turn(steps.chain(turn::answer("went on")));
         let tools = [tool("fails"), tool("hangs"), tool("panics")].into_iter();
-        let claude = tools.fold(lab.claude().keep_warm(Duration::ZERO), |it, tool| it.tool(tool));
+        let claude = tools.fold(lab.claude().keep_warm(Duration::ZERO), Claude::tool);
         let runner = claude.runner().on(lab.host.clone());
         assert_eq!(run(&runner, lab.request("hi")).await.ok().answer, "went on", "{name}");
         let listed = lab.control.answer("list").await;
