@@ -232,6 +232,12 @@ impl<'a> RunDriver<'a> {
 
     /// Sends a message into the running turn. The process folds it in, or runs it right behind.
     async fn steer(&mut self, follow_up: SteerMessage) {
+        if self.inert == InertPrompts::Escaped {
+            // What is folded in is an attachment, and those are off here: the model would never see
+            // it. Its sender gets it back.
+            tracing::debug!("this release takes no messages into a running turn");
+            return;
+        }
         let message = UserMessage::new(follow_up.text(), self.inert);
         if self.client.send(&message).await {
             self.translator.steered(message.uuid);
