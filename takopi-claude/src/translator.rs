@@ -251,6 +251,10 @@ impl Translator {
                 format!("session {} was requested, but {opened} was opened", self.setup.session);
             completed = Completed::failure(CLAUDE, Reason::Protocol, error);
         }
+        if completed.ok && !self.is_started {
+            let error = "Claude Code never confirmed the session that was asked for";
+            completed = Completed::failure(CLAUDE, Reason::Protocol, error);
+        }
         self.pieces.close(events);
         self.calls.close(events);
         events.extend(self.retry.close(completed.ok).map(TakopiEvent::from));
@@ -285,24 +289,30 @@ impl Translator {
         }
         self.ends.begun(&init.message_ids);
         self.permission_mode.clone_from(&init.permission_mode);
-        if !std::mem::replace(&mut self.is_started, true) {
-            self.calls.is_in(init.cwd.as_deref());
-            let mut started = Started::new(self.token()).title(self.setup.title.as_str());
-            for (name, value) in [
-                ("model", &init.model),
-                ("cwd", &init.cwd),
-                ("version", &init.version),
-                ("permission_mode", &init.permission_mode),
-            ] {
-                if let Some(value) = value {
-                    started.meta.insert(name.to_owned(), value.as_str().into());
-                }
-            }
-            events.push(started.into());
-        }
+        self.start(init, events);
         let action = Action::new(format!("turn_{}", self.turns), ActionKind::Turn, "turn started");
         self.turns += 1;
         events.push(ActionEvent::new(CLAUDE, action, Phase::Started).into());
+    }
+
+    /// The session is the one that was asked for.
+    fn start(&mut self, init: &Init, events: &mut Vec<TakopiEvent>) {
+        if std::mem::replace(&mut self.is_started, true) {
+            return;
+        }
+        self.calls.is_in(init.cwd.as_deref());
+        let mut started = Started::new(self.token()).title(self.setup.title.as_str());
+        for (name, value) in [
+            ("model", &init.model),
+            ("cwd", &init.cwd),
+            ("version", &init.version),
+            ("permission_mode", &init.permission_mode),
+        ] {
+            if let Some(value) = value {
+                started.meta.insert(name.to_owned(), value.as_str().into());
+            }
+        }
+        events.push(started.into());
     }
 
     fn assistant(&mut self, line: &Assistant, events: &mut Vec<TakopiEvent>) {
@@ -382,6 +392,10 @@ impl Translator {
             return;
         }
         self.figures.add(result);
+        if result.is_ok() && result.session.is_some() && self.mismatch.is_none() {
+            // If no `init` could be read: the session must not be lost for that.
+            self.start(&Init::default(), events);
+        }
         for denial in &result.denials {
             self.calls.denied(denial, events);
         }

@@ -112,6 +112,26 @@ fn another_session_than_the_one_asked_for_is_no_token() {
 }
 
 #[test]
+fn without_an_init_the_result_confirms_the_session_or_the_run_fails() {
+    let result = |session: &str| {
+        format!(
+            r#"{{"type":"result","subtype":"success","result":"Hi.","session_id":"{session}"}}"#
+        )
+    };
+    let (events, _) = replay::translated(&[&result(replay::SESSION)]);
+    assert!(matches!(&events[0], TakopiEvent::Started(it) if it.resume.value == replay::SESSION));
+    assert_eq!(replay::end(&events).answer, "Hi.");
+    assert!(replay::end(&events).ok);
+    for other in ["00000000-0000-4000-8000-00000000000f", "no session"] {
+        let (events, _) = replay::translated(&[&result(other)]);
+        assert_eq!(replay::end(&events).reason, Some(Reason::Protocol));
+        assert_eq!(replay::end(&events).resume, None);
+    }
+    let (events, _) = replay::translated(&[r#"{"type":"result","subtype":"success"}"#]);
+    assert_eq!(replay::end(&events).reason, Some(Reason::Protocol));
+}
+
+#[test]
 fn the_answer_is_all_text_of_the_last_message_and_not_the_result_alone() {
     for version in replay::VERSIONS {
         let events = run(&format!("{version}/print/two_blocks"));
