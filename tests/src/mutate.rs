@@ -1,8 +1,8 @@
 //! Mutations of lines: what a newer, an older or a broken engine might send instead.
 //!
 //! [`json`] changes the structure of a JSON line: a field is dropped, renamed, duplicated, nested,
-//! moved, or gets a value of another type. [`bytes`] knows nothing of structure. Both are determined
-//! by their dice.
+//! moved, or gets a value of another type. [`bytes`] knows nothing of structure. [`lines`] does either
+//! to one line of many, or loses, repeats or moves it. All are determined by their dice.
 
 use serde_json::Value;
 
@@ -147,6 +147,24 @@ fn renamed(dice: &mut Dice, key: &str) -> String {
             .pick(&["type", "status", "item", "text", "turn", "thread", "error", "params"])
             .to_owned(),
     }
+}
+
+/// Lines with one of them mutated, lost, repeated or out of order.
+pub fn lines(dice: &mut Dice, lines: &[String]) -> Vec<Vec<u8>> {
+    let at = dice.index(lines.len());
+    let mut drifted: Vec<Vec<u8>> = lines.iter().map(|line| line.clone().into_bytes()).collect();
+    match dice.below(20) {
+        0 => drop(drifted.remove(at)),
+        1 => {
+            let again = drifted[at].clone();
+            let to = dice.index(lines.len());
+            drifted.insert(to, again);
+        }
+        2 => drifted.swap(at, dice.index(lines.len())),
+        3 => drifted[at] = bytes(dice, &drifted[at]),
+        _ => drifted[at] = json(dice, &lines[at]),
+    }
+    drifted
 }
 
 /// One change to one field or element of a JSON line. A line that is no JSON container is cut short.

@@ -4,7 +4,8 @@
 //! - [`home`]: a `CLAUDE_CONFIG_DIR`, a workspace and a state directory per test;
 //! - [`duplex`]: a conversation with a claude over its two-way stream of lines, with nothing of takopi around it;
 //! - [`fake`]: scripts for `fake-claude`, which shows the faults the real one cannot be made to show;
-//! - [`lab`]: takopi over the fake claude.
+//! - [`lab`]: takopi over the fake claude;
+//! - [`recorded`]: the lines that were recorded of the real one.
 //!
 //! The scripted model is [`model::messages`](crate::model::messages).
 
@@ -13,3 +14,4 @@ pub mod fake;
 pub mod home;
 pub mod lab;
 pub mod real;
+pub mod recorded;

@@ -10,6 +10,7 @@ mod prompts;
 mod real;
 mod requests;
 mod safety;
+mod schema_drift;
 mod warm;
 
 use std::time::Duration;

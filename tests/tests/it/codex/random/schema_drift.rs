@@ -67,24 +67,6 @@ fn replay(test: &str, seed: u64) -> String {
     )
 }
 
-/// Lines with one of them mutated, lost, repeated or out of order.
-fn drifted(dice: &mut Dice, lines: &[String]) -> Vec<Vec<u8>> {
-    let at = dice.index(lines.len());
-    let mut drifted: Vec<Vec<u8>> = lines.iter().map(|line| line.clone().into_bytes()).collect();
-    match dice.below(20) {
-        0 => drop(drifted.remove(at)),
-        1 => {
-            let again = drifted[at].clone();
-            let to = dice.index(lines.len());
-            drifted.insert(to, again);
-        }
-        2 => drifted.swap(at, dice.index(lines.len())),
-        3 => drifted[at] = mutate::bytes(dice, &drifted[at]),
-        _ => drifted[at] = mutate::json(dice, &lines[at]),
-    }
-    drifted
-}
-
 fn text(lines: &[Vec<u8>]) -> String {
     let cut = |line: &Vec<u8>| String::from_utf8_lossy(&line[..line.len().min(2000)]).into_owned();
     lines.iter().map(cut).collect::<Vec<_>>().join("\n")
@@ -115,7 +97,7 @@ fn a_mutated_line_of_exec_never_keeps_a_run_from_its_one_end() {
     for seed in first_seed()..first_seed() + count {
         let mut dice = Dice::new(seed);
         let Exec { name, lines } = &recorded[dice.index(recorded.len())];
-        let lines = drifted(&mut dice, lines);
+        let lines = mutate::lines(&mut dice, lines);
         let mut translator = ExecTranslator::new(recorded::WORKSPACE, None);
         let mut events = Vec::new();
         for line in &lines {
@@ -144,7 +126,7 @@ fn a_mutated_line_of_a_turn_never_gives_a_second_end_or_start() {
     for seed in first_seed()..first_seed() + count {
         let mut dice = Dice::new(seed);
         let Turn { name, turn, .. } = &recorded[dice.index(recorded.len())];
-        let lines = drifted(&mut dice, turn);
+        let lines = mutate::lines(&mut dice, turn);
         let events = translate_lines(lines.iter().map(Vec::as_slice));
         if let Err(fault) = check(&events) {
             let how = replay("a_mutated_line_of_a_turn_never_gives_a_second_end_or_start", seed);
@@ -172,7 +154,7 @@ async fn a_mutated_line_of_exec_never_opens_another_session_than_was_asked_for()
             [vec![first], lines[1..].iter().map(|line| line.clone().into_bytes()).collect()]
                 .concat()
         } else {
-            drifted(&mut dice, &lines)
+            mutate::lines(&mut dice, &lines)
         };
         (seed, name, lines)
     });
@@ -318,9 +300,9 @@ impl Mutated {
         let Turn { opening, turn, .. } = &recorded[at];
         let (mut first, mut lines) = (raw(opening), raw(turn));
         if own && dice.chance(15) {
-            first = drifted(dice, opening);
+            first = mutate::lines(dice, opening);
         } else if own {
-            lines = drifted(dice, turn);
+            lines = mutate::lines(dice, turn);
         } else {
             let of = dice.index(recorded.len());
             let line = foreign(dice, &recorded[of].turn);
