@@ -2,6 +2,7 @@
 
 mod approvals;
 mod background;
+mod chaos;
 mod drift;
 mod endings;
 mod faults;
