@@ -103,7 +103,8 @@ impl<'a> RunDriver<'a> {
             return self.end(None, interrupted(), ProcessHealth::Interrupted);
         }
         let followed = match self.send(&message).await {
-            Ok(()) => self.follow(&mut lines).await,
+            // What a process that died printed is still read.
+            Ok(_) => self.follow(&mut lines).await,
             Err(error) => Err(error),
         };
         let (otherwise, health) = match followed {
@@ -150,17 +151,18 @@ impl<'a> RunDriver<'a> {
         }
     }
 
-    async fn send(&mut self, message: &UserMessage) -> Result<(), FollowError> {
+    /// Sends a message; `false` if the process no longer reads. One that is only slow to read holds up
+    /// no stop.
+    async fn send(&mut self, message: &UserMessage) -> Result<bool, FollowError> {
         let sent = tokio::select! {
             biased;
             () = self.run.stop().cancelled() => return Err(FollowError::Stopped),
             sent = self.client.send(message) => sent,
         };
-        // What a process that died printed is still read.
         if !sent {
             tracing::debug!("Claude Code no longer reads its input");
         }
-        Ok(())
+        Ok(sent)
     }
 
     async fn follow(&mut self, lines: &mut mpsc::Receiver<Incoming>) -> Result<(), FollowError> {
@@ -173,7 +175,7 @@ impl<'a> RunDriver<'a> {
                 settled = self.requests.settled() => {
                     self.requests.settle(settled, &mut self.events)?;
                 }
-                follow_up = follow_ups.next() => self.steer(follow_up).await,
+                follow_up = follow_ups.next() => self.steer(follow_up).await?,
                 incoming = lines.recv() => {
                     let mut incoming = Some(incoming.ok_or(FollowError::Died)?);
                     while let Some(next) = incoming.take() {
@@ -231,18 +233,19 @@ impl<'a> RunDriver<'a> {
     }
 
     /// Sends a message into the running turn. The process folds it in, or runs it right behind.
-    async fn steer(&mut self, follow_up: SteerMessage) {
+    async fn steer(&mut self, follow_up: SteerMessage) -> Result<(), FollowError> {
         if self.inert == InertPrompts::Escaped {
             // What is folded in is an attachment, and those are off here: the model would never see
             // it. Its sender gets it back.
             tracing::debug!("this release takes no messages into a running turn");
-            return;
+            return Ok(());
         }
         let message = UserMessage::new(follow_up.text(), self.inert);
-        if self.client.send(&message).await {
+        if self.send(&message).await? {
             self.translator.steered(message.uuid);
             follow_up.taken();
         }
+        Ok(())
     }
 
     /// Ends the turn and reads what comes of that. The process may not answer: it is ended anyway.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
 use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
 use serde_json::{Value, json};
 use takopi_claude::Claude;
 use takopi_core::runner::steer_channel;
@@ -276,6 +278,38 @@ async fn a_follow_up_that_came_too_late_for_the_turn_has_one_of_its_own_in_the_s
     };
     let (seen, ()) = tokio::join!(finish(stream, Vec::new()), director);
     assert_eq!(seen.ok().answer, "Second.");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_process_that_reads_no_follow_up_holds_up_no_cancel() {
+    // More than what the pipe and the queue in front of it hold.
+    const MANY: usize = 80;
+    let lab = lab_of_turn([Step::reached("deaf"), Step::StopReading, Step::SleepForever]);
+    let runner = lab.runner(LONG);
+    let cancel = CancellationToken::new();
+    let (steer, steering) = steer_channel();
+    let stream = runner.run(lab.request("hi").steering(steering).cancel(cancel.clone()));
+    lab.control.reached("deaf").await;
+    let text = "x".repeat(100_000);
+    let sends: FuturesUnordered<_> = (0..MANY).map(|_| steer.send(text.clone())).collect();
+    let director = async {
+        let mut taken = 0;
+        let mut settled = std::pin::pin!(sends.inspect(|_| {
+            taken += 1;
+            if taken == 65 {
+                cancel.cancel();
+            }
+        }));
+        while settled.next().await.is_some() {}
+    };
+    let (seen, ()) = within(PATIENCE, "the end and every follow-up", async {
+        tokio::join!(finish(stream, Vec::new()), director)
+    })
+    .await;
+    seen.failed("interrupted");
+    assert_eq!(lab.home.processes(), []);
     runner.shutdown().await;
     lab.assert_nothing_left().await;
 }
