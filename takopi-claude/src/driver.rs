@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use takopi_core::model::{Completed, Reason, TakopiEvent};
-use takopi_core::runner::{EngineRun, RunError, SteerMessage, StoppedError};
+use takopi_core::runner::{EngineRun, RunError, SteerMessage, SteerMessages, StoppedError};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -167,15 +167,18 @@ impl<'a> RunDriver<'a> {
 
     async fn follow(&mut self, lines: &mut mpsc::Receiver<Incoming>) -> Result<(), FollowError> {
         let run = self.run;
-        let mut follow_ups = run.steer_messages();
+        let mut follow_ups = None;
         while !self.translator.is_over() {
+            if self.began && follow_ups.is_none() {
+                follow_ups = Some(run.steer_messages());
+            }
             tokio::select! {
                 biased;
                 () = run.stop().cancelled() => return Err(FollowError::Stopped),
                 settled = self.requests.settled() => {
                     self.requests.settle(settled, &mut self.events)?;
                 }
-                follow_up = follow_ups.next() => self.steer(follow_up).await?,
+                follow_up = next_of(follow_ups.as_mut()) => self.steer(follow_up).await?,
                 incoming = lines.recv() => {
                     let mut incoming = Some(incoming.ok_or(FollowError::Died)?);
                     while let Some(next) = incoming.take() {
@@ -284,6 +287,15 @@ impl<'a> RunDriver<'a> {
         let error = RunError::new(reason, message).stderr_tail(stderr);
         self.events.extend(self.run.stderr_warning(&error));
         Completed::failure(CLAUDE, error.reason, error.message)
+    }
+}
+
+/// The next follow-up. None is taken before the process has begun: a message to one that never does is
+/// lost with it.
+async fn next_of(follow_ups: Option<&mut SteerMessages>) -> SteerMessage {
+    match follow_ups {
+        Some(follow_ups) => follow_ups.next().await,
+        None => std::future::pending().await,
     }
 }
 

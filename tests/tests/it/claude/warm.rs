@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use takopi_core::runner::steer_channel;
 use takopi_core::{Completed, Runner};
 use takopi_tests::claude::fake::{Process, Script, Signal, Step, turn};
 use takopi_tests::claude::lab::Lab;
@@ -54,6 +56,34 @@ async fn a_warm_process_that_died_before_it_printed_anything_is_replaced_once() 
     let end = second_run(&lab).await;
     assert_eq!(end.reason.unwrap().as_str(), "process_died");
     assert_eq!(prompts(&lab), [sent(0, "one"), sent(0, "two"), sent(1, "two")], "once");
+}
+
+#[tokio::test]
+async fn a_follow_up_is_not_lost_with_a_process_that_never_began() {
+    let dies = [Step::reached("silent"), Step::gate("die"), Step::Die(Signal::Kill)];
+    let dies = Process::new().turn(turn::answer("one")).once("user", dies);
+    let second = [Step::reached("in"), Step::gate("go")].into_iter().chain(turn::answer("both"));
+    let lab = Lab::new(Script::nth([dies, Process::new().turns(second)]));
+    let runner = lab.runner(LONG);
+    let one = run(&runner, lab.request("one")).await;
+    let (steer, steering) = steer_channel();
+    let request = lab.request("two").resume(one.session()).steering(steering);
+    let follow_up = async {
+        lab.control.reached("silent").await;
+        let mut follow_up = std::pin::pin!(steer.send("and three"));
+        assert_eq!(follow_up.as_mut().now_or_never(), None, "it waits for the process");
+        lab.control.open("die");
+        lab.control.reached("in").await;
+        follow_up.await.unwrap();
+        lab.control.nth_call("user", 3).await;
+        lab.control.open("go");
+    };
+    let (two, ()) = tokio::join!(run(&runner, request), follow_up);
+    assert_eq!(two.ok().answer, "both");
+    let expected = [sent(0, "one"), sent(0, "two"), sent(1, "two"), sent(1, "and three")];
+    assert_eq!(prompts(&lab), expected);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
 }
 
 #[tokio::test]
