@@ -112,7 +112,11 @@ impl ClaudeEngine {
     }
 
     async fn turn(&self, run: &EngineRun) -> Result<(), OpenError> {
-        let version = self.version(&run.request).await;
+        let version = tokio::select! {
+            biased;
+            () = run.stop().cancelled() => return Err(OpenError::Stopped),
+            version = self.version(&run.request) => version,
+        };
         if let Some(found) = version.filter(|version| *version < MINIMUM_VERSION) {
             let error = format!(
                 "this is Claude Code {found}, and takopi needs {MINIMUM_VERSION} or newer; update it, \

@@ -254,3 +254,22 @@ async fn a_claude_that_prints_no_version_is_run_all_the_same() {
     runner.shutdown().await;
     lab.assert_nothing_left().await;
 }
+
+#[tokio::test]
+async fn a_cancel_does_not_wait_for_the_version() {
+    let answers =
+        [Step::reached("asked"), Step::gate("version"), Step::line("2.1.325 (Claude Code)")];
+    let lab = Lab::new(Process::new().script().on_version(answers)).unknown();
+    let runner = lab.runner(Duration::ZERO);
+    let cancel = CancellationToken::new();
+    let stream = runner.run(lab.request("hi").cancel(cancel.clone()));
+    lab.control.reached("asked").await;
+    cancel.cancel();
+    finish(stream, Vec::new()).await.failed("interrupted");
+    lab.control.open("version");
+    run(&runner, lab.request("next")).await.ok();
+    assert_eq!(lab.control.version_calls(), 2, "the first question was given up");
+    assert_eq!(lab.control.starts().len(), 1);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
