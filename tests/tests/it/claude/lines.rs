@@ -230,6 +230,48 @@ async fn a_turn_between_two_runs_touches_neither() {
 }
 
 #[tokio::test]
+async fn a_run_that_comes_into_an_unasked_turn_ends_with_its_own() {
+    let origin = json!({"origin": {"kind": "task-notification"}, "user_message_uuids": null});
+    let unasked = [
+        Step::gate("wake"),
+        turn::running(),
+        turn::init(),
+        turn::text("It ended."),
+        Step::reached("woken"),
+        Step::gate("go"),
+        turn::result_with("It ended.", &origin),
+        turn::idle(),
+        Step::reached("unasked is over"),
+    ];
+    let own = [
+        turn::lifecycle("queued"),
+        Step::reached("queued"),
+        Step::gate("own"),
+        turn::running(),
+        turn::lifecycle("started"),
+        turn::init(),
+        turn::text("two"),
+        turn::result_with("two", &json!({"user_message_uuids": ["$MESSAGE"]})),
+        turn::idle(),
+    ];
+    let process = Process::new().turn(turn::answer("one").into_iter().chain(unasked));
+    let lab = Lab::new(process.always("steer", own));
+    let runner = lab.runner(LONG);
+    let one = run(&runner, lab.request("one")).await;
+    lab.control.open("wake");
+    lab.control.reached("woken").await;
+    let stream = runner.run(lab.request("two").resume(one.session()));
+    lab.control.reached("queued").await;
+    lab.control.open("go");
+    lab.control.reached("unasked is over").await;
+    lab.control.open("own");
+    let two = finish(stream, Vec::new()).await;
+    assert_eq!(two.ok().answer, "two");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn results_of_older_releases_end_the_run_with_and_without_states() {
     let unnamed = || turn::result_with("Hello.", &json!({"user_message_uuids": null}));
     // Half a year old: states, and how far a message is.
