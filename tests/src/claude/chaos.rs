@@ -57,13 +57,14 @@ pub fn script(dice: &mut Dice) -> Script {
         process = process.when("user", "worked", [fault]);
     }
     let mut process = turns(dice, process);
-    match dice.below(20) {
-        0 => process = process.first([Step::stderr("no"), Step::Exit(1)]),
+    // Those that take seconds to end are rare.
+    match dice.below(60) {
+        0 => process = process.stubborn(),
         1 => process = process.first([Step::SleepForever]),
-        2 => process = process.stubborn(),
-        3..5 => process = process.always("interrupt", []),
-        5..7 => process = process.always("end_session", [Step::fail(0, "unsupported")]),
-        7 => process = process.always("end_session", []),
+        2 => process = process.always("end_session", []),
+        3..6 => process = process.first([Step::stderr("no"), Step::Exit(1)]),
+        6..10 => process = process.always("interrupt", []),
+        10..18 => process = process.always("end_session", [Step::fail(0, "unsupported")]),
         _ => {}
     }
     process.script()
