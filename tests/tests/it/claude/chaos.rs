@@ -143,7 +143,7 @@ async fn round(lane: &Lane, seed: u64) {
         cases.iter().map(|case| one(&lab, &runners[case.runner], case, &environments[case.script]));
     stream::iter(runs).for_each_concurrent(AT_ONCE, |run| run).await;
     assert_eq!(lab.control.overlaps(), Vec::<String>::new(), "two writers on one session");
-    let settle = join_all(runners.iter().map(|runner| runner.shutdown()));
+    let settle = join_all(runners.iter().map(Runner::shutdown));
     within(PATIENCE, "the runs to settle", settle).await;
     lab.home.assert_no_processes().await;
     // Every session can be had at once: no lock is left, and no run that holds one.
