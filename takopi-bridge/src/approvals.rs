@@ -5,7 +5,8 @@
 //! - the first answer counts, and the message is edited to show the decision and who made it;
 //! - a request that is not answered in time is declined; one that the agent takes back, or whose run
 //!   ends first, is withdrawn; its message shows both;
-//! - a question that takes a text is answered by replying to its message;
+//! - a question that takes a text is answered by replying to its message or, where a place is one
+//!   conversation, by the next message there;
 //! - a request that cannot be shown is declined; one that cannot be shown completely can only be
 //!   declined;
 //! - dropping the future of [`Approvals::serve`] declines the open requests.
@@ -19,18 +20,22 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use takopi_core::Decision;
 use takopi_core::approvals::PendingApproval;
-use takopi_core::runner::{Question, Reply};
-use takopi_core::{ApprovalRequest, Decision};
+use takopi_core::runner::{Reply, UserQuestion};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::answers;
+use crate::bridge::Continuity;
 use crate::handler::{Handler, ReplyTarget};
 use crate::outbox::{CallPermit, Outbox, Priority};
 use crate::present::{Chat, elapsed};
-use crate::transport::{Content, Kind, MessageRef, Outgoing, Press, Transport, TransportError};
+use crate::transport::{
+    Content, Kind, MessageRef, Outgoing, Place, Press, Transport, TransportError,
+};
 
 /// The outcome of a request whose agent does not wait any more.
 const WITHDRAWN: &str = "withdrawn: the agent does not wait for an answer any more";
@@ -54,8 +59,11 @@ struct Waiting {
     reply: oneshot::Sender<Reply>,
     /// The decisions that can be chosen.
     offered: Vec<Decision>,
-    /// The id of the question that takes a text, if the request is one.
-    text_for: Option<String>,
+    /// The questions, if the request is answered with a text.
+    questions: Vec<UserQuestion>,
+    /// Where and when it was shown.
+    place: Place,
+    since: Instant,
 }
 
 /// Asks people in a chat. Clones share the open requests.
@@ -64,6 +72,7 @@ pub(crate) struct Approvals<T> {
     outbox: Outbox<T>,
     chat: Chat,
     patience: Duration,
+    continuity: Continuity,
     open: Arc<Mutex<HashMap<MessageRef, Waiting>>>,
 }
 
@@ -73,16 +82,18 @@ impl<T> Clone for Approvals<T> {
             outbox: self.outbox.clone(),
             chat: self.chat.clone(),
             patience: self.patience,
+            continuity: self.continuity,
             open: self.open.clone(),
         }
     }
 }
 
 impl<T: Transport> Approvals<T> {
-    /// Asks in the chat of this handler, and waits this long for an answer.
-    pub(crate) fn new(handler: &Handler<T>, patience: Duration) -> Self {
+    /// Asks in the chat of this handler, and waits this long for an answer. In places that are one
+    /// conversation each, any message answers a question.
+    pub(crate) fn new(handler: &Handler<T>, patience: Duration, continuity: Continuity) -> Self {
         let (outbox, chat) = (handler.outbox.clone(), handler.options.chat.clone());
-        Self { outbox, chat, patience, open: Arc::default() }
+        Self { outbox, chat, patience, continuity, open: Arc::default() }
     }
 
     /// Decides the request that this message shows. The first answer counts.
@@ -94,7 +105,7 @@ impl<T: Transport> Approvals<T> {
         let reply = reply.into();
         let mut open = self.open();
         let waiting = open.get(message).ok_or(AnswerError::NotPending)?;
-        let has_text = waiting.text_for.is_some() && !reply.content.is_empty();
+        let has_text = !waiting.questions.is_empty() && !reply.content.is_empty();
         let is_answer = has_text && reply.decision.is_yes();
         if !is_answer && !waiting.offered.contains(&reply.decision) {
             return Err(AnswerError::NotOffered);
@@ -110,9 +121,18 @@ impl<T: Transport> Approvals<T> {
         text: &str,
         by: &str,
     ) -> Result<(), AnswerError> {
-        let question = self.open().get(message).map(|waiting| waiting.text_for.clone());
-        let question = question.ok_or(AnswerError::NotPending)?.ok_or(AnswerError::NotOffered)?;
-        self.choose(message, Reply::from(Decision::Accept).with(question, text).by(by))
+        let questions = self.open().get(message).map(|waiting| waiting.questions.clone());
+        let questions = questions.ok_or(AnswerError::NotPending)?;
+        let reply = answers::reply(&questions, text).ok_or(AnswerError::NotOffered)?;
+        self.choose(message, reply.by(by))
+    }
+
+    /// The oldest message of a place with a question that takes a text.
+    pub(crate) fn question_in(&self, place: &Place) -> Option<MessageRef> {
+        let open = self.open();
+        let asks = |waiting: &Waiting| waiting.place == *place && !waiting.questions.is_empty();
+        let asking = open.iter().filter(|(_, waiting)| asks(waiting));
+        asking.min_by_key(|(_, waiting)| waiting.since).map(|(message, _)| message.clone())
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<MessageRef, Waiting>> {
@@ -152,11 +172,14 @@ impl<T: Transport> Approvals<T> {
         asked: &impl Fn(MessageRef),
     ) {
         let request = pending.request.clone();
-        let takes_text = TextQuestion::of(&request);
-        let hint = takes_text.as_ref().map(|question| question.hint.as_str());
-        let shown = self.chat.ask(&request, hint);
+        let questions = answers::questions(&request).to_vec();
+        let how = match self.continuity {
+            Continuity::Reply => "reply to this message",
+            Continuity::Place => "answer with your next message",
+        };
+        let shown = self.chat.ask(&request, answers::hint(&questions, how).as_deref());
         // What is not shown completely cannot be accepted, nor can a question without its text.
-        let may_accept = shown.is_whole && takes_text.is_none();
+        let may_accept = shown.is_whole && questions.is_empty();
         let mut offered = Decision::ALL.to_vec();
         offered.retain(|it| request.offers(*it) && (may_accept || !it.is_yes()));
         let choices: Vec<Press> = offered.iter().copied().map(Press::Choose).collect();
@@ -186,7 +209,13 @@ impl<T: Transport> Approvals<T> {
             () = withdrawn(&mut pending, over) => return,
         };
         let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { reply, offered, text_for: takes_text.map(|question| question.id) };
+        let waiting = Waiting {
+            reply,
+            offered,
+            questions,
+            place: target.place.clone(),
+            since: Instant::now(),
+        };
         self.open().insert(message.clone(), waiting);
         let open = OpenRequest { approvals: self, message: &message };
         asked(message.clone());
@@ -234,41 +263,21 @@ fn answered(pending: PendingApproval, reply: Reply) -> String {
     if pending.answer(reply) { outcome } else { format!("{outcome}, but too late") }
 }
 
-/// A single question that is answered with a text.
-struct TextQuestion {
-    id: String,
-    /// How to answer it.
-    hint: String,
-}
-
-impl TextQuestion {
-    fn of(request: &ApprovalRequest) -> Option<Self> {
-        let Question::Questions(questions) = &request.question else { return None };
-        let [question] = questions.as_slice() else { return None };
-        let options: Vec<&str> = question.options.iter().map(|it| it.label.as_str()).collect();
-        let hint = match options.as_slice() {
-            [] => "reply to this message with the answer".to_owned(),
-            options => format!("reply to this message: {}, or your own text", options.join(", ")),
-        };
-        Some(Self { id: question.id.clone(), hint })
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use takopi_core::ApprovalHandler as _;
     use takopi_core::approvals::channel;
+    use takopi_core::runner::Question;
+    use takopi_core::{ApprovalHandler as _, ApprovalRequest};
 
     use super::*;
     use crate::handler::HandlerOptions;
     use crate::testing::Room;
-    use crate::transport::Place;
 
     #[tokio::test(start_paused = true)]
     async fn requests_are_declined_and_forgotten_when_serve_is_dropped() {
         let room = Room::new();
         let handler = Handler::new(room.clone(), HandlerOptions::default());
-        let approvals = Approvals::new(&handler, Duration::from_secs(90));
+        let approvals = Approvals::new(&handler, Duration::from_secs(90), Continuity::Reply);
         let (people, requests) = channel(4);
         let request = ApprovalRequest::new("lab".into(), Question::command("ls"), "/srv".into());
         let asked = tokio::spawn(async move { people.reply(request).await });

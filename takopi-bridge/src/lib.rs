@@ -48,6 +48,7 @@
 //! );
 //! ```
 
+pub mod answers;
 mod approvals;
 pub mod bridge;
 mod handler;

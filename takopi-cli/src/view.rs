@@ -7,15 +7,18 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
+use takopi_bridge::answers::{questions, reply};
 use takopi_bridge::present::terminal::{
     Asked, Feed, Viewport, can_choose, choices, entry, live, question,
 };
 use takopi_bridge::present::{Line, Style};
 use takopi_bridge::progress::Progress;
 use takopi_core::TakopiEvent;
+use takopi_core::runner::Reply;
 use tokio::time::Instant;
 
 use crate::approve::{Question, decision};
+use crate::chat::editor::{Editor, Typed};
 use crate::keys::Keys;
 use crate::screen::Screen;
 use crate::terminal::{Terminal, write_output};
@@ -61,6 +64,27 @@ pub(crate) struct View {
 struct ShownQuestion {
     question: Question,
     asked: Asked,
+    /// The answer that is being typed, if it takes one.
+    typed: Option<Editor>,
+}
+
+impl ShownQuestion {
+    /// Handles a key; returns the reply that it completes.
+    fn pressed(&mut self, key: char) -> Option<Reply> {
+        let request = &self.question.pending.request;
+        let decided = |key: char| {
+            let decision = decision(key).filter(|decision| can_choose(request, *decision));
+            decision.map(Reply::from)
+        };
+        let Some(editor) = &mut self.typed else { return decided(key) };
+        let Typed::Line(line) = editor.press(u8::try_from(key).unwrap_or_default()) else {
+            return None;
+        };
+        let mut letters = line.trim().chars();
+        let word = letters.next().filter(|_| letters.next().is_none());
+        let answered = || reply(questions(request), &line).filter(|_| request.is_whole());
+        word.and_then(decided).or_else(answered)
+    }
 }
 
 /// Whether standard output is still read.
@@ -153,7 +177,9 @@ impl View {
         self.keys = Keys::listen();
         let asked = question(&next.pending.request, drawable_width());
         let lines = asked.lines.clone();
-        self.shown = Some(ShownQuestion { question: next, asked });
+        let takes_text = !questions(&next.pending.request).is_empty();
+        let typed = takes_text.then(Editor::default);
+        self.shown = Some(ShownQuestion { question: next, asked, typed });
         self.show(&lines);
     }
 
@@ -169,8 +195,16 @@ impl View {
     }
 
     fn choices(&self) -> Vec<Line> {
-        let Some(ShownQuestion { question, asked }) = &self.shown else { return Vec::new() };
-        choices(&question.pending.request, asked, question.left(), drawable_width())
+        let Some(ShownQuestion { question, asked, typed }) = &self.shown else { return Vec::new() };
+        let (request, width) = (&question.pending.request, drawable_width());
+        let mut lines = choices(request, asked, question.left(), width);
+        let is_secret = questions(request).iter().any(|question| question.secret);
+        if let Some(editor) = typed.as_ref().filter(|_| self.terminal.draws) {
+            let shown =
+                if is_secret { String::new() } else { editor.shown(width.saturating_sub(5)) };
+            lines.push(Line::new().with(Style::Strong, "  › ").with(Style::Plain, shown));
+        }
+        lines
     }
 
     /// The next key; `None` if there is no approval request.
@@ -180,16 +214,16 @@ impl View {
 
     /// Handles a key.
     pub(crate) fn pressed(&mut self, key: char) {
-        let request = self.shown.as_ref().map(|shown| &shown.question.pending.request);
-        if let Some(decision) = decision(key)
-            && request.is_some_and(|request| can_choose(request, decision))
+        let reply = self.shown.as_mut().and_then(|shown| shown.pressed(key));
+        if let Some(reply) = reply
             && let Some(shown) = self.shown.take()
         {
             // It may have been withdrawn at this moment.
-            let _ = shown.question.pending.answer(decision);
+            let _ = shown.question.pending.answer(reply);
         }
-        let unfolded =
-            self.shown.as_mut().and_then(|shown| shown.asked.unfolded.take_if(|_| key == 'v'));
+        let unfolds = |shown: &ShownQuestion| key == 'v' && shown.typed.is_none();
+        let unfolded = self.shown.as_mut().filter(|shown| unfolds(shown));
+        let unfolded = unfolded.and_then(|shown| shown.asked.unfolded.take());
         if let Some(lines) = unfolded {
             self.show(&lines);
         }

@@ -38,7 +38,7 @@ impl<T: Transport> Core<T> {
         let handler = Handler::new(transport, settings.handler.clone());
         Self {
             router,
-            approvals: Approvals::new(&handler, settings.patience),
+            approvals: Approvals::new(&handler, settings.patience, settings.continuity),
             handler,
             scheduler: Scheduler::new(settings.limits),
             settings,
@@ -84,9 +84,18 @@ impl<T: Transport> Core<T> {
         Ok(job)
     }
 
-    /// Answers a question if the message replies to one that takes a text, and returns its job.
+    /// Answers a question that takes a text, and returns its job: the one that the message replies to or,
+    /// where a place is one conversation, the one that is open there.
     fn answer(&self, incoming: &Incoming) -> Option<JobId> {
-        let question = incoming.reply_to.as_ref()?.message.clone().at(&incoming.place.chat);
+        let chat = &incoming.place.chat;
+        let replied = incoming.reply_to.as_ref().map(|it| &it.message);
+        let question = match replied.filter(|message| **message != incoming.message) {
+            Some(message) => message.clone().at(chat),
+            None if self.settings.continuity == Continuity::Place => {
+                self.approvals.question_in(&incoming.place)?
+            }
+            None => return None,
+        };
         let asked = self.memory().of_message(&question)?;
         let by = incoming.user.as_deref().unwrap_or("a user");
         self.approvals.answer(&question, incoming.text.trim(), by).ok()?;

@@ -19,7 +19,8 @@ pub enum Continuity {
     /// That of the message it replies to; a message that is no reply starts a session.
     #[default]
     Reply,
-    /// That of the message it replies to, else the last one of its place: a place is one conversation.
+    /// That of the message it replies to, else the last one of its place: a place is one conversation. A
+    /// message there also answers a question of the agent that takes a text.
     Place,
 }
 

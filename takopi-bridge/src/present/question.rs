@@ -161,9 +161,11 @@ impl Sheet {
     fn user_question(&mut self, question: &UserQuestion) {
         let header = question.header.iter().map(|header| format!("{header}: "));
         self.fact(header.chain([question.question.clone()]).collect());
-        for option in &question.options {
+        for (at, option) in question.options.iter().enumerate() {
             let description = option.description.iter().map(|text| format!(": {text}"));
-            self.fact([format!("• {}", option.label)].into_iter().chain(description).collect());
+            self.fact(
+                [format!("({}) {}", at + 1, option.label)].into_iter().chain(description).collect(),
+            );
         }
     }
 

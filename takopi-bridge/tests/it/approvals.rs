@@ -8,8 +8,8 @@ use takopi_bridge::present::{Chat, Limit};
 use takopi_bridge::testing::{Room, RoomFault};
 use takopi_bridge::transport::Kind;
 use takopi_bridge::{
-    AnswerError, Bridge, FinalBy, JobEnd, MessageId, Press, PressOutcome, Router, Settings,
-    WhileBusy,
+    AnswerError, Bridge, Continuity, FinalBy, Incoming, JobEnd, MessageId, Place, Press,
+    PressOutcome, Router, Settings, WhileBusy,
 };
 use takopi_core::approvals::{Rules, accept_all};
 use takopi_core::demo::{Demo, Step};
@@ -295,4 +295,23 @@ async fn the_settings_may_replace_the_handler_that_asks_people() {
     let stage = stage(settings().approvals(|_| Arc::new(accept_all()))).await;
     assert!(ask(&stage.run, asks("rm x")).await.unwrap().decision.is_yes());
     assert!(stage.room.messages().iter().all(|message| message.kind() != Kind::Question));
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_a_place_is_one_conversation_the_next_message_answers_a_question() {
+    let stage = stage(settings().continuity(Continuity::Place)).await;
+    let options = ["main", "next"].map(|it| QuestionOption::default().label(it.to_owned()));
+    let asked = ask(&stage.run, asks_for_text(options.to_vec()));
+    stage.room.shows(Kind::Question, "answer with your next message: main, next, or").await;
+    let elsewhere = Incoming::new(Place::new("another"), "u2", "main").by("eve");
+    let elsewhere = stage.bridge.receive(elsewhere).unwrap();
+    assert!(!asked.is_finished());
+    drop(elsewhere);
+    let report = stage.bridge.receive(message("u3", "2")).unwrap().report().await;
+    assert_eq!(report.end, JobEnd::Answered);
+    assert_eq!(asked.await.unwrap().content["q1"].as_str(), Some("next"));
+    // Nothing is asked any more: this is a message.
+    let job = stage.bridge.receive(message("u4", "go on")).unwrap();
+    stage.room.shows(Kind::Queued, "queued behind 1").await;
+    drop(job);
 }

@@ -12,7 +12,7 @@ pub(super) const MARK_NO_PASTE: &str = "\x1b[?2004l";
 
 /// The effect of a byte.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Typed {
+pub(crate) enum Typed {
     /// The line may have changed.
     Edit,
     /// The line is finished.
@@ -22,7 +22,7 @@ pub(super) enum Typed {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Editor {
+pub(crate) struct Editor {
     text: String,
     /// The first bytes of a character.
     partial: Vec<u8>,
@@ -42,7 +42,7 @@ enum Source {
 
 impl Editor {
     /// Handles a byte.
-    pub(super) fn press(&mut self, byte: u8) -> Typed {
+    pub(crate) fn press(&mut self, byte: u8) -> Typed {
         if let Some(mut sequence) = self.escape.take() {
             let first = sequence.is_empty();
             // Otherwise it was Esc alone, or an incomplete sequence: this byte is a key of its own.
@@ -104,7 +104,7 @@ impl Editor {
     }
 
     /// The end of the line, as much as fits.
-    pub(super) fn shown(&self, room: usize) -> String {
+    pub(crate) fn shown(&self, room: usize) -> String {
         let mut shown = Vec::new();
         let mut left = room;
         for cluster in self.text.graphemes(true).rev() {

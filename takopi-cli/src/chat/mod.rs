@@ -7,7 +7,7 @@
 //! left.
 
 mod display;
-mod editor;
+pub(crate) mod editor;
 mod input;
 
 use std::collections::HashMap;
@@ -353,7 +353,7 @@ impl Chat {
                     self.view.print_lines(&[Line::new().with(Style::Dim, line.trim_matches('`'))]);
                 }
             }
-            JobEnd::Steered(_) => {}
+            JobEnd::Steered(_) | JobEnd::Answered => {}
             _ => {
                 self.result = Outcome::Failed;
                 self.note(&format!("not started: {prompt}"));

@@ -5,6 +5,8 @@ use std::time::Duration;
 use takopi_core::{ApprovalRequest, Decision};
 use unicode_segmentation::UnicodeSegmentation;
 
+use crate::answers;
+
 use super::super::line::{Line, Style};
 use super::super::question::{Block, BlockKind, Entry, Sheet};
 use super::super::text::{elapsed, width as columns, wrap};
@@ -139,12 +141,19 @@ pub fn choices(
         Some(decision) => can_choose(request, *decision),
         None => asked.unfolded.is_some(),
     });
-    let mut parts: Vec<Line> = offered
-        .map(|(key, meaning, _)| {
-            let indent = Line::new().with(Style::Plain, "  ");
-            indent.with(Style::Strong, key).with(Style::Plain, format!(" {meaning}"))
-        })
-        .collect();
+    let how = match answers::questions(request).len() {
+        0 => None,
+        1 => Some("  type the answer, or its number, then Enter;".to_owned()),
+        many => Some(format!(
+            "  type {many} answers, or their numbers, with `;` between them, then Enter;"
+        )),
+    };
+    let how = how.map(|how| Line::new().with(Style::Strong, how));
+    let choices = offered.map(|(key, meaning, _)| {
+        let indent = Line::new().with(Style::Plain, "  ");
+        indent.with(Style::Strong, key).with(Style::Plain, format!(" {meaning}"))
+    });
+    let mut parts: Vec<Line> = how.into_iter().chain(choices).collect();
     parts.push(Line::new().with(Style::Dim, format!("  ({} left)", elapsed(left))));
     let spans = parts.iter().flat_map(Line::spans);
     let line = spans.fold(Line::new(), |line, span| line.with(span.style, &span.text));
@@ -154,7 +163,9 @@ pub fn choices(
     parts.into_iter().map(|part| part.cut(width)).collect()
 }
 
-/// Whether a person can decide this way: what cannot be shown completely cannot be accepted.
+/// Whether a person can decide this way: what cannot be shown completely cannot be accepted, and a
+/// question needs its answer.
 pub fn can_choose(request: &ApprovalRequest, decision: Decision) -> bool {
-    request.offers(decision) && (request.is_whole() || !decision.is_yes())
+    let may_accept = request.is_whole() && answers::questions(request).is_empty();
+    request.offers(decision) && (may_accept || !decision.is_yes())
 }
