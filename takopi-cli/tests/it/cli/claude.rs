@@ -289,3 +289,42 @@ fn completions_and_help_know_claude() {
         assert!(help.contains(text), "{text}: {help}");
     }
 }
+
+#[test]
+fn the_hint_about_a_missing_engine_names_another_that_is_installed() {
+    let lab = Lab::new();
+    let missing = |args: &[&str], other: (&str, &str)| {
+        let mut command = lab.takopi(&[&["run"], args, &["hello"]].concat());
+        let ran = ran(command.env("PATH", lab.path("work")).env(other.0, other.1));
+        assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+        ran.stderr
+    };
+    let said = missing(&[], ("TAKOPI_CLAUDE_BIN", &claude("good")));
+    assert!(
+        said.contains("; Claude Code is installed: choose it with --engine claude\n"),
+        "{said}"
+    );
+    let said = missing(&["--engine", "claude"], ("TAKOPI_CODEX_BIN", &codex("good")));
+    assert!(said.contains("; Codex is installed: choose it with --engine codex\n"), "{said}");
+    let said = missing(&[], ("TAKOPI_CLAUDE_BIN", "/no/such"));
+    assert!(!said.contains("is installed"), "{said}");
+    let said = missing(
+        &["--resume", SESSION, "--engine", "codex"],
+        ("TAKOPI_CLAUDE_BIN", &claude("good")),
+    );
+    assert!(!said.contains("is installed"), "a session has its engine: {said}");
+}
+
+#[test]
+fn last_names_another_engine_that_has_a_session_of_the_directory() {
+    let lab = Lab::new();
+    let work = lab.path("work").canonicalize().unwrap();
+    let ran = lab.run(&["run", "--last", "hello"]);
+    let none =
+        format!("error: no Codex session of {} was found; start one without", work.display());
+    assert!(ran.stderr.contains(&none), "{}", ran.stderr);
+    write(&lab, SESSION, work.to_str().unwrap(), "hello");
+    let ran = lab.run(&["run", "--last", "hello"]);
+    let other = "; Claude Code has one: choose it with --engine claude\n";
+    assert!(ran.code == Some(1) && ran.stderr.contains(other), "{}", ran.stderr);
+}

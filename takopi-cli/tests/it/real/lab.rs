@@ -63,9 +63,7 @@ impl Lab {
 
     /// Starts a command that reads what is written to it.
     pub(crate) fn start_with_input(&self, args: &[&str]) -> (Running, ChildStdin) {
-        let mut running = Running::new(self.takopi(args).stdin(Stdio::piped()));
-        let input = running.child.stdin.take().unwrap();
-        (running, input)
+        Running::with_input(&mut self.takopi(args))
     }
 }
 
@@ -77,10 +75,17 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    fn new(command: &mut Command) -> Self {
+    pub(crate) fn new(command: &mut Command) -> Self {
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         Self { child, stderr, seen: String::new() }
+    }
+
+    /// One that reads what is written to it.
+    pub(crate) fn with_input(command: &mut Command) -> (Self, ChildStdin) {
+        let mut running = Self::new(command.stdin(Stdio::piped()));
+        let input = running.child.stdin.take().unwrap();
+        (running, input)
     }
 
     /// Waits until this is on standard error; returns everything on it.

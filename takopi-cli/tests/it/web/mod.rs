@@ -1,7 +1,8 @@
-//! The web chat: the real codex with a scripted model, and a browser that looks at it.
+//! The web chat: the real agents with a scripted model, and a browser that looks at it.
 //!
 //! `TAKOPI_UPDATE_PICTURE=1 cargo test -p takopi-cli --test it picture` takes `docs/serve.png` anew.
 
+mod claude;
 mod conversations;
 mod doors;
 mod picture;

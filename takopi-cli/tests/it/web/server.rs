@@ -20,7 +20,11 @@ impl Server {
 
     pub(crate) async fn start_at(lab: &Lab, listen: &str, args: &[&str]) -> Self {
         let all: Vec<&str> = ["serve", "--listen", listen].iter().chain(args).copied().collect();
-        let mut running = lab.start(&all);
+        Self::of(lab.start(&all)).await
+    }
+
+    /// One that was started just now.
+    pub(crate) async fn of(mut running: Running) -> Self {
         let said = running.wait_for("listening on ").await.split("listening on ").nth(1).unwrap();
         let address = said.split_whitespace().next().unwrap().to_owned();
         Self { running, address }
