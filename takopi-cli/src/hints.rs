@@ -1,12 +1,15 @@
 //! Hints: what a person can do about a run that failed.
 
+use std::path::PathBuf;
+
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use takopi_bridge::progress::{ActionStatus, Progress};
-use takopi_core::catalog::EngineEntry;
+use takopi_core::catalog::{EngineEntry, Program};
 use takopi_core::locks::{Holder, SessionKey};
+use takopi_core::process::find_program;
 use takopi_core::{ActionKind, Completed, Host, Reason, ResumeToken};
 
 use crate::engines;
@@ -20,9 +23,30 @@ pub(crate) fn of_run(completed: &Completed) -> Option<String> {
     let error = completed.error.as_deref().unwrap_or_default();
     let entry = engines::find(completed.engine.as_str()).ok();
     let hint = entry.and_then(|entry| entry.hint(completed)).or_else(|| general(completed))?;
+    let hint = match another(completed) {
+        Some(another) => format!("{hint}; {another}"),
+        None => hint,
+    };
     // The error may contain the advice already.
     let quoted = hint.split('`').nth(1);
     (!quoted.is_some_and(|command| error.contains(command))).then_some(hint)
+}
+
+/// What to use in place of an engine that is missing: another one that is installed. A session belongs to its
+/// engine.
+fn another(completed: &Completed) -> Option<String> {
+    if completed.reason != Some(Reason::EngineMissing) || completed.resume.is_some() {
+        return None;
+    }
+    let mut others = engines::ENGINES.iter().filter(|entry| entry.id() != completed.engine);
+    let installed = others.find(|entry| entry.program().is_some_and(is_installed))?;
+    Some(format!("{} is installed: choose it with --engine {}", installed.title(), installed.id()))
+}
+
+fn is_installed(program: &Program) -> bool {
+    let named = std::env::var_os(program.variable).filter(|named| !named.is_empty());
+    let program = named.map_or_else(|| program.name.into(), PathBuf::from);
+    find_program(&program, None).is_some()
 }
 
 /// The hint for a reason that is the same for every engine.
@@ -88,13 +112,16 @@ pub(crate) fn of_sandbox(
 }
 
 /// What to do when approval requests were declined because no person could decide them.
-pub(crate) fn of_declined(progress: &Progress) -> Option<String> {
+pub(crate) fn of_declined(entry: Option<&dyn EngineEntry>, progress: &Progress) -> Option<String> {
     let declined = progress.actions().any(|tracked| {
         tracked.action.kind == ActionKind::Approval && tracked.status == ActionStatus::Failed
     });
+    let has_modes = entry.is_some_and(|entry| entry.understands("permission_mode"));
+    let edits =
+        if has_modes { ", --permission-mode acceptEdits allows changes to files" } else { "" };
     declined.then(|| {
-        "the agent asked for approval and was declined; --approve accept accepts every request"
-            .to_owned()
+        let asked = "the agent asked for approval and was declined";
+        format!("{asked}; --approve accept accepts every request{edits}")
     })
 }
 

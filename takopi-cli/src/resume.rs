@@ -89,9 +89,27 @@ pub(crate) fn last(entry: &dyn EngineEntry, directory: &Path) -> anyhow::Result<
     };
     let newest = store.list(Some(directory)).next();
     let newest = newest.ok_or_else(|| {
-        anyhow::anyhow!("no session of {} was found; start one without --last", directory.display())
+        let other = other_with_session(entry, directory).map(|other| {
+            format!("; {} has one: choose it with --engine {}", other.title(), other.id())
+        });
+        let (engine, directory) = (entry.title(), directory.display());
+        let other = other.unwrap_or_else(|| "; start one without --last".to_owned());
+        anyhow::anyhow!("no {engine} session of {directory} was found{other}")
     })?;
     Ok(newest.token)
+}
+
+/// Another engine that has a session of the directory.
+fn other_with_session(
+    entry: &dyn EngineEntry,
+    directory: &Path,
+) -> Option<&'static dyn EngineEntry> {
+    let has_one = |other: &&&dyn EngineEntry| {
+        let store = other.sessions().ok().flatten();
+        store.is_some_and(|store| store.list(Some(directory)).next().is_some())
+    };
+    let mut others = engines::ENGINES.iter().filter(|other| other.id() != entry.id());
+    others.find(has_one).copied()
 }
 
 #[cfg(test)]

@@ -91,7 +91,10 @@ impl Turn<'_> {
             let sandbox = report
                 .engine
                 .and_then(|entry| hints::of_sandbox(entry, &seen.progress, report.sandbox));
-            let declined = report.declines.then(|| hints::of_declined(&seen.progress)).flatten();
+            let declined = report
+                .declines
+                .then(|| hints::of_declined(report.engine, &seen.progress))
+                .flatten();
             sandbox.iter().chain(&declined).for_each(|hint| self.terminal.hint(hint));
             self.resume_line(seen);
         }
