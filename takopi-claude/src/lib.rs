@@ -42,6 +42,11 @@ pub use permission_mode::PERMISSION_MODES;
 #[doc(hidden)]
 pub use translator::translate_lines;
 
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// The name of the engine.
 pub const CLAUDE: EngineId = EngineId::from_static("claude");
 
