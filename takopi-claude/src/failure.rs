@@ -99,7 +99,7 @@ pub(crate) fn is_refused_login(error: &str) -> bool {
 
 /// The end of a run whose login was refused.
 pub(crate) fn authentication() -> RunError {
-    let error = "the login was refused (run `claude auth login`, or check ANTHROPIC_API_KEY)";
+    let error = "not logged in, or the login was refused (run `claude auth login`, or check ANTHROPIC_API_KEY)";
     RunError::new(Reason::Auth, error)
 }
 

@@ -207,7 +207,7 @@ impl Call {
         if ok {
             return self.closed(status, ok, None);
         }
-        let error = head(without_tags(&result.text));
+        let error = head(without_advice(without_tags(&result.text)));
         if self.action.kind == ActionKind::Tool {
             self.action.detail.insert("error_message", error.clone());
         }
@@ -300,7 +300,7 @@ fn denied(id: String, of: &Action, tool: &str, denial: &Denial, cwd: String) -> 
         }
     }
     let message = match denial.message.as_deref() {
-        Some(message) => format!("declined: {}", head(message)),
+        Some(message) => format!("declined: {}", head(without_advice(message))),
         None => "declined: by the permission mode or a rule".to_owned(),
     };
     ActionEvent::new(CLAUDE, action, Phase::Completed).ok(false).message(message)
@@ -427,4 +427,9 @@ pub(super) fn head(text: &str) -> String {
     }
     let end = text.floor_char_boundary(OUTPUT_TAIL_BYTES - '…'.len_utf8());
     format!("{}…", &text[..end])
+}
+
+/// The text of a refusal without what it tells the model to do about it.
+fn without_advice(text: &str) -> &str {
+    text.split_once(" IMPORTANT: You *may*").map_or(text, |(text, _)| text)
 }
