@@ -114,7 +114,10 @@ pub(crate) fn of_sandbox(
 /// What to do when approval requests were declined because no person could decide them.
 pub(crate) fn of_declined(entry: Option<&dyn EngineEntry>, progress: &Progress) -> Option<String> {
     let declined = progress.actions().any(|tracked| {
-        tracked.action.kind == ActionKind::Approval && tracked.status == ActionStatus::Failed
+        // A permission mode or a rule may have declined too, and would again.
+        let by_option = tracked.message.as_deref().is_some_and(|it| it.contains("--approve deny"));
+        let is_approval = tracked.action.kind == ActionKind::Approval;
+        is_approval && tracked.status == ActionStatus::Failed && by_option
     });
     let has_modes = entry.is_some_and(|entry| entry.understands("permission_mode"));
     let edits =

@@ -305,7 +305,10 @@ fn the_hint_about_a_missing_engine_names_another_that_is_installed() {
         "{said}"
     );
     let said = missing(&["--engine", "claude"], ("TAKOPI_CODEX_BIN", &codex("good")));
-    assert!(said.contains("; Codex is installed: choose it with --engine codex\n"), "{said}");
+    assert!(
+        said.contains("; OpenAI Codex is installed: choose it with --engine codex\n"),
+        "{said}"
+    );
     let said = missing(&[], ("TAKOPI_CLAUDE_BIN", "/no/such"));
     assert!(!said.contains("is installed"), "{said}");
     let said = missing(
@@ -320,8 +323,10 @@ fn last_names_another_engine_that_has_a_session_of_the_directory() {
     let lab = Lab::new();
     let work = lab.path("work").canonicalize().unwrap();
     let ran = lab.run(&["run", "--last", "hello"]);
-    let none =
-        format!("error: no Codex session of {} was found; start one without", work.display());
+    let none = format!(
+        "error: no OpenAI Codex session of {} was found; start one without",
+        work.display()
+    );
     assert!(ran.stderr.contains(&none), "{}", ran.stderr);
     write(&lab, SESSION, work.to_str().unwrap(), "hello");
     let ran = lab.run(&["run", "--last", "hello"]);

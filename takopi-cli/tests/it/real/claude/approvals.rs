@@ -164,3 +164,19 @@ async fn approvals_and_questions_are_answered_in_a_chat() {
     assert!(told(&lab).contains("Blue"), "{}", told(&lab));
     lab.home.assert_no_processes().await;
 }
+
+#[tokio::test]
+async fn hints_about_what_was_declined_fit_who_declined_it() {
+    let Some(lab) = Lab::new() else { return };
+    let write = Answer::new().write_file(lab.path("new.txt"), "new\n");
+    lab.model.otherwise([write, Answer::text("done")]);
+    let by_default = lab.run(&["run", "add a file"]).await;
+    let hint = "; --approve accept accepts every request, --permission-mode acceptEdits allows ";
+    assert!(by_default.stderr.contains(hint), "{}", by_default.stderr);
+    let by_mode = lab.run(&["run", "--permission-mode", "dontAsk", "add a file"]).await;
+    assert_eq!(by_mode.code, Some(0), "{}", by_mode.stderr);
+    assert!(by_mode.stderr.contains("running in don't ask mode.\n"), "{}", by_mode.stderr);
+    assert!(!by_mode.stderr.contains("hint:"), "it would not help: {}", by_mode.stderr);
+    let edits = lab.run(&["run", "--permission-mode", "acceptEdits", "add a file"]).await;
+    assert!(edits.code == Some(0) && lab.home.workspace().join("new.txt").exists(), "{edits:?}");
+}

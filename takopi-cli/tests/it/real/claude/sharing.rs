@@ -71,3 +71,40 @@ async fn a_warm_session_of_a_program_is_used_by_the_command_and_then_by_the_prog
     program.shutdown().await;
     lab.home.assert_no_processes().await;
 }
+
+#[tokio::test]
+async fn two_programs_that_keep_one_session_warm_take_turns_and_lose_no_prompt() {
+    let Some(lab) = Lab::new() else { return };
+    lab.model.when("begin", "begun");
+    for n in 0..4 {
+        lab.model.when(&format!("prompt {n}"), Answer::text(format!("answer {n}")));
+    }
+    lab.model.when("at last", "the end");
+    let program = || {
+        let host = Host::builder().state_directory(lab.home.state()).build().unwrap();
+        let claude = Claude::new().binary(&lab.claude.path).keep_warm(Duration::from_hours(1));
+        claude.runner().on(host)
+    };
+    let (one, other) = (program(), program());
+    let session = run(&one, lab.home.request("begin")).await.session();
+    let ask = async |n: usize| {
+        let request = lab.home.request(&format!("prompt {n}")).resume(session.clone());
+        let seen = run(if n.is_multiple_of(2) { &one } else { &other }, request).await;
+        assert_eq!(seen.ok().answer, format!("answer {n}"));
+    };
+    tokio::join!(ask(0), ask(1), ask(2), ask(3));
+    one.shutdown().await;
+    other.shutdown().await;
+    let last = lab.run(&["run", "--resume", &session.value, "-q", "at last"]).await;
+    assert_eq!(last.code, Some(0), "{}", last.stderr);
+    let mut history = lab.model.requests_about("at last")[0].history();
+    let mut pairs: Vec<Vec<String>> =
+        history.drain(2..10).collect::<Vec<_>>().chunks(2).map(Into::into).collect();
+    pairs.sort();
+    let expected: Vec<Vec<String>> = (0..4)
+        .map(|n| vec![format!("user: prompt {n}"), format!("assistant: answer {n}")])
+        .collect();
+    assert_eq!(pairs, expected);
+    assert_eq!(history, ["user: begin", "assistant: begun", "user: at last"]);
+    lab.home.assert_no_processes().await;
+}
