@@ -3,12 +3,15 @@
 //! Steps happen in the order they were written. Waits and delays before the first block hold back even the head of the HTTP
 //! response. The events around blocks, the stop reason and the usage come by themselves.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
 use crate::model::gate::Gate;
 use crate::model::script::Scripted;
+
+/// The header with the second at which a limit is reset.
+const RESET: &str = "anthropic-ratelimit-unified-reset";
 
 /// Token figures of one answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +94,8 @@ pub struct Answer {
     pub(super) usage: Usage,
     pub(super) stop: Option<String>,
     pub(super) headers: Vec<(String, String)>,
+    /// In how many seconds its limit is reset.
+    pub(super) limited_for: Option<u64>,
     pub(super) end: End,
     retries: Vec<Answer>,
 }
@@ -103,6 +108,7 @@ impl Answer {
             usage: Usage::default(),
             stop: None,
             headers: Vec::new(),
+            limited_for: None,
             end: End::Completed,
             retries: Vec::new(),
         }
@@ -145,9 +151,24 @@ impl Answer {
     pub fn limit_reached(resets: u64) -> Self {
         Self::status(429, "This request would exceed your account's rate limit.")
             .header("anthropic-ratelimit-unified-status", "rejected")
-            .header("anthropic-ratelimit-unified-reset", &resets.to_string())
+            .header(RESET, &resets.to_string())
             .header("anthropic-ratelimit-unified-representative-claim", "five_hour")
             .header("retry-after", "3600")
+    }
+
+    /// The same for a limit that is reset so many seconds after the request.
+    pub fn limit_reached_for(seconds: u64) -> Self {
+        Self { limited_for: Some(seconds), ..Self::limit_reached(0) }
+    }
+
+    /// As it is when it is sent.
+    pub(super) fn sent(mut self) -> Self {
+        if let Some(seconds) = self.limited_for {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            self.headers.retain(|(name, _)| name != RESET);
+            self = self.header(RESET, &(now.as_secs() + seconds).to_string());
+        }
+        self
     }
 
     /// Adds a header.
@@ -159,7 +180,7 @@ impl Answer {
     /// Adds the headers of a subscription that is nearly spent.
     pub fn near_limit(self, resets: u64) -> Self {
         self.header("anthropic-ratelimit-unified-status", "allowed_warning")
-            .header("anthropic-ratelimit-unified-reset", &resets.to_string())
+            .header(RESET, &resets.to_string())
             .header("anthropic-ratelimit-unified-representative-claim", "five_hour")
             .header("anthropic-ratelimit-unified-5h-status", "allowed_warning")
             .header("anthropic-ratelimit-unified-5h-reset", &resets.to_string())

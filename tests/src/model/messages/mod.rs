@@ -86,6 +86,6 @@ impl Serve for Messages {
     }
 
     fn beats(answer: Answer, serial: Serial, body: &Value) -> (Headers, VecDeque<Beat>) {
-        wire::beats(answer, serial, body)
+        wire::beats(answer.sent(), serial, body)
     }
 }

@@ -90,8 +90,7 @@ async fn a_refused_login_starts_nothing_more_and_marks_nothing_as_failed() {
 #[tokio::test]
 async fn a_usage_limit_pauses_the_batch_until_it_is_reset() {
     let Some(lab) = Lab::with(takopi_tests::claude::home::TestHome::subscription) else { return };
-    // Later than the first request even on a busy machine.
-    lab.model.when("one", Answer::limit_reached(in_seconds(8)).then(Answer::text("fine")));
+    lab.model.when("one", Answer::limit_reached_for(6).then(Answer::text("fine")));
     lab.model.when("two", "fine");
     let ran = batch(&lab, &[("one", None), ("two", None)], &["--jobs", "1"]).await;
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
