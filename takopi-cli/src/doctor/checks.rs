@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use nix::unistd::Uid;
-use takopi_core::catalog::{EngineSetup, Finding};
+use takopi_core::catalog::{EngineEntry, EngineSetup, Finding, Status};
 use takopi_core::locks::{Holder, NoLeases, SessionKey};
 use takopi_core::process::{descriptor_limit, end_strays, find_program, strays};
 use takopi_core::{EngineId, Host, ResumeToken};
@@ -43,7 +43,8 @@ async fn installations(args: &DoctorArgs, config: config::Config) -> Vec<Finding
     flags.fill(config.programs);
     let variable = std::env::var("TAKOPI_ENGINE").ok().filter(|engine| !engine.is_empty());
     let only = args.engine.clone();
-    let chosen = match engines::named(only.clone().or(variable).or(config.engine).as_deref()) {
+    let name = only.clone().or(variable).or(config.engine);
+    let chosen = match engines::named(name.as_deref()) {
         Ok(chosen) => chosen,
         Err(error) => {
             return vec![Finding::problem("engine", error.to_string(), "choose one of these")];
@@ -64,7 +65,29 @@ async fn installations(args: &DoctorArgs, config: config::Config) -> Vec<Finding
         };
         findings.extend(found.into_iter().map(|finding| finding.engine(entry.id())));
     }
+    if name.is_none() {
+        suggest_another(chosen, &mut findings);
+    }
     findings
+}
+
+/// Whoever has another engine need not install the default one.
+fn suggest_another(default: &dyn EngineEntry, findings: &mut [Finding]) {
+    let is_program = |entry: &dyn EngineEntry, finding: &Finding, status: Status| {
+        let name = entry.program().map(|program| program.name);
+        name == Some(finding.check.as_str()) && finding.status == status
+    };
+    let others = ENGINES.iter().filter(|entry| entry.id() != default.id());
+    let mut installed =
+        others.filter(|entry| findings.iter().any(|it| is_program(**entry, it, Status::Ok)));
+    let Some(other) = installed.next() else { return };
+    let missing = findings.iter_mut().find(|it| is_program(default, it, Status::Problem));
+    if let Some(hint) = missing.and_then(|finding| finding.hint.as_mut()) {
+        let (title, id) = (other.title(), other.id());
+        *hint = format!(
+            "{hint}; to use {title} by default, set TAKOPI_ENGINE={id} or `engine = \"{id}\"` in the configuration file"
+        );
+    }
 }
 
 fn settings(named: Option<&Path>) -> Finding {

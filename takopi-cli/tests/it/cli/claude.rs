@@ -130,6 +130,9 @@ fn an_engine_that_is_neither_installed_nor_chosen_is_no_problem() {
 
     let only_claude = doctor(&["--claude-bin", &claude]);
     assert_eq!(only_claude.code, Some(1), "codex is the default: {}", only_claude.stdout);
+    let use_it =
+        "; to use Claude Code by default, set TAKOPI_ENGINE=claude or `engine = \"claude\"` in";
+    assert!(only_claude.stdout.contains(use_it), "{}", only_claude.stdout);
     lab.write("home/.config/takopi/config.toml", "engine = 'claude'\n");
     let chosen = doctor(&["--claude-bin", &claude]);
     assert_eq!(chosen.code, Some(0), "{}", chosen.stdout);
