@@ -11,13 +11,16 @@
 //! - a turn counts as never begun only if the server died before it sent anything of it. Only such a
 //!   turn may be sent again.
 
+mod ending;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use takopi_core::model::{Completed, Reason, TakopiEvent};
+use takopi_core::model::{Completed, TakopiEvent};
 use takopi_core::runner::{EngineRun, RunError, SteerMessage, StoppedError};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use self::ending::health_after;
 use super::approvals::{Next, RequestHandler};
 use super::client::Client;
 use super::conversation::Record;
@@ -28,17 +31,10 @@ use super::notification::{Kind, Notification};
 use super::settings::turn_options;
 use super::thread::Thread;
 use super::translator::{TurnTranslator, interrupted};
-use super::turn::{TurnEvent, TurnOptions, TurnStream, interrupt, steer};
-use crate::CODEX;
+use super::turn::{TurnEvent, TurnOptions, TurnStream, steer};
 
 /// How long a shared server may take to answer `turn/start` of a run that was stopped meanwhile.
 const START_LIMIT: Duration = Duration::from_secs(10);
-/// How long codex may take to end a turn that was interrupted, on a process of its own.
-const INTERRUPT_LIMIT: Duration = Duration::from_secs(5);
-/// The same on a shared server, which is busier and not given up lightly.
-const INTERRUPT_LIMIT_SHARED: Duration = Duration::from_secs(10);
-/// How soon a refused interrupt is sent again, while the turn has not ended.
-const INTERRUPT_AGAIN: Duration = Duration::from_millis(200);
 /// How long the rest of a dead server's output may take to arrive.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
 /// How many events a consumer on a shared server is given at once.
@@ -165,11 +161,6 @@ impl TurnDriver<'_> {
             Err(FollowError::Failed(error)) => (self.server_failure(&error), ServerHealth::Broken),
         };
         self.end(completed, server)
-    }
-
-    fn end(&mut self, completed: Completed, server: ServerHealth) -> TurnEnd {
-        let last_events = std::mem::take(&mut self.events);
-        TurnEnd { completed, server, last_events, never_began: false }
     }
 
     async fn start(&mut self) -> Result<TurnStream, StartError> {
@@ -359,17 +350,6 @@ impl TurnDriver<'_> {
         self.translator.notification(kind, &mut self.events);
     }
 
-    /// Interrupts the turn, whose end is then received like any other.
-    fn interrupt_in_background(&self, turn: &TurnStream) {
-        let client = self.client.clone();
-        let (thread, turn) = (self.thread.id().to_owned(), turn.id().to_owned());
-        self.run.host().track(async move {
-            if let Err(error) = interrupt(&client, &thread, &turn, INTERRUPT_LIMIT).await {
-                tracing::debug!(%error, "a turn was not interrupted");
-            }
-        });
-    }
-
     /// Hands a follow-up to the turn; one that the server does not take goes back to its sender.
     fn steer_in_background(&self, turn: &TurnStream, follow_up: SteerMessage) {
         let client = self.client.clone();
@@ -388,85 +368,6 @@ impl TurnDriver<'_> {
         let (end, events) = events.partition(|event| matches!(event, TakopiEvent::Completed(_)));
         self.events = end;
         self.run.emit_all(events).await
-    }
-
-    /// Interrupts the turn and reads it to its end, for the answer so far.
-    async fn interrupt(&mut self, mut turn: TurnStream) -> ServerHealth {
-        let (client, thread) = (self.client, self.thread);
-        let limit = match self.server_use {
-            ServerUse::Own => INTERRUPT_LIMIT,
-            ServerUse::Shared { .. } => INTERRUPT_LIMIT_SHARED,
-        };
-        let id = turn.id().to_owned();
-        let (ended, mut end) = tokio::sync::oneshot::channel::<()>();
-        // The server must have answered, so that the request cannot reach a later turn.
-        let request = async {
-            loop {
-                match interrupt(client, thread.id(), &id, limit).await {
-                    Ok(()) => return Ok(()),
-                    // The turn has just ended, or has not quite begun: its end shows which.
-                    Err(ClientError::Refused { .. }) => {
-                        if timeout(INTERRUPT_AGAIN, &mut end).await.is_ok() {
-                            return Ok(());
-                        }
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        // Read meanwhile: a server that waits for its reader does not read the request.
-        let rest = async {
-            loop {
-                match turn.next().await {
-                    Ok(Some(TurnEvent::Notification(notification))) => {
-                        self.handle(&notification, notification.kind());
-                    }
-                    Ok(None) => break,
-                    Err(error @ ClientError::Closed { .. }) => return Err(error),
-                    // Requests are declined; the end comes even behind an overflow.
-                    Ok(Some(_)) | Err(_) => {}
-                }
-            }
-            let _ = ended.send(());
-            Ok(())
-        };
-        match timeout(limit, futures::future::try_join(request, rest)).await {
-            Ok(Ok(_)) => ServerHealth::Interrupted,
-            Ok(Err(_)) | Err(_) => ServerHealth::Broken,
-        }
-    }
-
-    /// The `Completed` of a turn that was ended for this. Its own end, if it came to one, was not
-    /// what ended the run.
-    fn cut_short(&mut self, refusal: RunError) -> Completed {
-        let turn = self.completed(interrupted);
-        Completed::failure(CODEX, refusal.reason, refusal.message)
-            .answer(turn.answer)
-            .usage(turn.usage)
-            .resume(turn.resume)
-    }
-
-    /// The `Completed` of a turn whose server failed. The end of its stderr goes into a warning.
-    fn server_failure(&mut self, error: &ClientError) -> Completed {
-        let refusal = refusal_of(error);
-        self.events.extend(self.run.stderr_warning(&refusal));
-        self.failure(refusal)
-    }
-
-    fn failure(&mut self, refusal: RunError) -> Completed {
-        self.completed(|| Completed::failure(CODEX, refusal.reason, refusal.message))
-    }
-
-    /// The `Completed` of the turn; `otherwise` if the turn did not come to an end.
-    fn completed(&mut self, otherwise: impl FnOnce() -> Completed) -> Completed {
-        if !self.translator.is_over() {
-            self.translator.finish(otherwise(), &mut self.events);
-        }
-        let is_end = |event: &mut TakopiEvent| matches!(event, TakopiEvent::Completed(_));
-        match self.events.extract_if(.., is_end).next() {
-            Some(TakopiEvent::Completed(completed)) => completed,
-            _ => interrupted(),
-        }
     }
 
     /// Where the session was recorded, if that is not where it is run.
@@ -500,11 +401,6 @@ impl From<ClientError> for FollowError {
             error => Self::Failed(error),
         }
     }
-}
-
-/// A server that lost its login is of no further use.
-fn health_after(completed: &Completed) -> ServerHealth {
-    if completed.reason == Some(Reason::Auth) { ServerHealth::Broken } else { ServerHealth::Usable }
 }
 
 /// Resolves at this moment; never without one.
