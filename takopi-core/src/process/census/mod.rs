@@ -185,9 +185,11 @@ pub(super) fn signal(pids: &[i32], signal: Signal) {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt as _;
     use std::process::{Command, Stdio};
 
     #[test]
@@ -220,5 +222,83 @@ mod tests {
         while !census.pids().is_empty() {
             census.keep_survivors().unwrap();
         }
+    }
+
+    /// A census whose mark nothing carries, so that only what it observes is found.
+    fn unmarked(root: i32) -> Census {
+        Census::new(root, Mark::of_variable("TAKOPI_CENSUS_TEST", "carried by nothing"))
+    }
+
+    /// A child of this process, and its entry in the process table.
+    fn sleeper() -> (std::process::Child, Entry) {
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let entry = platform::processes().unwrap().into_iter().find(|entry| entry.pid == pid);
+        (child, entry.unwrap())
+    }
+
+    #[test]
+    fn the_group_of_an_engine_is_remembered_and_no_other_process() {
+        let engine = Command::new("sh")
+            .args(["-c", "sleep 1000 > /dev/null 2>&1 & echo $!"])
+            .process_group(0)
+            .output()
+            .unwrap();
+        let orphan: i32 = String::from_utf8(engine.stdout).unwrap().trim().parse().unwrap();
+        let table = platform::processes().unwrap();
+        let root = table.iter().find(|entry| entry.pid == orphan).unwrap().group;
+        let (mut other, _) = sleeper();
+        let mut census = unmarked(root);
+        census.observe_group().unwrap();
+        assert_eq!(census.pids(), [orphan]);
+        signal(&[orphan], Signal::SIGKILL);
+        other.kill().unwrap();
+        other.wait().unwrap();
+    }
+
+    #[test]
+    fn a_known_process_is_kept_while_it_lives_and_is_the_same() {
+        let (mut child, Entry { pid, started, .. }) = sleeper();
+        let survivors = |started| {
+            let mut census = unmarked(-1);
+            census.known.insert(pid, started);
+            census.keep_survivors().unwrap();
+            census.pids()
+        };
+        assert_eq!(survivors(started), [pid]);
+        assert!(
+            survivors(started + 1).is_empty(),
+            "another process with the pid of one that ended"
+        );
+        child.kill().unwrap();
+        let is_dead = |entry: Entry| entry.pid == pid && entry.dead;
+        while !platform::processes().unwrap().into_iter().any(is_dead) {
+            std::thread::yield_now();
+        }
+        assert!(survivors(started).is_empty(), "it is dead, though it was not waited for");
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn what_was_started_before_is_spared() {
+        let mut census = unmarked(-1);
+        census.known = HashMap::from([(1, 19), (2, 20), (3, 21)]);
+        census.spare(StartCutoff { ticks: 20 });
+        assert_eq!(
+            HashSet::from_iter(census.pids()),
+            HashSet::from([2, 3]),
+            "the same tick is later"
+        );
+        let entry = |started| Entry { pid: -1, parent: 0, group: 0, started, dead: false };
+        assert!(!census.may_end(&entry(19)) && census.may_end(&entry(20)));
+    }
+
+    #[test]
+    fn neither_the_dead_nor_this_very_process_may_be_ended() {
+        let entry = Entry { pid: -1, parent: 0, group: 0, started: 0, dead: false };
+        let own = i32::try_from(std::process::id()).unwrap();
+        assert!(may_be_ended(&entry));
+        assert!(!may_be_ended(&Entry { dead: true, ..entry }));
+        assert!(!may_be_ended(&Entry { pid: own, ..entry }));
     }
 }
