@@ -1,11 +1,14 @@
 //! Benchmarks of takopi: each figure as a ratio to a floor measured in the same run.
 //!
 //! `cargo run --release -p takopi-bench` builds what it needs and prints all tables; with names (`locks`,
-//! `pipeline`, `many`, `codex`) only those. `--write` puts them into `docs/performance.md` too. What is
-//! measured, and why so, is on that page.
+//! `pipeline`, `many`, `codex`, `claude`) only those. `--write` puts them into `docs/performance.md` too;
+//! `--quick` does only a few rounds with the real agents, to see that it works. What is measured, and why
+//! so, is on that page.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints tables")]
 
+mod claude;
 mod codex;
+mod contest;
 mod locks;
 mod machine;
 mod many;
@@ -17,19 +20,25 @@ use std::path::Path;
 
 use anyhow::bail;
 
+use self::contest::Rounds;
+
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-type Section = (&'static str, fn() -> anyhow::Result<String>);
+type Section = (&'static str, fn(Rounds) -> anyhow::Result<String>);
 
-const SECTIONS: [Section; 5] = [
-    ("machine", machine::describe),
-    ("locks", locks::bench),
-    ("pipeline", pipeline::bench),
-    ("many", many::bench),
+const SECTIONS: [Section; 6] = [
+    ("machine", |_| machine::describe()),
+    ("locks", |_| locks::bench()),
+    ("pipeline", |_| pipeline::bench()),
+    ("many", |_| many::bench()),
     ("codex", codex::bench),
+    ("claude", claude::bench),
 ];
+
+const USAGE: &str =
+    "usage: takopi-bench [machine] [locks] [pipeline] [many] [codex] [claude] [--write | --quick]";
 
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -39,15 +48,22 @@ fn main() -> anyhow::Result<()> {
     let (flags, names): (Vec<&str>, Vec<&str>) =
         args.iter().map(String::as_str).partition(|word| word.starts_with('-'));
     let known = |name: &&str| SECTIONS.iter().any(|(section, _)| section == name);
-    if flags.iter().any(|flag| *flag != "--write") || !names.iter().all(known) {
-        bail!("usage: takopi-bench [machine] [locks] [pipeline] [many] [codex] [--write]");
+    let (write, rounds) = match flags.as_slice() {
+        [] => (false, Rounds::ALL),
+        ["--write"] => (true, Rounds::ALL),
+        // Few rounds are not for the page.
+        ["--quick"] => (false, Rounds::FEW),
+        _ => bail!("{USAGE}"),
+    };
+    if !names.iter().all(known) {
+        bail!("{USAGE}");
     }
     for (name, bench) in SECTIONS {
         if names.is_empty() || names.contains(&name) {
             eprintln!("… {name}");
-            let figures = bench()?;
+            let figures = bench(rounds)?;
             println!("{figures}");
-            if !flags.is_empty() {
+            if write {
                 let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/performance.md");
                 table::put(&page, name, &figures)?;
             }
@@ -62,6 +78,7 @@ fn side(args: &[&str]) -> anyhow::Result<()> {
         ["pipeline", side, recording] => pipeline::side(side, recording.as_ref()),
         ["many", what, side, recording] => many::side(what, side, recording.as_ref()),
         ["locks", side, directory, key] => locks::side(side, directory.as_ref(), key),
+        ["claude", side @ ..] => claude::side(side),
         ["codex", side @ ..] => codex::side(side),
         other => bail!("no such side: {other:?}"),
     }

@@ -1,20 +1,19 @@
-//! One way of running turns, in a process of its own: takopi, codex itself, a bare client, an SDK.
+//! One way of running turns, in a process of its own: takopi, the agent itself, a bare client, an SDK.
 //!
-//! It gets commands on its standard input, one a line (`new`, `again`, `many N`), and answers
+//! It gets commands on its standard input, one a line (`new`, `again`, `many N`, `crowd N`), and answers
 //! each with the microseconds it took by its own clock. So its start is not in the figures, its turns
 //! alternate with those of the others, and its memory and processor time can be measured apart.
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use takopi_tests::codex::home::TestHome;
-use takopi_tests::codex::real;
 
-use super::{sdk, tree};
+use super::{Place, tree};
 
 /// The longest that anything here takes, on a busy machine too.
 const PATIENCE: Duration = Duration::from_mins(5);
@@ -23,44 +22,32 @@ const PATIENCE: Duration = Duration::from_mins(5);
 #[derive(Clone)]
 pub(crate) struct Entrant {
     pub(crate) name: String,
-    program: std::path::PathBuf,
-    args: Vec<std::ffi::OsString>,
+    program: PathBuf,
+    args: Vec<OsString>,
 }
 
 impl Entrant {
-    /// A side of this program; see [`super::side`].
-    pub(crate) fn own(name: &str, side: &[&str], codex: &real::Codex) -> anyhow::Result<Self> {
-        let mut args: Vec<std::ffi::OsString> = vec!["side".into(), "codex".into()];
-        args.extend(side.iter().map(Into::into));
-        args.push(codex.path.clone().into());
+    /// A side of this program, of this section, with an agent.
+    pub(crate) fn own(
+        name: &str,
+        section: &str,
+        side: &[&str],
+        agent: &Path,
+    ) -> anyhow::Result<Self> {
+        let words = ["side", section].into_iter().chain(side.iter().copied());
+        let args = words.map(Into::into).chain([agent.into()]).collect();
         Ok(Self { name: name.to_owned(), program: std::env::current_exe()?, args })
     }
 
-    /// `@openai/codex-sdk`.
-    pub(crate) fn typescript(codex: &real::Codex) -> anyhow::Result<Self> {
-        let args = vec![sdk::script("turns.mjs").into(), sdk::typescript()?.into()];
-        Ok(Self::foreign("TypeScript SDK", "node".as_ref(), args, codex))
+    /// A script around a library of somebody else's, with an agent.
+    pub(crate) fn foreign(name: String, program: &Path, args: Vec<OsString>, agent: &Path) -> Self {
+        let args = args.into_iter().chain([agent.into()]).collect();
+        Self { name, program: program.to_owned(), args }
     }
 
-    /// `openai-codex`.
-    pub(crate) fn python(codex: &real::Codex) -> anyhow::Result<Self> {
-        let args = vec![sdk::script("turns.py").into()];
-        Ok(Self::foreign("Python SDK", &sdk::python()?, args, codex))
-    }
-
-    fn foreign(
-        name: &str,
-        program: &Path,
-        mut args: Vec<std::ffi::OsString>,
-        codex: &real::Codex,
-    ) -> Self {
-        args.push(codex.path.clone().into());
-        Self { name: format!("{name} {}", sdk::VERSION), program: program.to_owned(), args }
-    }
-
-    pub(crate) fn start(&self, home: &TestHome) -> anyhow::Result<Contestant> {
-        let mut command: Command = home.command(&self.program).into_std();
-        let mut child = command
+    pub(crate) fn start(&self, place: &Place) -> anyhow::Result<Contestant> {
+        let mut child = place
+            .command(&self.program)
             .args(&self.args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
