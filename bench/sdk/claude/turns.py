@@ -11,11 +11,15 @@ usage: turns.py cold|warm CLAUDE
 import asyncio
 import sys
 import time
+from dataclasses import replace
 
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage, query
 
 WARM = {"cold": False, "warm": True}[sys.argv[1]]
-CLAUDE = sys.argv[2]
+# By itself the SDK replaces the system prompt by an empty one; everybody is to do the same work.
+OPTIONS = ClaudeAgentOptions(
+    cli_path=sys.argv[2], system_prompt={"type": "preset", "preset": "claude_code"}
+)
 
 
 def check(message):
@@ -31,7 +35,7 @@ class Cold:
         self.session = None
 
     async def turn(self):
-        options = ClaudeAgentOptions(cli_path=CLAUDE, resume=self.session)
+        options = replace(OPTIONS, resume=self.session)
         ended = None
         async for message in query(prompt="hi", options=options):
             if isinstance(message, ResultMessage):
@@ -53,7 +57,7 @@ class Warm:
 
     async def turn(self):
         if self.client is None:
-            self.client = ClaudeSDKClient(ClaudeAgentOptions(cli_path=CLAUDE))
+            self.client = ClaudeSDKClient(OPTIONS)
             await self.client.connect()
         await self.client.query("hi")
         ended = None
