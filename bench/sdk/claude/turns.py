@@ -9,6 +9,7 @@ usage: turns.py cold|warm CLAUDE
 """
 
 import asyncio
+import os
 import sys
 import time
 from dataclasses import replace
@@ -16,6 +17,8 @@ from dataclasses import replace
 from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, ResultMessage, query
 
 WARM = {"cold": False, "warm": True}[sys.argv[1]]
+# The SDK gives up on a process that is not up within a minute, which is too soon on a busy machine.
+os.environ["CLAUDE_CODE_STREAM_CLOSE_TIMEOUT"] = "280000"
 # By itself the SDK replaces the system prompt by an empty one; everybody is to do the same work.
 OPTIONS = ClaudeAgentOptions(
     cli_path=sys.argv[2], system_prompt={"type": "preset", "preset": "claude_code"}

@@ -10,7 +10,7 @@ use takopi_tests::model::messages::{Answer, MessagesServer, Script};
 
 pub(crate) use self::side::serve as side;
 use crate::contest::sdk::{python, script};
-use crate::contest::{Contest, Crowd, Entrant, Place, Rounds, Turns};
+use crate::contest::{Contest, Crowd, Entrant, Place, Report, Rounds, Turns};
 
 /// How many times as fast a warm turn must be as a cold one of claude itself.
 const GOAL: f64 = 8.0;
@@ -21,11 +21,12 @@ pub(crate) fn bench(rounds: Rounds) -> anyhow::Result<String> {
     let claude = real::claude()?;
     let contest = Contest { place, rounds };
     let own = |name: &str, side: &str| Entrant::own(name, "claude", &[side], &claude.path);
-    let mut parts = vec![format!("Claude Code {} with a scripted model.\n", claude.version)];
+    let mut report = Report::default();
+    report.add(&format!("Claude Code {} with a scripted model.\n", claude.version));
     let sdk = match python(&format!("claude-python-{SDK_VERSION}"), "claude/requirements.txt") {
         Ok(python) => Some(python),
         Err(error) => {
-            parts.push(format!("The Agent SDK for Python is missing: {error:#}.\n"));
+            report.add(&format!("The Agent SDK for Python is missing: {error:#}.\n"));
             None
         }
     };
@@ -50,7 +51,7 @@ pub(crate) fn bench(rounds: Rounds) -> anyhow::Result<String> {
     );
     let cold = contest.turns(&entrants, "new", rounds.turns)?;
     let heading = "one turn of a new session";
-    parts.push(contest.turn_table(heading, &cold, &entrants)?.to_string());
+    report.add(&contest.turn_table(heading, &cold, &entrants)?);
 
     let (bare, warm_takopi) =
         (own("bare stream, warm", "bare")?, own("takopi, warm", "takopi-warm")?);
@@ -65,16 +66,16 @@ pub(crate) fn bench(rounds: Rounds) -> anyhow::Result<String> {
         &[(", query", "cold"), (", client, warm", "warm")],
     );
     let turns = contest.turns(&entrants, "again", rounds.turns)?;
-    parts.push(contest.turn_table("one more turn of a session", &turns, &[])?.to_string());
-    parts.push(verdict(&turns, &warm_takopi.name)?);
-    parts.push(contest.latency_table([&bare, &warm_takopi])?.to_string());
+    report.add(&contest.turn_table("one more turn of a session", &turns, &[])?);
+    report.add(&verdict(&turns, &warm_takopi.name)?);
+    report.add(&contest.latency_table([&bare, &warm_takopi])?);
 
     let entrants = with_sdk(
         vec![own("claude -p", "print")?, own("takopi", "takopi-cold")?],
         &[(", query", "cold")],
     );
     let crowd = Crowd { heading: "20 new sessions at once", command: "many 20", prepared: false };
-    parts.push(contest.at_once(&entrants, &crowd)?.to_string());
+    report.add(&contest.at_once(&entrants, &crowd)?);
     let entrants =
         with_sdk(vec![own(RESUME, "print")?, warm_takopi], &[(", client, warm", "warm")]);
     let crowd = Crowd {
@@ -82,8 +83,8 @@ pub(crate) fn bench(rounds: Rounds) -> anyhow::Result<String> {
         command: "crowd 20",
         prepared: true,
     };
-    parts.push(contest.at_once(&entrants, &crowd)?.to_string());
-    Ok(parts.join("\n"))
+    report.add(&contest.at_once(&entrants, &crowd)?);
+    Ok(report.finish())
 }
 
 const RESUME: &str = "claude -p --resume";

@@ -11,7 +11,7 @@ use takopi_tests::codex::real;
 use takopi_tests::model::{Answer, ModelServer, Script};
 
 pub(crate) use self::side::serve as side;
-use crate::contest::{Contest, Crowd, Entrant, Place, Rounds};
+use crate::contest::{Contest, Crowd, Entrant, Place, Report, Rounds};
 use crate::measure::{median, quantile};
 use crate::table::millis;
 
@@ -26,21 +26,22 @@ pub(crate) fn bench(rounds: Rounds) -> anyhow::Result<String> {
         own("bare JSON-RPC", &["bare"])?,
         own("takopi app-server", &["takopi-server"])?,
     ];
-    let mut parts = vec![format!("codex {} with a scripted model.\n", codex.version)];
+    let mut report = Report::default();
+    report.add(&format!("codex {} with a scripted model.\n", codex.version));
     for (sdk, entrant) in [("TypeScript", sdk::typescript(&codex)), ("Python", sdk::python(&codex))]
     {
         match entrant {
             Ok(entrant) => entrants.push(entrant),
-            Err(error) => parts.push(format!("The {sdk} SDK is missing: {error:#}.\n")),
+            Err(error) => report.add(&format!("The {sdk} SDK is missing: {error:#}.\n")),
         }
     }
     let cold = contest.turns(&entrants, "new", rounds.turns)?;
     let heading = "one turn of a new session";
-    parts.push(contest.turn_table(heading, &cold, &entrants)?.to_string());
+    report.add(&contest.turn_table(heading, &cold, &entrants)?);
     let warm = contest.turns(&entrants, "again", rounds.turns)?;
-    parts.push(contest.turn_table("one more turn of a session", &warm, &[])?.to_string());
-    parts.push(contest.latency_table([&entrants[2], &entrants[3]])?.to_string());
-    parts.push(handover(&own("handover", &["handover"])?, rounds.start)?);
+    report.add(&contest.turn_table("one more turn of a session", &warm, &[])?);
+    report.add(&contest.latency_table([&entrants[2], &entrants[3]])?);
+    report.add(&handover(&own("handover", &["handover"])?, rounds.start)?);
     entrants.retain(|entrant| {
         !entrant.name.ends_with("JSON-RPC") && !entrant.name.ends_with("app-server")
     });
@@ -49,8 +50,8 @@ pub(crate) fn bench(rounds: Rounds) -> anyhow::Result<String> {
         entrants.push(own(&name, &["takopi-shared", processes, busy])?);
     }
     let crowd = Crowd { heading: "50 new sessions at once", command: "many 50", prepared: false };
-    parts.push(contest.at_once(&entrants, &crowd)?.to_string());
-    Ok(parts.join("\n"))
+    report.add(&contest.at_once(&entrants, &crowd)?);
+    Ok(report.finish())
 }
 
 /// A model that always answers the same, and a home whose codex asks it.

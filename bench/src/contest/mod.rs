@@ -41,6 +41,22 @@ pub(crate) struct Contest {
     pub(crate) rounds: Rounds,
 }
 
+/// The figures of a section so far. Each part is shown at once: a contestant that fails later takes nothing away.
+#[derive(Default)]
+pub(crate) struct Report(Vec<String>);
+
+impl Report {
+    pub(crate) fn add(&mut self, part: &impl ToString) {
+        let part = part.to_string();
+        eprintln!("\n{part}");
+        self.0.push(part);
+    }
+
+    pub(crate) fn finish(self) -> String {
+        self.0.join("\n")
+    }
+}
+
 /// What a contestant's turns came to.
 pub(crate) struct Turns {
     pub(crate) name: String,
