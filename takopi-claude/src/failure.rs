@@ -10,6 +10,9 @@
 
 use std::borrow::Cow;
 
+use takopi_core::failure::{
+    Phrases, contains_any, folded, known_phrase, leading_status, reason_of_status,
+};
 use takopi_core::model::Reason;
 use takopi_core::runner::RunError;
 
@@ -71,11 +74,15 @@ impl Fault {
             return reason;
         }
         match self.status.or_else(|| status_in_text(&text)) {
-            Some(401 | 403) => Reason::Auth,
+            Some(403) => Reason::Auth,
             Some(429) => limit,
-            Some(503 | 529) => Reason::Overloaded,
-            _ if self.interrupted && terminal.is_none() => Reason::Interrupted,
-            _ => Reason::EngineFailed,
+            status => status.and_then(reason_of_status).unwrap_or({
+                if self.interrupted && terminal.is_none() {
+                    Reason::Interrupted
+                } else {
+                    Reason::EngineFailed
+                }
+            }),
         }
     }
 
@@ -135,9 +142,6 @@ fn advised(reason: &Reason, subtype: Option<&str>, text: &str) -> String {
     format!("{} ({advice})", text.trim_end())
 }
 
-/// Folded phrases and what they mean. The first that matches counts.
-type Phrases = [(Reason, &'static [&'static str])];
-
 const SESSION: &Phrases = &[(
     Reason::SessionNotFound,
     &["no conversation found", "does not match any session", "requires a valid session id"],
@@ -175,24 +179,8 @@ fn reason_in_text(text: &str) -> Option<Reason> {
 fn status_in_text(text: &str) -> Option<i64> {
     ["api error: ", "request rejected ("].into_iter().find_map(|before| {
         let (_, rest) = text.split_once(before)?;
-        let ends = rest.get(3..)?.chars().next().is_none_or(|next| !next.is_alphanumeric());
-        rest.get(..3)?.parse().ok().filter(|_| ends)
+        leading_status(rest)
     })
-}
-
-fn folded(text: &str) -> String {
-    text.chars()
-        .filter(|letter| !matches!(letter, '\'' | '’'))
-        .flat_map(char::to_lowercase)
-        .collect()
-}
-
-fn known_phrase(text: &str, known: &Phrases) -> Option<Reason> {
-    known.iter().find(|(_, phrases)| contains_any(text, phrases)).map(|(reason, _)| reason.clone())
-}
-
-fn contains_any(text: &str, phrases: &[&str]) -> bool {
-    phrases.iter().any(|phrase| text.contains(phrase))
 }
 
 #[cfg(test)]

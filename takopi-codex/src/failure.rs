@@ -2,14 +2,16 @@
 //!
 //! The reason comes from structured fields first (`codexErrorInfo`, the HTTP status in it), then from
 //! `error.data`, and only then from phrases in the text. stderr is looked at last, for few phrases:
-//! the log of a plugin that was refused is no evidence about the user's login. Texts are compared in
-//! lower case and without apostrophes, which Codex has typed in two ways.
+//! the log of a plugin that was refused is no evidence about the user's login.
 
 use std::borrow::Cow;
 
 use serde::de::MapAccess;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
+use takopi_core::failure::{
+    Phrases, contains_any, folded, known_phrase, leading_status, reason_of_status,
+};
 use takopi_core::model::Reason;
 
 use crate::common::{Read, Tolerant, first, next_key, skip, snake_case};
@@ -166,15 +168,6 @@ impl<'de> Tolerant<'de> for HttpStatus {
     }
 }
 
-fn reason_of_status(status: i64) -> Option<Reason> {
-    match status {
-        401 => Some(Reason::Auth),
-        429 => Some(Reason::RateLimit),
-        503 | 529 => Some(Reason::Overloaded),
-        _ => None,
-    }
-}
-
 /// `data` of a JSON-RPC error with this message: a fault of its own, or anything with a telling
 /// phrase in it.
 fn reason_in_data(data: &RawValue, message: &str) -> Option<Reason> {
@@ -183,9 +176,6 @@ fn reason_in_data(data: &RawValue, message: &str) -> Option<Reason> {
     let info = fault.and_then(|fault| fault.info.as_ref().and_then(Info::reason));
     info.or_else(|| reason_in_text(data.get(), contains_any(&folded(message), PLUGINS)))
 }
-
-/// Folded phrases and what they mean. The first that matches counts.
-type Phrases = [(Reason, &'static [&'static str])];
 
 /// Phrases about a session that cannot be opened.
 const SESSION: &Phrases = &[
@@ -338,24 +328,6 @@ pub(crate) fn reason_on_stderr(stderr: &str) -> Option<Reason> {
     })
 }
 
-fn folded(text: &str) -> String {
-    text.chars()
-        .filter(|letter| !matches!(letter, '\'' | '’'))
-        .flat_map(char::to_lowercase)
-        .collect()
-}
-
-fn known_phrase(text: &str, known: &Phrases) -> Option<Reason> {
-    known
-        .iter()
-        .find(|(_, phrases)| phrases.iter().any(|phrase| text.contains(phrase)))
-        .map(|(reason, _)| reason.clone())
-}
-
-fn contains_any(text: &str, phrases: &[&str]) -> bool {
-    phrases.iter().any(|phrase| text.contains(phrase))
-}
-
 /// Whether a folded text reports that codex's own login is invalid.
 fn is_refused_login(text: &str) -> bool {
     contains_any(text, LOGIN)
@@ -367,12 +339,8 @@ fn is_refused_login(text: &str) -> bool {
 
 /// The status in `unexpected status 401 …` and `last status: 429 …`.
 fn status_in_text(text: &str) -> Option<i64> {
-    text.split("status").skip(1).find_map(|rest| {
-        let rest = rest.trim_start_matches([':', ' ']);
-        let digits = rest.get(..3)?;
-        let ends = !rest[3..].starts_with(|letter: char| letter.is_alphanumeric());
-        digits.parse().ok().filter(|_| ends)
-    })
+    let behind = text.split("status").skip(1);
+    behind.map(|rest| rest.trim_start_matches([':', ' '])).find_map(leading_status)
 }
 
 #[cfg(test)]

@@ -7,10 +7,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The top-level modules, lowest first. The table in the crate's documentation shows the same.
-const LAYERS: [&str; 18] = [
+const LAYERS: [&str; 19] = [
     "sys",
     "model",
     "paths",
+    "failure",
     "settings",
     "mcp",
     "tools",

@@ -36,6 +36,7 @@
 //! | `sys` | descriptor limits, kernel locks on files, the machine's name |
 //! | [`model`] | the events: what a consumer receives, bounded in size |
 //! | [`paths`] | paths as a person in the run's directory writes them |
+//! | [`failure`] | what statuses and phrases of a failure mean |
 //! | [`settings`] | the options of a run, shared by requests, batches and configuration files |
 //! | [`mcp`] | MCP servers that a host gives its agents |
 //! | [`tools`] | functions of the host that agents can call |
@@ -74,6 +75,7 @@ compile_error!("takopi runs on Linux and macOS; Windows is not supported yet");
 pub mod approvals;
 pub mod catalog;
 pub mod demo;
+pub mod failure;
 pub mod host;
 pub mod jsonl;
 pub mod keeper;
