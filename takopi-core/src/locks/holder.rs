@@ -62,6 +62,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_holder_knows_for_how_long_it_has_the_lock() {
+        let mut holder = Holder::here(EngineId::from_static("lab"));
+        holder.since -= 100;
+        assert!((100..200).contains(&holder.held_for().as_secs()), "{holder}");
+    }
+
+    #[test]
     fn a_holder_on_another_machine_is_named_with_its_machine() {
         let mut holder = Holder::here(EngineId::from_static("lab"));
         assert_eq!(holder.to_string(), "another run of this process for 0 s");

@@ -215,3 +215,20 @@ pub trait SessionLocks: Send + Sync {
     /// The current holder of the lock, as far as it is known.
     fn holder<'a>(&'a self, key: &'a SessionKey) -> BoxFuture<'a, Option<Holder>>;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_fails_for_want_of_descriptors_names_the_limit() {
+        let error = |code| {
+            let error = std::io::Error::from_raw_os_error(code);
+            LockError::file(Path::new("/locks/a"), &error).to_string()
+        };
+        for code in [libc::EMFILE, libc::ENFILE] {
+            assert!(error(code).contains("too many open files (the limit is "), "{}", error(code));
+        }
+        assert!(error(libc::EACCES).contains("/locks/a"), "{}", error(libc::EACCES));
+    }
+}

@@ -80,3 +80,27 @@ pub fn find_program(program: &Path, path: Option<&OsStr>) -> Option<PathBuf> {
 pub(super) fn is_executable(file: &Path) -> bool {
     access(file, AccessFlags::X_OK).is_ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_looked_up_on_the_path_and_a_path_is_taken_as_it_stands() {
+        let directory = tempfile::tempdir().unwrap();
+        let tool = directory.path().join("tool");
+        std::fs::write(&tool, "").unwrap();
+        let find = |program: &Path, path: &Path| find_program(program, Some(path.as_os_str()));
+        let nowhere = Path::new("/nowhere");
+        assert_eq!(find(Path::new("tool"), directory.path()), Some(tool.clone()));
+        assert_eq!(find(Path::new("tool"), nowhere), None);
+        assert_eq!(find(&tool, nowhere), Some(tool));
+        // The tests run in the directory of the crate.
+        let here = std::env::current_dir().unwrap();
+        for path in ["src/lib.rs", "./Cargo.toml"] {
+            let found = find(Path::new(path), nowhere).unwrap();
+            assert_eq!(found, std::path::absolute(here.join(path)).unwrap());
+        }
+        assert_eq!(find(Path::new("Cargo.toml"), nowhere), None, "a name is no path");
+    }
+}

@@ -222,6 +222,55 @@ mod tests {
     }
 
     #[test]
+    fn the_head_of_a_skipped_line_begins_where_the_line_does() {
+        let mut framer = LineFramer::new(10);
+        framer.push(b"short\nlonger than ten bytes\nshort\n");
+        assert_eq!(framer.pop(), Some(Frame::Line(b"short")));
+        let line = b"longer than ten bytes".as_slice();
+        assert_eq!(framer.pop(), Some(Frame::Skipped { bytes: line.len() as u64, head: line }));
+        assert_eq!(framer.pop(), Some(Frame::Line(b"short")));
+    }
+
+    #[test]
+    fn memory_is_bounded_though_reads_never_end_with_a_line() {
+        let mut framer = LineFramer::new(DEFAULT_LINE_LIMIT);
+        let bytes = [[b'x'; 999].as_slice(), b"\n"].concat().repeat(20_000);
+        let (mut lines, mut largest) = (0, 0);
+        for piece in bytes.chunks(1500) {
+            // The last third of every other piece is left over.
+            framer.push(piece);
+            while framer.pop().is_some() {
+                lines += 1;
+            }
+            largest = largest.max(framer.buffer.len());
+        }
+        assert_eq!(lines, 20_000);
+        assert!(largest <= 4 * CHUNK, "{largest}");
+    }
+
+    #[test]
+    fn memory_is_bounded_by_the_limit_of_a_line() {
+        for (limit, length) in [(5 * CHUNK, 5 * CHUNK), (10, 100 * CHUNK)] {
+            let mut framer = LineFramer::new(limit);
+            for piece in vec![b'x'; length].chunks(CHUNK / 2) {
+                framer.push(piece);
+                assert!(framer.pop().is_none());
+                assert!(framer.buffer.len() <= limit + 2 * CHUNK, "{}", framer.buffer.len());
+            }
+        }
+        // The same where bytes are read right into the buffer.
+        let mut framer = LineFramer::new(10);
+        for _ in 0..100 {
+            let room = framer.room();
+            room.fill(b'x');
+            let count = room.len();
+            framer.advance(count);
+            assert!(framer.pop().is_none());
+            assert!(framer.buffer.len() <= 10 + 2 * CHUNK, "{}", framer.buffer.len());
+        }
+    }
+
+    #[test]
     fn memory_comes_back_behind_a_long_line() {
         let mut framer = LineFramer::new(DEFAULT_LINE_LIMIT);
         framer.push(&vec![b'x'; 8 << 20]);

@@ -324,4 +324,60 @@ mod tests {
         assert!(text.lines().count() <= MANY_LINES + 1);
         assert_eq!(open_numbers(&text), BTreeSet::from([0, 20_000]));
     }
+
+    /// A child that carries a mark. Its script has written to its output when this returns.
+    #[cfg(target_os = "linux")]
+    fn marked(mark: &Mark, script: &str) -> std::process::Child {
+        let (name, value) = mark.variable.split_once('=').unwrap();
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", script])
+            .env(name, value)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdout.take().unwrap().read_exact(&mut [0]).unwrap();
+        child
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_was_left_behind_is_ended_gently_first_and_then_for_certain() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("asked");
+        let mark = Mark::of_variable("TAKOPI_STRAYS_TEST", "a");
+        let polite = format!(
+            "trap 'echo > {}; exit' TERM; echo; while :; do sleep 0.01; done",
+            file.display()
+        );
+        let stubborn = "trap '' TERM; echo; while :; do sleep 0.01; done";
+        let mut children = [polite.as_str(), stubborn].map(|script| marked(&mark, script));
+        let ended = end_bearers(&[mark]).unwrap();
+        for child in &mut children {
+            child.wait().unwrap();
+            assert!(ended.iter().any(|stray| stray.pid == i32::try_from(child.id()).unwrap()));
+        }
+        assert!(file.exists(), "it was asked to end");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_is_open_can_be_killed_at_once() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let state = tempfile::tempdir().unwrap();
+        let instance = Instance::new(&directory(state.path()));
+        for process in [1, 2] {
+            instance.opened(process);
+        }
+        instance.closed(1);
+        let child = |process| {
+            let script = "trap '' TERM; echo; exec sleep 1000";
+            marked(&Mark::of_process(&instance.marker(process)), script)
+        };
+        let (mut closed, mut open) = (child(1), child(2));
+        instance.kill_now();
+        assert_eq!(open.wait().unwrap().signal(), Some(libc::SIGKILL));
+        assert!(closed.try_wait().unwrap().is_none(), "it is none of the open ones");
+        closed.kill().unwrap();
+        closed.wait().unwrap();
+    }
 }

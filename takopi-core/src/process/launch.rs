@@ -375,3 +375,47 @@ impl SpawnError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_is_reported_as_such_only_where_a_path_was_named() {
+        let is_directory = |program| {
+            matches!(SpawnError::missing(Path::new(program)), SpawnError::Directory { .. })
+        };
+        // The tests run in the directory of the crate.
+        for (program, expected) in [
+            ("/", true),
+            ("/usr", true),
+            ("src/process", true),
+            ("./src", true),
+            ("src", false),
+            ("/no/such", false),
+            ("no/such", false),
+        ] {
+            assert_eq!(is_directory(program), expected, "{program}");
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_system_is_named_by_its_cause() {
+        let error =
+            |code| SpawnError::from_system(Path::new("x"), io::Error::from_raw_os_error(code));
+        for code in [libc::EACCES, libc::ENOEXEC] {
+            assert_eq!(error(code).to_string(), "x is not executable");
+            assert_eq!(error(code).reason(), Reason::EngineMissing);
+        }
+        assert!(matches!(error(libc::EMFILE), SpawnError::OutOfDescriptors { .. }));
+        assert!(matches!(error(libc::ENOMEM), SpawnError::System { .. }));
+    }
+
+    #[test]
+    fn the_arguments_of_a_launch_can_be_read() {
+        let launch = Launch::new("x").args(["a", "b"]).args(["c"]);
+        assert_eq!(launch.arguments(), ["a", "b", "c"]);
+    }
+}

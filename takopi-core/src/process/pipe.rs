@@ -190,3 +190,37 @@ pub(super) async fn feed(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Vec<u8
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn reads_that_need_not_wait_let_others_have_their_turn_after_a_while() {
+        for waits in [false, true] {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            let (_exit, exited) = watch::channel(false);
+            let mut reader = PipeReader::new(reader.into(), exited).unwrap();
+            let mut buffer = vec![0; GREED_LIMIT / 16];
+            for _ in 0..16 {
+                writer.write_all(&vec![0; buffer.len()]).unwrap();
+                let count = if waits {
+                    reader.read(&mut buffer).await.unwrap()
+                } else {
+                    reader.pipe.readable().await.unwrap();
+                    reader.try_read(&mut buffer).unwrap()
+                };
+                assert_eq!(count, buffer.len());
+            }
+            writer.write_all(b"more").unwrap();
+            reader.pipe.readable().await.unwrap();
+            assert_eq!(reader.try_read(&mut buffer), None, "it is the turn of others");
+            assert_eq!(reader.read(&mut buffer).await.unwrap(), 4);
+            writer.write_all(b"more").unwrap();
+            reader.pipe.readable().await.unwrap();
+            assert_eq!(reader.try_read(&mut buffer), Some(4));
+        }
+    }
+}

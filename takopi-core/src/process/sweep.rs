@@ -169,4 +169,30 @@ mod tests {
         assert_eq!(step(LIMIT + tick, None), Step::GiveUp);
         assert_eq!(step(LIMIT + tick, Some(0)), Step::Look, "even then a second look is needed");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_look_that_fails_is_repeated_a_few_times_and_reported_then() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        static SEEN_LATE: AtomicU32 = AtomicU32::new(0);
+        static NEVER_SEEN: AtomicU32 = AtomicU32::new(0);
+        fn failed() -> io::Error {
+            io::Error::from_raw_os_error(libc::EMFILE)
+        }
+        let mut census = Census::of_mark(Mark::of_variable("TAKOPI_SWEEP_TEST", "a"));
+        let seen_late = |_: &mut Census| match SEEN_LATE.fetch_add(1, Ordering::SeqCst) {
+            0 | 1 => Err(failed()),
+            _ => Ok(()),
+        };
+        survey(&mut census, seen_late).await.unwrap();
+        assert_eq!(SEEN_LATE.load(Ordering::SeqCst), 3);
+        let never_seen = |_: &mut Census| {
+            NEVER_SEEN.fetch_add(1, Ordering::SeqCst);
+            Err(failed())
+        };
+        assert_eq!(
+            survey(&mut census, never_seen).await.unwrap_err().raw_os_error(),
+            Some(libc::EMFILE)
+        );
+        assert_eq!(NEVER_SEEN.load(Ordering::SeqCst), LOOKS);
+    }
 }

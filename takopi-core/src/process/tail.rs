@@ -63,4 +63,20 @@ mod tests {
         tail.push(b"a line that pushes the beginning of the key out\n");
         assert_eq!(tail.text(), "a line that pushes the beginning of the key out\n");
     }
+
+    #[test]
+    fn a_text_within_the_limit_keeps_its_first_line() {
+        for (limit, pieces, kept) in [
+            (4, ["a\nb", "c"], "a\nbc"),
+            (8, ["a\nbb", "cccc"], "a\nbbcccc"),
+            (3, ["a\nb", "c"], "bc"),
+            (5, ["", "abcd\nxy"], "xy"),
+        ] {
+            let mut tail = Tail::new(limit);
+            for piece in pieces {
+                tail.push(piece.as_bytes());
+            }
+            assert_eq!(tail.text(), kept, "{pieces:?}");
+        }
+    }
 }

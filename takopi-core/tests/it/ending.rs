@@ -172,26 +172,50 @@ async fn a_process_that_left_the_tree_but_bears_the_marker_is_gone_after_cancel(
     assert!(!is_alive(cancelled(&test_host, script).await));
 }
 
+/// Sleeps without the environment of the engine, and says so.
+const CLEARED: &str =
+    "env -i sh -c 'echo $$ > $0/pid; exec /bin/sleep 1000' $DIR > /dev/null 2>&1 &";
+/// The same, also without the limit that marks what comes of an engine.
+const UNMARKED: &str = "env -i prlimit --rttime=unlimited \
+    sh -c 'echo $$ > $0/pid; exec /bin/sleep 1000' $DIR > /dev/null 2>&1 &";
+
 #[tokio::test]
 async fn a_process_in_the_tree_that_cleared_its_environment_is_gone_after_cancel() {
     let test_host = TestHost::on_own_thread();
-    let script = "setsid env -i sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid";
-    assert!(!is_alive(cancelled(&test_host, script).await));
+    assert!(!is_alive(cancelled(&test_host, &format!("setsid {CLEARED}")).await));
+}
+
+#[tokio::test]
+async fn a_process_in_the_tree_without_any_mark_is_gone_after_cancel() {
+    let test_host = TestHost::on_own_thread();
+    assert!(!is_alive(cancelled(&test_host, &format!("setsid {UNMARKED}")).await));
 }
 
 #[tokio::test]
 async fn a_daemon_that_left_the_tree_its_session_and_its_environment_is_gone_after_cancel() {
     let test_host = TestHost::on_own_thread();
-    let script = "(setsid env -i sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid)";
-    assert!(!is_alive(cancelled(&test_host, script).await));
+    assert!(!is_alive(cancelled(&test_host, &format!("(setsid {CLEARED})")).await));
 }
 
 #[tokio::test]
-async fn a_process_of_the_group_that_left_the_tree_and_the_marker_is_gone_after_cancel() {
+async fn a_process_of_the_group_that_left_the_tree_and_all_marks_is_gone_after_cancel() {
     let test_host = TestHost::on_own_thread();
     // In the background of a shell it ignores SIGINT, which is all the group will get.
-    let script = "(env -i sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/pid)";
-    assert!(!is_alive(cancelled(&test_host, script).await));
+    assert!(!is_alive(cancelled(&test_host, &format!("({UNMARKED})")).await));
+}
+
+#[tokio::test]
+#[cfg(target_os = "linux")]
+async fn everything_can_be_killed_at_once_without_grace() {
+    let test_host = TestHost::on_own_thread();
+    let stubborn = r#"setsid sh -c 'trap "" INT TERM; echo $$ > $DIR/pid; exec sleep 1000' &"#;
+    let runner = shell(then_wait(&format!("trap '' INT TERM; {stubborn}"))).on(&test_host);
+    let mut events = runner.run(prompt());
+    until_started(&mut events).await;
+    let pid = number_in(&test_host.file("pid")).await;
+    test_host.host.kill_now();
+    until_gone(pid).await;
+    assert_eq!(end(events).await.reason, Some(Reason::ProcessDied));
 }
 
 #[tokio::test]

@@ -44,6 +44,19 @@ fn back_ends(directory: &Path) -> [Arc<dyn SessionLocks>; 2] {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_counts_while_it_is_held() {
+    let directory = TempDir::new().unwrap();
+    let local = LocalLocks::new();
+    let locks = FileLocks::new(local.clone(), directory.path());
+    assert!(local.is_empty());
+    let guard = try_lock(&locks, "a").unwrap();
+    assert!(!local.is_empty());
+    assert_eq!((local.len(), format!("{guard:?}").as_str()), (1, "SessionGuard"));
+    drop(guard);
+    assert!(local.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_same_key_is_held_once_and_different_keys_do_not_touch() {
     let directory = TempDir::new().unwrap();
     for locks in back_ends(directory.path()) {

@@ -35,6 +35,36 @@ async fn a_prompt_of_megabytes_and_an_engine_that_talks_before_it_listens_do_not
 }
 
 #[tokio::test]
+async fn the_end_of_stderr_is_there_when_the_process_has_exited() {
+    let test_host = TestHost::on_own_thread();
+    let script = "echo first >&2; cat; echo last >&2";
+    let launch = Launch::new("sh").args(["-c", script]).stdin(StdinPlan::Open);
+    let (mut process, _output) = test_host.host.start(launch).await.unwrap();
+    let (stdin, stderr) = (process.stdin(), process.stderr());
+    eventually("the first line", || stderr.so_far() == "first\n").await;
+    assert_eq!(stderr.at_exit(Duration::ZERO).await, "first\n");
+    drop(stdin);
+    assert_eq!(stderr.at_exit(TEST_DEADLINE).await, "first\nlast\n");
+    process.finished().await;
+}
+
+#[tokio::test]
+async fn a_process_is_finished_when_it_is_gone() {
+    let test_host = TestHost::on_own_thread();
+    let file = test_host.file("go");
+    let script = format!("until [ -e {} ]; do sleep 0.01; done", file.display());
+    let launch = Launch::new("sh").args(["-c", &script]).linger(TEST_DEADLINE);
+    let (process, _output) = test_host.host.start(launch).await.unwrap();
+    let pid = i32::try_from(process.pid()).unwrap();
+    let mut finished = Box::pin(process.finished());
+    assert!(futures::poll!(&mut finished).is_pending());
+    assert!(is_alive(pid));
+    std::fs::write(file, "").unwrap();
+    finished.await;
+    assert!(!is_alive(pid));
+}
+
+#[tokio::test]
 async fn a_prompt_the_engine_does_not_read_is_not_an_outcome() {
     let test_host = TestHost::on_own_thread();
     let script = r#"exec <&-; echo '{"started":"a"}'; echo '{"done":"unread"}'"#;

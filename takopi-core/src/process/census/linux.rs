@@ -85,3 +85,24 @@ fn read(pid: i32, name: &str) -> io::Result<Option<Vec<u8>>> {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_present_is_in_ticks_of_a_fraction_of_a_second() {
+        let hertz = u128::try_from(sysconf(SysconfVar::CLK_TCK).unwrap().unwrap()).unwrap();
+        let ticks = || {
+            let now = Duration::from(clock_gettime(ClockId::CLOCK_BOOTTIME).unwrap());
+            u64::try_from(now.as_nanos() * hertz / 1_000_000_000).unwrap()
+        };
+        // In the second half of a second, where the fraction counts.
+        while ticks() * 2 / u64::try_from(hertz).unwrap() % 2 == 0 {
+            std::thread::yield_now();
+        }
+        let before = ticks();
+        let now = ticks_since_boot();
+        assert!((before..=ticks()).contains(&now), "{before} {now}");
+    }
+}
