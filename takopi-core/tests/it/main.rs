@@ -10,6 +10,7 @@ mod catalog;
 mod common;
 mod consumer;
 mod contract;
+mod descendants;
 mod ending;
 mod events;
 mod examples;
@@ -39,6 +40,7 @@ fn all_of_it_holds_with_256_descriptors() {
     common::apart::again_with_256_descriptors(&[
         "consumer",
         "contract",
+        "descendants",
         "ending",
         "limits",
         "locks",

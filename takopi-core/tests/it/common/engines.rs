@@ -264,3 +264,8 @@ pub fn short_stop_sequence() -> StopSequence {
     let grace = Duration::from_millis(300);
     StopSequence::new([(StopStep::Interrupt, grace), (StopStep::Terminate, grace)])
 }
+
+/// A script for [`shell`] that reports that it started once all before it is done, and then does nothing.
+pub fn then_wait(script: &str) -> String {
+    format!("{script}\necho '{{\"started\":\"a\"}}'\nwhile :; do sleep 0.05; done")
+}
