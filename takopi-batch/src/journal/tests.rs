@@ -139,3 +139,88 @@ fn an_error_prints_its_cause_once() {
     assert!(error.to_string().contains("No such file"), "{error}");
     assert!(std::error::Error::source(&error).is_none(), "a chain would print it again");
 }
+
+fn line_of(id: &str, ok: bool) -> String {
+    let mut result = serde_json::to_value(&result(id).result).unwrap();
+    result["ok"] = ok.into();
+    format!("{result}\n")
+}
+
+#[test]
+fn the_results_in_a_file_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let lines = [("a", true), ("b", false), ("c", false)].map(|(id, ok)| line_of(id, ok));
+    std::fs::write(&out, lines.concat()).unwrap();
+    let counts = Journal::open(&out).unwrap().results();
+    assert_eq!((counts.total, counts.failed), (3, 2));
+}
+
+#[test]
+fn a_torn_result_is_cut_off_only_if_a_batch_can_have_written_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let whole = line_of("a", true);
+    for (torn, ours) in [
+        (r#"{"id"#, true),
+        (r#"{"id":"b","ok":false,"ans"#, true),
+        (r#"{"id":"quoted \"b\"","ok":tr"#, true),
+        (r#"{"id":"backslash \\","ok":tr"#, true),
+        ("{\"id\":\"b\0\0\0", true),
+        (r#"{"id":"b","x"#, false),
+        (r#"{"id":"b","okay"#, false),
+        (r#"{"name":"b"#, false),
+    ] {
+        // There is no state beside it: it stands behind a result.
+        let _ = std::fs::remove_file(state_path(&out.canonicalize().unwrap_or(out.clone())));
+        let text = format!("{whole}{torn}");
+        std::fs::write(&out, &text).unwrap();
+        match Journal::open(&out) {
+            Ok(_) => assert!(ours, "{torn}"),
+            Err(JournalError::NotAResult(_, 2)) => assert!(!ours, "{torn}"),
+            Err(error) => panic!("{torn}: {error}"),
+        }
+        let left = std::fs::read_to_string(&out).unwrap();
+        assert_eq!(left, if ours { &whole } else { &text }.as_str(), "{torn}");
+    }
+}
+
+#[test]
+fn a_line_that_is_no_result_is_never_cut_off_with_those_behind_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let text = [line_of("a", true), "{\"id\":\"b\"\n".to_owned(), line_of("c", true)].concat();
+    std::fs::write(&out, &text).unwrap();
+    assert!(matches!(Journal::open(&out), Err(JournalError::NotAResult(_, 2))));
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), text);
+}
+
+#[test]
+fn a_torn_state_is_read_up_to_there_and_another_file_is_not_taken_for_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    drop(Journal::open(&out).unwrap());
+    let state = state_path(&out.canonicalize().unwrap());
+    for (text, ours) in [("{\"type\":\"se", true), ("{\"ty", true), ("{\"name\":", false)] {
+        std::fs::write(&state, text).unwrap();
+        match Journal::open(&out) {
+            Ok(_) => assert!(ours, "{text}"),
+            Err(JournalError::NotAState(_, 1)) => assert!(!ours, "{text}"),
+            Err(error) => panic!("{text}: {error}"),
+        }
+    }
+    // A state that cannot be opened is not one that is not there.
+    std::fs::remove_file(&state).unwrap();
+    std::os::unix::fs::symlink(&state, &state).unwrap();
+    assert!(matches!(Journal::open(&out), Err(JournalError::Io { doing: "open", .. })));
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create(directory.path().join("out")).unwrap();
+    let elsewhere = directory.path().join("no/such/out");
+    assert!(disk::rescue(&file, &elsewhere).is_err());
+    assert!(disk::sync_directory_of(&elsewhere).is_err());
+    disk::sync_directory_of(Path::new("out")).unwrap();
+}
