@@ -48,10 +48,12 @@ fn every_invalid_line_is_reported_with_its_number() {
         {\"prompt\":\"d\",\"id\":[]}\n{\"prompt\":\"e\",\"wait\":\"soon\"}\n\
         {\"prompt\":\"\xff\"}\n{\"prompt\":\"f\",\"id\":\"\"}\n[1]\n{\"prompt\":\"g\",\"wait\":-1}";
     let told = error(text);
-    let expected = "line 2: unknown field `promt`, expected one of `id`, `prompt`, `resume`, \
-        `session`, `cwd`, `model`, `effort`, `sandbox`, `images`, `output_schema`, `options`, \
-        `wait`, `idle_timeout`, `wall_timeout`\n\
-        line 4: EOF while parsing a value (column 10)\n\
+    let settings: Vec<String> =
+        takopi_core::RunSettings::NAMES.iter().map(|name| format!("`{name}`")).collect();
+    let (first, told) = told.split_once('\n').unwrap();
+    let known = format!("`id`, `prompt`, `resume`, `session`, {}", settings.join(", "));
+    assert_eq!(first, format!("line 2: unknown field `promt`, expected one of {known}"));
+    let expected = "line 4: EOF while parsing a value (column 10)\n\
         line 5: not a JSON object (line 1 is one, so all must be)\n\
         line 6: the prompt is empty\n\
         line 7: `session` and `resume` exclude each other: takopi finds the token of a named session itself\n\
