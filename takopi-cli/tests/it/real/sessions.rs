@@ -15,7 +15,8 @@ async fn sessions_are_listed_and_shown() {
 
         let listed = lab.run(&["sessions", "--cd", "."]).await;
         let fields: Vec<&str> = listed.stdout.trim_end().split('\t').collect();
-        assert_eq!((listed.code, fields[0], fields[3]), (Some(0), id, "say hi"), "{listed:?}");
+        let expected = (Some(0), id, "codex", "say hi");
+        assert_eq!((listed.code, fields[0], fields[1], fields[4]), expected, "{listed:?}");
 
         let shown = lab.run(&["sessions", "show", id]).await;
         assert_eq!(shown.stdout, "> say hi\n\n$ echo hi; exit 3 (exit 3)\n\nIt says **hi**.\n\n");
