@@ -2,14 +2,16 @@
 use std::collections::BTreeSet;
 use std::process::{Command, Output};
 
-/// Runs tests of this program where neither codex nor a browser can be found.
+/// Runs tests of this program where neither an agent nor a browser can be found.
 fn without_parts(required: Option<&str>, args: &[&str]) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args(args)
         .env("TAKOPI_TEST_CODEX", "/no/such/codex")
+        .env("TAKOPI_TEST_CLAUDE", "/no/such/claude")
         .env("TAKOPI_TEST_BROWSER", "/no/such/browser")
         .env_remove("TAKOPI_REQUIRE_CODEX")
+        .env_remove("TAKOPI_REQUIRE_CLAUDE")
         .env_remove("TAKOPI_REQUIRE_BROWSER");
     if let Some(variable) = required {
         command.env(variable, "1");
@@ -37,8 +39,9 @@ fn skipped(output: &Output, reason: &str) -> BTreeSet<String> {
 #[test]
 fn a_skipped_test_prints_its_own_name_and_the_reason() {
     // npm's wrapper is not replaced by TAKOPI_TEST_CODEX.
-    let cases: [(&[&str], &str); 3] = [
-        (&["::real::", "--skip", "npms_own_wrapper"], "TAKOPI_TEST_CODEX"),
+    let cases: [(&[&str], &str); 4] = [
+        (&["::real::", "--skip", "npms_own_wrapper", "--skip", "claude::"], "TAKOPI_TEST_CODEX"),
+        (&["claude::real::"], "TAKOPI_TEST_CLAUDE"),
         (&["contract::codex_"], "TAKOPI_TEST_CODEX"),
         (&["proving_ground::browser::"], "TAKOPI_TEST_BROWSER"),
     ];
