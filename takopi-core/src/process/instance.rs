@@ -370,7 +370,7 @@ mod tests {
         }
         instance.closed(1);
         let child = |process| {
-            let script = "trap '' TERM; echo; exec sleep 1000";
+            let script = "trap '' TERM; echo; exec sleep 60";
             marked(&Mark::of_process(&instance.marker(process)), script)
         };
         let (mut closed, mut open) = (child(1), child(2));

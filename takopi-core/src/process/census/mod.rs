@@ -207,6 +207,10 @@ mod tests {
             std::thread::yield_now();
         }
         let sleep = census.pids();
+        // While the kernel executes a new program, its environment cannot be read.
+        while command_line(sleep[0]) != "sleep 60" {
+            std::thread::yield_now();
+        }
         let carries = |variable: &str| {
             let mark = Mark { variable: variable.to_owned(), number: None };
             platform::carries(sleep[0], &[mark]).unwrap()
