@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use takopi_core::approvals::from_fn;
+use takopi_core::approvals::{Rules, from_fn};
+use takopi_core::mcp::McpServer;
 use takopi_core::runner::{Question, Reply};
 use takopi_core::tools::HostTool;
 use takopi_core::{ActionKind, ApprovalRequest, Decision, RunRequest, Runner};
@@ -173,6 +174,32 @@ async fn a_tool_of_the_host_is_called_without_approval() {
     let titles: Vec<_> = tools.iter().map(|event| event.action.title.as_str()).collect();
     assert!(titles[0].starts_with("takopi.greet"), "{titles:?}");
     assert_eq!(tools[1].ok, Some(false));
+    runner.shutdown().await;
+    home.assert_no_processes().await;
+}
+
+#[tokio::test]
+async fn tools_of_the_hosts_own_mcp_server_pass_by_a_rule_and_others_are_declined() {
+    let Some(claude) = real::claude_or_skip() else { return };
+    let model = MessagesServer::start();
+    let home = TestHome::new(&model);
+    let call =
+        |server: &str| Answer::call(&format!("mcp__{server}__echo"), json!({ "text": "yo" }));
+    model.otherwise([call("ours"), call("theirs"), Answer::text("ended")]);
+    let binary = takopi_tests::codex::fake::binary().with_file_name("lab-mcp");
+    let server = |name: &str| {
+        let server = McpServer::new(name, &binary).unwrap();
+        home.env().into_iter().fold(server, |server, (name, value)| server.env(name, value))
+    };
+    let engine = engine(&claude).mcp_server(server("ours")).mcp_server(server("theirs"));
+    let runner = runner(engine, &home);
+    let rules = Arc::new(Rules::new().mcp_server("ours"));
+    let seen = run(&runner, home.request("go").approvals(rules)).await;
+    assert_eq!(seen.ok().answer, "ended");
+    let decided: Vec<_> = seen.done(&ActionKind::Approval).iter().map(|it| it.ok).collect();
+    assert_eq!(decided, [Some(true), Some(false)], "{:#?}", seen.outline());
+    let outputs = model.requests().pop().unwrap().tool_outputs();
+    assert!(outputs[0].text.contains(r#""a":1"#), "{outputs:?}");
     runner.shutdown().await;
     home.assert_no_processes().await;
 }
