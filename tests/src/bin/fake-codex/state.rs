@@ -45,7 +45,9 @@ impl State {
             self.next_ask += 1;
             json!(self.next_ask - 1)
         });
-        let thread = call.thread.as_deref().unwrap_or_default();
+        // A sub-agent's question names a thread of its own.
+        let named = ask.params["threadId"].as_str().filter(|thread| !thread.starts_with('$'));
+        let thread = named.or(call.thread.as_deref()).unwrap_or_default();
         self.asks.ask(&id, &ask.name, thread, call.turn.clone());
         id
     }

@@ -231,12 +231,15 @@ async fn notifications_without_an_owner_do_not_keep_a_hung_turn_alive() {
     let limits = json!({"rateLimits": {"primary": {"usedPercent": "$SEQ"}}});
     let neighbour = json!({"threadId": "elsewhere", "status": {"type": "idle"}});
     let notices = (0..300).flat_map(|_| {
-        [
+        let notices = [
             Step::notify("account/rateLimits/updated", limits.clone()),
             Step::notify("thread/status/changed", neighbour.clone()),
             Step::line("not JSON"),
             Step::Pause { millis: 100 },
-        ]
+        ];
+        // Declined, each with a warning.
+        let ask = turn::elsewhere("nowhere", "never", [turn::ask_command("q", "c", "ls")]);
+        notices.into_iter().chain(ask)
     });
     let lab = Lab::new(Server::new().turns(notices.chain(turn::answer("too late"))).script());
     let runner = lab.app_server(Duration::ZERO);
