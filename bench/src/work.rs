@@ -31,7 +31,7 @@ pub fn exec(recording: &[u8]) -> usize {
 /// Translates what `codex app-server` sent of a turn into events; returns their number.
 pub fn app_server(recording: &[u8]) -> usize {
     let lines = recording.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    black_box(takopi_codex::app_server::translate_lines(lines)).len()
+    black_box(takopi_codex::app_server::translate_lines(lines, false)).len()
 }
 
 fn each_line(recording: &[u8], mut work: impl FnMut(&[u8]) -> usize) -> usize {
@@ -62,7 +62,7 @@ mod tests {
         let recording = recording::app_server(1_000);
         assert_eq!(framing(recording.as_bytes()), 1_000);
         let lines = recording.lines().map(str::as_bytes);
-        let events = takopi_codex::app_server::translate_lines(lines);
+        let events = takopi_codex::app_server::translate_lines(lines, false);
         assert!(events.len() > 500, "{}", events.len());
         let end = events.last();
         assert!(

@@ -72,7 +72,7 @@ pub(crate) fn exec(input: &[u8]) {
 /// Lines of `codex app-server`.
 pub(crate) fn app_server(input: &[u8]) {
     let translate =
-        || takopi_codex::app_server::translate_lines(input.split(|byte| *byte == b'\n'));
+        || takopi_codex::app_server::translate_lines(input.split(|byte| *byte == b'\n'), true);
     let events = translate();
     check(&events);
     assert_eq!(translate(), events, "the same lines gave other events");

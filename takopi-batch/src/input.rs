@@ -1,11 +1,15 @@
 //! Reads jobs from lines.
 //!
-//! Two formats: text, one prompt a line, whose id is the number of the line; and JSON Lines, an object
-//! a line. Unless the format is given, the first line that is not blank decides: `{` begins JSON. Blank
-//! lines are counted and left out, a byte order mark and carriage returns are taken off.
+//! The formats: text, one prompt a line, whose id is the number of the line; JSON Lines, an object a line;
+//! and, if asked for, tables of comma- or tab-separated values. Unless the format is given, the first line
+//! that is not blank decides: `{` begins JSON. Blank lines are counted and left out, a byte order mark and
+//! carriage returns are taken off. A [`PromptTemplate`] is put around every prompt.
 //!
 //! A line is held in memory one at a time and is bounded ([`LINE_LIMIT`]). A bad line is an error with
 //! its number, and reading goes on behind it, so that all of them can be reported.
+
+mod table;
+mod template;
 
 use std::io::{self, BufRead as _, BufReader, Read};
 
@@ -15,6 +19,8 @@ use takopi_core::RunSettings;
 use takopi_core::settings::SettingError;
 use thiserror::Error;
 
+use self::table::Head;
+pub use self::template::{PromptTemplate, TemplateError};
 use crate::job::BatchJob;
 
 /// How long a line may be.
@@ -27,6 +33,10 @@ pub enum Format {
     Text,
     /// One JSON object a line.
     JsonLines,
+    /// Comma-separated values; the first line names the columns.
+    Csv,
+    /// Tab-separated values; the first line names the columns.
+    Tsv,
 }
 
 /// An invalid line.
@@ -56,6 +66,15 @@ pub enum LineError {
     /// It is not the JSON that is expected.
     #[error("{0}")]
     BadJson(String),
+    /// It is not the table that is expected.
+    #[error("{0}")]
+    BadTable(String),
+    /// The template of the prompt has a column that the job does not have.
+    #[error("the template has a column `{0}`; there is {1}")]
+    NoColumn(String, String),
+    /// A file or directory of the job does not exist.
+    #[error("{0}")]
+    Missing(String),
     /// There is no prompt.
     #[error("the prompt is empty")]
     NoPrompt,
@@ -67,6 +86,11 @@ pub enum LineError {
         "`session` and `resume` exclude each other: takopi finds the token of a named session itself"
     )]
     TwoSessions,
+    /// It names a conversation that is not to be stored.
+    #[error(
+        "`ephemeral` excludes `session` and `resume`: a session that is not stored has no next prompt"
+    )]
+    Ephemeral,
     /// It names a conversation that this engine cannot have.
     #[error("`{0}` is not a session of {1}")]
     BadResume(String, String),
@@ -100,18 +124,35 @@ pub struct Input<R> {
     decided: Option<u64>,
     line: u64,
     over: bool,
+    template: Option<PromptTemplate>,
+    /// The columns of a table, once they were read.
+    head: Option<Head>,
 }
 
 impl<R: Read> Input<R> {
     /// Reads jobs from `reader`, and finds out how they are written.
     pub fn new(reader: R) -> Self {
         let reader = BufReader::with_capacity(64 << 10, reader);
-        Self { reader, format: None, decided: None, line: 0, over: false }
+        Self {
+            reader,
+            format: None,
+            decided: None,
+            line: 0,
+            over: false,
+            template: None,
+            head: None,
+        }
     }
 
     /// Sets the format; `None` detects it.
     pub fn format(mut self, format: Option<Format>) -> Self {
         self.format = format;
+        self
+    }
+
+    /// Sets a template that is put around every prompt.
+    pub fn template(mut self, template: Option<PromptTemplate>) -> Self {
+        self.template = template;
         self
     }
 
@@ -165,6 +206,16 @@ impl<R: Read> Input<R> {
             found
         });
         let mut job = match format {
+            Format::Csv | Format::Tsv => self.table_job(line)?,
+            Format::Text if self.decided == Some(self.line) && begins_array(line) => {
+                let what =
+                    "a JSON array: a batch reads one object a line; `jq -c '.[]' FILE` converts it";
+                return Err(LineError::BadJson(what.to_owned()));
+            }
+            Format::JsonLines if line.trim() == "{" => {
+                let what = "a JSON object must be on one line; `jq -c . FILE` converts it";
+                return Err(LineError::BadJson(what.to_owned()));
+            }
             Format::Text => BatchJob { prompt: line.to_owned(), ..BatchJob::default() },
             Format::JsonLines if !json => {
                 let why = self.decided.map(|line| format!(" (line {line} is one, so all must be)"));
@@ -182,8 +233,106 @@ impl<R: Read> Input<R> {
         if job.prompt.trim().is_empty() {
             return Err(LineError::NoPrompt);
         }
+        if let Some(template) = self.template.as_ref().filter(|_| self.head.is_none()) {
+            let value = |name: &str| match name {
+                "prompt" => Some(job.prompt.clone()),
+                "id" => Some(job.id.clone()),
+                "session" => Some(job.session.clone().unwrap_or_default()),
+                _ => None,
+            };
+            let there_is = || "`prompt`, `id` and `session`".to_owned();
+            job.prompt =
+                template.fill(value).map_err(|name| LineError::NoColumn(name, there_is()))?;
+        }
         Ok(job)
     }
+
+    /// A job of a table, whose head was read.
+    fn table_job(&self, record: &str) -> Result<BatchJob, LineError> {
+        let head =
+            self.head.as_ref().ok_or_else(|| LineError::BadTable("no columns".to_owned()))?;
+        let mut cells = head.record(record)?;
+        let cell = |name: &str| {
+            let text = cells.get(name).and_then(Value::as_str).unwrap_or_default();
+            head.has(name).then(|| text.to_owned())
+        };
+        if let Some(template) = &self.template {
+            let filled = template.fill(cell).map_err(|name| {
+                LineError::NoColumn(name, format!("`{}`", head.names().join("`, `")))
+            })?;
+            // What the template shows and a job does not know is only for the template.
+            cells.retain(|name, _| !template.uses(name) || is_known(name));
+            cells.insert("prompt".to_owned(), filled.into());
+        } else if !head.has("prompt") {
+            let error = "there is no column `prompt`; --template makes a prompt of other columns";
+            return Err(LineError::BadTable(error.to_owned()));
+        }
+        if let Some(text) = cells.get("ephemeral").and_then(Value::as_str) {
+            let value = text.parse::<bool>().map_or_else(|_| text.into(), Value::Bool);
+            cells.insert("ephemeral".to_owned(), value);
+        }
+        if !cells.contains_key("prompt") {
+            return Err(LineError::NoPrompt);
+        }
+        serde_json::from_value::<Written>(cells.into()).map_err(|error| bad_json(&error))?.job()
+    }
+
+    /// Reads the head of a table, if this is its first line: `true` if there is no job in it.
+    fn is_head(&mut self, line: &str) -> Result<bool, LineError> {
+        let delimiter = match self.format {
+            Some(Format::Csv) => b',',
+            Some(Format::Tsv) => b'\t',
+            _ => return Ok(false),
+        };
+        if self.head.is_some() {
+            return Ok(false);
+        }
+        let head = Head::read(line, delimiter);
+        self.over = head.is_err();
+        self.head = Some(head?);
+        Ok(true)
+    }
+
+    /// The rest of a record that goes on in the next lines.
+    fn rest_of_record(&mut self, text: &str) -> Result<String, LineError> {
+        let mut record = text.to_owned();
+        let is_table = matches!(self.format, Some(Format::Csv | Format::Tsv));
+        while is_table && table::is_open(&record) {
+            let Some(more) = self.next_line()? else { break };
+            self.line += 1;
+            record.push('\n');
+            record.push_str(std::str::from_utf8(&more).map_err(|_| LineError::NotUtf8)?);
+            if record.len() > LINE_LIMIT {
+                return Err(LineError::TooLong);
+            }
+        }
+        Ok(record)
+    }
+
+    fn read_job(&mut self, text: &str) -> Result<Option<BatchJob>, LineError> {
+        let line = self.line;
+        let text = self.rest_of_record(text)?;
+        if self.is_head(&text)? {
+            return Ok(None);
+        }
+        let mut job = self.job(&text)?;
+        // A record is where it begins.
+        if job.id == job.line.to_string() {
+            job.id = line.to_string();
+        }
+        job.line = line;
+        Ok(Some(job))
+    }
+}
+
+fn begins_array(line: &str) -> bool {
+    let inside = line.trim().strip_prefix('[').map(str::trim_start);
+    inside.is_some_and(|inside| inside.is_empty() || inside.starts_with(['{', '"']))
+}
+
+/// Whether a job has such a field.
+fn is_known(name: &str) -> bool {
+    ["id", "prompt", "resume", "session"].contains(&name) || RunSettings::NAMES.contains(&name)
 }
 
 impl<R: Read> Iterator for Input<R> {
@@ -204,7 +353,14 @@ impl<R: Read> Iterator for Input<R> {
             let bytes = line.strip_prefix(mark).unwrap_or(&line);
             let read = match std::str::from_utf8(bytes) {
                 Ok(text) if text.trim().is_empty() => continue,
-                Ok(text) => self.job(text),
+                Ok(text) => {
+                    let line = self.line;
+                    match self.read_job(text) {
+                        Ok(None) => continue,
+                        Ok(Some(job)) => Ok(job),
+                        Err(fault) => return Some(Err(InputError { line, fault })),
+                    }
+                }
                 Err(_) => Err(LineError::NotUtf8),
             };
             return Some(read.map_err(|fault| InputError { line: self.line, fault }));

@@ -56,7 +56,7 @@ pub mod external {
 }
 
 pub use event::{BatchEvent, Halt, Tally};
-pub use input::{Format, Input, InputError, LineError};
+pub use input::{Format, Input, InputError, LineError, PromptTemplate, TemplateError};
 pub use job::{BatchJob, JobResult};
 pub use journal::{Journal, JournalError, ResultCounts};
 pub use report::BatchReport;

@@ -140,13 +140,14 @@ impl<T: Transport> Approvals<T> {
     }
 
     /// Shows the requests of the channel until `over` fires or the channel is closed, and returns when
-    /// every request is settled. `asked` gets every message that shows one.
-    pub(crate) async fn serve(
+    /// every request is settled. `asked` gets every message that shows one; what it returns is dropped
+    /// when the request is settled.
+    pub(crate) async fn serve<G>(
         &self,
         mut requests: mpsc::Receiver<PendingApproval>,
         target: &ReplyTarget,
         over: &CancellationToken,
-        asked: impl Fn(MessageRef),
+        asked: impl Fn(MessageRef) -> G,
     ) {
         let mut asking = FuturesUnordered::new();
         loop {
@@ -164,12 +165,12 @@ impl<T: Transport> Approvals<T> {
         while asking.next().await.is_some() {}
     }
 
-    async fn ask(
+    async fn ask<G>(
         &self,
         mut pending: PendingApproval,
         target: &ReplyTarget,
         over: &CancellationToken,
-        asked: &impl Fn(MessageRef),
+        asked: &impl Fn(MessageRef) -> G,
     ) {
         let request = pending.request.clone();
         let questions = answers::questions(&request).to_vec();
@@ -218,7 +219,7 @@ impl<T: Transport> Approvals<T> {
         };
         self.open().insert(message.clone(), waiting);
         let open = OpenRequest { approvals: self, message: &message };
-        asked(message.clone());
+        let asking = asked(message.clone());
         let outcome = tokio::select! {
             biased;
             Ok(reply) = answer => answered(pending, reply),
@@ -228,7 +229,7 @@ impl<T: Transport> Approvals<T> {
                 answered(pending, Reply::from(Decision::Decline).because(why))
             }
         };
-        drop(open);
+        drop((open, asking));
         content.text = self.chat.question(&request, Some(&outcome));
         content.buttons.clear();
         let edit = |permit: &CallPermit| self.outbox.edit(permit, message.clone(), content.clone());

@@ -51,7 +51,7 @@ use takopi_core::runner::Reply;
 use takopi_core::{EngineId, ResumeToken};
 use thiserror::Error;
 
-pub use incoming::{Incoming, ReplyTo, WhileBusy};
+pub use incoming::{Incoming, ReplyTo, RunContext, WhileBusy};
 pub use job::{JobEnd, JobHandle, JobReport};
 pub use settings::{Continuity, Settings};
 
@@ -265,6 +265,17 @@ impl<T: Transport> Bridge<T> {
     /// The job that a message belongs to, even if it has ended.
     pub fn job_of(&self, message: &MessageRef) -> Option<JobId> {
         self.core.memory().of_message(message).map(|record| record.job)
+    }
+
+    /// Where the job of a message ran, if its author set that.
+    pub fn context_of(&self, message: &MessageRef) -> Option<RunContext> {
+        self.core.memory().of_message(message)?.context.clone()
+    }
+
+    /// Where the last job of a place ran: `None` if there was none (since the start, or since
+    /// [`Bridge::forget`]), `Some(None)` if its author did not set that.
+    pub fn context_in(&self, place: &Place) -> Option<Option<RunContext>> {
+        self.core.memory().of_place(place).map(|record| record.context.clone())
     }
 
     /// The jobs that wait or run, oldest first.

@@ -3,6 +3,7 @@
 //! Promises:
 //! - a progress message is sent at once, silently, and follows the run: as often as [`Pace`] allows, and
 //!   no more often than something changes;
+//! - an answer that is streamed is shown as the chat's [`Streaming`] says;
 //! - the run never waits for the chat. A chat that fails or hangs costs messages, not the run;
 //! - the final message is tried several times. It replaces the progress message or is a message of its
 //!   own ([`FinalBy`]), in as many parts as it takes, with the resume line however the run ended; what
@@ -17,14 +18,18 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use takopi_core::{Completed, Reason, ResumeToken, RunRequest, Runner, TakopiEvent};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::live_message::{Delivered, DeliveryError, Draft, FinalMessage, LiveMessage};
 use crate::outbox::{Outbox, Pace};
 use crate::present::{Chat, Moment};
 use crate::progress::Progress;
 use crate::scheduler::{JobId, JobStatus};
-use crate::transport::{Content, Kind, MessageId, Place, Press, Transport};
+use crate::transport::{Attachment, Content, Kind, MessageId, Place, Press, Streaming, Transport};
+
+/// The name of a file with an answer.
+const ANSWER_FILE: &str = "answer.md";
 
 /// How the final message is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -58,12 +63,23 @@ pub(crate) struct ReplyTarget {
     pub(crate) job: Option<JobId>,
     /// A note for the final message, such as who cancelled the job.
     pub(crate) end_note: Arc<OnceLock<String>>,
+    /// The line that names where the job runs.
+    pub(crate) context: Option<String>,
+    /// The final message waits for this: the final message of the session's job before.
+    pub(crate) after: Option<CancellationToken>,
 }
 
 impl ReplyTarget {
     /// A place.
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, reply_to: None, job: None, end_note: Arc::default() }
+        Self {
+            place,
+            reply_to: None,
+            job: None,
+            end_note: Arc::default(),
+            context: None,
+            after: None,
+        }
     }
 
     /// As a reply to this message.
@@ -121,6 +137,8 @@ struct Snapshot<'a> {
 impl<T: Transport> Handler<T> {
     /// A handler for this chat.
     pub(crate) fn new(transport: T, options: HandlerOptions) -> Self {
+        let mut options = options;
+        options.chat = options.chat.streams(transport.streaming() == Streaming::Edits);
         Self { outbox: Outbox::new(transport, options.pace), options }
     }
 
@@ -134,27 +152,29 @@ impl<T: Transport> Handler<T> {
         &self,
         mut message: LiveMessage<T>,
         runner: &dyn Runner,
-        request: RunRequest,
+        mut request: RunRequest,
         target: &ReplyTarget,
         mut on_update: impl FnMut(RunUpdate<'_>),
     ) -> RunResult {
         let begun = Instant::now();
         let resumed = request.resume.clone();
+        request.deltas = self.outbox.streaming() != Streaming::Off;
         let mut progress = Progress::default();
         let mut events = runner.run(request);
         message.changed();
-        let completed = loop {
-            let draft = || {
-                let snapshot = Snapshot {
-                    kind: Kind::Progress,
-                    progress: &progress,
-                    runner,
-                    session: progress.resume().or(resumed.as_ref()),
-                    elapsed: begun.elapsed(),
-                    note: None,
-                };
-                self.draft(&snapshot, target)
+        let shown = |progress: &Progress| {
+            let snapshot = Snapshot {
+                kind: Kind::Progress,
+                progress,
+                runner,
+                session: progress.resume().or(resumed.as_ref()),
+                elapsed: begun.elapsed(),
+                note: None,
             };
+            self.draft(&snapshot, target)
+        };
+        let completed = loop {
+            let draft = || shown(&progress);
             tokio::select! {
                 biased;
                 // First, so that many events do not starve the message.
@@ -167,6 +187,9 @@ impl<T: Transport> Handler<T> {
                     });
                     progress.apply(&event, begun.elapsed());
                     message.changed();
+                    if let Some(job) = target.job {
+                        self.outbox.event(&target.place, job, &event);
+                    }
                     on_update(RunUpdate::Event(&event));
                     if let TakopiEvent::Completed(completed) = event {
                         break completed;
@@ -177,7 +200,20 @@ impl<T: Transport> Handler<T> {
         let session = progress.resume().or(resumed.as_ref());
         let resume = session.map(|token| runner.format_resume(token));
         let last = self.finished(&progress, begun.elapsed(), resume.as_deref(), target);
-        let posted = |message: &MessageId| on_update(RunUpdate::Delivered(message));
+        let mut posted = |message: &MessageId| on_update(RunUpdate::Delivered(message));
+        if let Some(after) = &target.after {
+            // Answers of a session come in order, unless the chat hangs for longer than is tried.
+            let before = timeout(self.options.pace.longest_wait, after.cancelled());
+            tokio::pin!(before);
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = &mut before => break,
+                    // It may hold the permit that the message before waits for.
+                    message = message.keep(|| shown(&progress)) => posted(&message),
+                }
+            }
+        }
         let Delivered { messages, error } =
             message.finish(last, self.options.final_by, posted).await;
         RunResult { completed, messages, undelivered: error }
@@ -230,12 +266,15 @@ impl<T: Transport> Handler<T> {
     fn draft(&self, snapshot: &Snapshot<'_>, target: &ReplyTarget) -> Draft {
         let Snapshot { kind, progress, runner, session, elapsed, note } = *snapshot;
         let resume = session.map(|token| runner.format_resume(token));
+        let footer = footer(target, resume.as_deref());
         let text = |elapsed| {
-            let moment = Moment::at(elapsed).resume_line(resume.as_deref()).note(note);
+            let moment = Moment::at(elapsed).resume_line(footer.as_deref()).note(note);
             self.options.chat.progress(progress, &moment)
         };
-        let mut content =
-            Content::new(kind, text(elapsed)).job(target.job).resume_line(resume.as_deref());
+        let mut content = Content::new(kind, text(elapsed))
+            .job(target.job)
+            .resume_line(resume.as_deref())
+            .note(note);
         if target.job.is_some() {
             content.buttons.push(Press::Cancel);
         }
@@ -263,14 +302,26 @@ impl<T: Transport> Handler<T> {
         moment: Moment<'_>,
         target: &ReplyTarget,
     ) -> FinalMessage {
+        let footer = footer(target, moment.resume_line);
+        let resume_line = moment.resume_line;
+        let moment = Moment { resume_line: footer.as_deref(), ..moment };
         let part = |text: String| {
-            Content::new(Kind::Final, text).job(target.job).resume_line(moment.resume_line)
+            let content = Content::new(Kind::Final, text).job(target.job).note(moment.note);
+            content.resume_line(resume_line)
         };
         let instead = |note: &str| {
             let moment = Moment { note: Some(note), ..moment };
             part(self.options.chat.ended(progress, &moment))
         };
-        let parts = self.options.chat.finished(progress, &moment).into_iter().map(part).collect();
+        let (texts, file) = if self.outbox.sends_files() {
+            self.options.chat.finished_with_file(progress, &moment)
+        } else {
+            (self.options.chat.finished(progress, &moment), None)
+        };
+        let mut parts: Vec<Content> = texts.into_iter().map(part).collect();
+        if let Some(last) = parts.last_mut() {
+            last.file = file.map(|answer| Attachment::new(ANSWER_FILE, answer));
+        }
         FinalMessage {
             parts,
             if_sent_elsewhere: instead("see the separate final message"),
@@ -307,5 +358,14 @@ impl<T: Transport> Handler<T> {
             if_undelivered: notice,
         };
         message.finish(last, FinalBy::Edit, posted).await
+    }
+}
+
+/// The last lines of a message: where the job runs, and how to resume its session.
+fn footer(target: &ReplyTarget, resume_line: Option<&str>) -> Option<String> {
+    match (&target.context, resume_line) {
+        // A line end of Markdown, not a space.
+        (Some(context), Some(resume)) => Some(format!("{context}  \n{resume}")),
+        (context, resume) => context.clone().or_else(|| resume.map(str::to_owned)),
     }
 }

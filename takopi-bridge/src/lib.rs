@@ -73,10 +73,10 @@ pub use takopi_core;
 pub use bridge::{
     AnswerError, Bridge, Cancelled, Continuity, DeliveryError, FinalBy, Incoming, JobEnd,
     JobHandle, JobId, JobInfo, JobReport, JobStatus, Limits, Pace, PressOutcome, ReceiveError,
-    ReplyTo, Settings, Target, WhileBusy,
+    ReplyTo, RunContext, Settings, Target, WhileBusy,
 };
 pub use router::{RouteError, Router};
 pub use transport::{
-    Content, Kind, MessageId, MessageRef, Outgoing, ParsePressError, Place, Press, Transport,
-    TransportError,
+    Attachment, Content, Kind, MessageId, MessageRef, Outgoing, ParsePressError, Place, Press,
+    Streaming, Transport, TransportError,
 };

@@ -21,11 +21,15 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use takopi_core::TakopiEvent;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use self::call_queue::CallQueue;
 pub(crate) use self::call_queue::{CallPermit, Priority};
-use crate::transport::{Content, MessageId, MessageRef, Outgoing, Transport, TransportError};
+use crate::scheduler::JobId;
+use crate::transport::{
+    Content, MessageId, MessageRef, Outgoing, Place, Streaming, Transport, TransportError,
+};
 
 /// The first pause after a failure; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -112,6 +116,11 @@ impl<T> Clone for Outbox<T> {
 }
 
 impl<T: Transport> Outbox<T> {
+    /// Whether the chat can have files.
+    pub(crate) fn sends_files(&self) -> bool {
+        self.transport.sends_files()
+    }
+
     pub(crate) fn new(transport: T, pace: Pace) -> Self {
         Self { transport: Arc::new(transport), pace, queues: Arc::default() }
     }
@@ -157,6 +166,19 @@ impl<T: Transport> Outbox<T> {
     ) -> BoxFuture<'static, Result<(), TransportError>> {
         let transport = self.transport.clone();
         self.call(permit, async move { transport.delete(message).await })
+    }
+
+    /// How the chat shows an answer while it is written.
+    pub(crate) fn streaming(&self) -> Streaming {
+        self.transport.streaming()
+    }
+
+    /// Passes an event to the chat. A panic in there ends nothing.
+    pub(crate) fn event(&self, place: &Place, job: JobId, event: &TakopiEvent) {
+        let pass = AssertUnwindSafe(|| self.transport.event(place, job, event));
+        if std::panic::catch_unwind(pass).is_err() {
+            tracing::warn!("the transport panicked at an event");
+        }
     }
 
     fn call<R: Send + 'static>(

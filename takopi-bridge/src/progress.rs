@@ -4,6 +4,8 @@
 //! - an action is identified by its id and keeps its position, in the order of first events; an
 //!   action with only a completed event counts like any other;
 //! - turns and telemetry are not steps;
+//! - of messages that are streamed the last one is kept apart, as the text that may become the answer. Once
+//!   the agent does something else, it was a remark, and becomes a note at the position of its first piece;
 //! - of closed actions the last [`REMEMBERED`] are kept, of older ones only the id: a later event
 //!   of one neither counts it twice nor moves it.
 
@@ -87,7 +89,18 @@ pub struct Progress {
     places: HashMap<String, u64>,
     closed: usize,
     steps: usize,
+    streamed: Option<Streamed>,
     outcome: Option<Completed>,
+}
+
+/// The last message that was streamed.
+#[derive(Debug, Clone)]
+struct Streamed {
+    id: String,
+    engine: EngineId,
+    text: String,
+    is_complete: bool,
+    began: Duration,
 }
 
 impl Progress {
@@ -102,7 +115,8 @@ impl Progress {
             TakopiEvent::Action(event) => self.act(event, at),
             TakopiEvent::Completed(completed) => {
                 self.engine.get_or_insert_with(|| completed.engine.clone());
-                if completed.resume.is_some() {
+                // A session that is not stored cannot be resumed.
+                if completed.resume.is_some() || completed.ok {
                     self.resume.clone_from(&completed.resume);
                 }
                 self.outcome = Some(completed.clone());
@@ -114,6 +128,13 @@ impl Progress {
 
     fn act(&mut self, event: &ActionEvent, at: Duration) {
         self.engine.get_or_insert_with(|| event.engine.clone());
+        if event.action.kind == ActionKind::Answer {
+            return self.stream(event, at);
+        }
+        let follows = is_step(&event.action.kind) && !self.places.contains_key(&event.action.id);
+        if follows && self.streamed.as_ref().is_some_and(|streamed| streamed.is_complete) {
+            self.keep_remark();
+        }
         let next = self.places.len() as u64;
         let place = *self.places.entry(event.action.id.clone()).or_insert_with(|| {
             if is_step(&event.action.kind) {
@@ -142,6 +163,57 @@ impl Progress {
             self.closed += 1;
             self.forget();
         }
+    }
+
+    /// Adds a piece to the message that is streamed. Another message makes the last one a remark.
+    fn stream(&mut self, event: &ActionEvent, at: Duration) {
+        if self.streamed.as_ref().is_none_or(|streamed| streamed.id != event.action.id) {
+            self.keep_remark();
+            // Its position, should it turn out to be a remark.
+            let next = self.places.len() as u64;
+            self.places.entry(event.action.id.clone()).or_insert(next);
+            self.streamed = Some(Streamed {
+                id: event.action.id.clone(),
+                engine: event.engine.clone(),
+                text: String::new(),
+                is_complete: false,
+                began: at,
+            });
+        }
+        if let Some(streamed) = &mut self.streamed {
+            streamed.text.push_str(event.answer_piece().unwrap_or_default());
+            streamed.is_complete = event.phase == Phase::Completed;
+        }
+    }
+
+    /// What was streamed is not the answer: it becomes a note.
+    fn keep_remark(&mut self) {
+        let Some(Streamed { id, engine, text, began, .. }) = self.streamed.take() else { return };
+        if text.trim().is_empty() {
+            return;
+        }
+        let place = self.places.get(&id).copied().unwrap_or(self.places.len() as u64);
+        let note = Action::new(id, ActionKind::Note, text).with("phase", "commentary");
+        let event = ActionEvent::new(engine, note, Phase::Completed).ok(true);
+        self.steps += 1;
+        self.closed += 1;
+        self.actions.insert(
+            place,
+            Tracked {
+                status: ActionStatus::of(&event),
+                action: event.action,
+                message: None,
+                level: None,
+                began,
+            },
+        );
+        self.forget();
+    }
+
+    /// The text of the last message that was streamed, for runs that ask for it: the beginning of the
+    /// answer, or of a remark. Empty if nothing was streamed since the agent did something else.
+    pub fn streamed(&self) -> &str {
+        self.streamed.as_ref().map_or("", |streamed| streamed.text.as_str())
     }
 
     /// Forgets the oldest closed actions beyond the limit.
@@ -277,6 +349,37 @@ mod tests {
             event("said", ActionKind::Note, Phase::Completed),
         ]);
         assert_eq!(progress.steps(), 1);
+    }
+
+    #[test]
+    fn what_is_streamed_is_no_step_until_something_follows_it() {
+        let piece = |id: &str, phase, text: &str| {
+            let action = Action::new(id, ActionKind::Answer, "answer");
+            TakopiEvent::from(ActionEvent::new("lab", action, phase).message(text))
+        };
+        let mut progress = fold([
+            piece("m1", Phase::Started, ""),
+            command("a", Phase::Started),
+            piece("m1", Phase::Updated, "I will "),
+            piece("m1", Phase::Updated, "look."),
+            command("a", Phase::Completed),
+        ]);
+        assert_eq!((progress.streamed(), progress.steps()), ("I will look.", 1));
+        progress.apply(&piece("m1", Phase::Completed, ""), ZERO);
+        assert_eq!(progress.streamed(), "I will look.", "nothing follows it yet");
+        progress.apply(&event("limits", ActionKind::Telemetry, Phase::Completed), ZERO);
+        assert_eq!(progress.streamed(), "I will look.", "figures are not something that it does");
+        progress.apply(&command("b", Phase::Started), ZERO);
+        assert_eq!((progress.streamed(), progress.steps()), ("", 3));
+        progress.apply(&piece("m2", Phase::Updated, "Done"), ZERO);
+        progress.apply(&piece("m3", Phase::Updated, "Really"), ZERO);
+        assert_eq!(progress.streamed(), "Really");
+        let shown: Vec<_> = progress.actions().map(|tracked| &*tracked.action.title).collect();
+        assert_eq!(
+            shown,
+            ["I will look.", "title of a", "title of limits", "title of b", "Done"],
+            "each at the position of its first piece"
+        );
     }
 
     #[test]

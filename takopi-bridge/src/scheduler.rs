@@ -10,6 +10,9 @@
 //!   resumes that session. If the other job ends without a session, the job starts one;
 //! - at most [`Limits::workers`] jobs run and at most [`Limits::waiting`] wait; one more is
 //!   [`SubmitError::Full`];
+//! - a job that [waits for a person](Scheduler::asking) leaves its worker to another job, up to four
+//!   started jobs for each worker. It keeps its position in its session and goes on as soon as it is
+//!   answered, also if all workers are busy then: no other job starts until fewer are;
 //! - [`Scheduler::cancel`] reports whether the job was waiting or running. One that was waiting never
 //!   runs.
 //!
@@ -36,6 +39,11 @@ use queue::Queue;
 pub struct JobId(u64);
 
 impl JobId {
+    /// The job of this number.
+    pub(crate) fn numbered(number: u64) -> Self {
+        Self(number)
+    }
+
     /// The id as a number.
     pub fn number(self) -> u64 {
         self.0
@@ -52,7 +60,8 @@ impl fmt::Display for JobId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// How many jobs run at once. Zero counts as one.
+    /// How many jobs run at once. Zero counts as one. Jobs that wait for an approval do not count, but
+    /// no more than four times as many are started.
     pub workers: usize,
     /// How many jobs may wait.
     pub waiting: usize,
@@ -243,6 +252,12 @@ impl Scheduler {
         self.shared.queue().jobs()
     }
 
+    /// A running job waits for a person for as long as the guard lives.
+    pub(crate) fn asking(&self, job: JobId) -> Asking {
+        self.shared.change(|queue| queue.set_asking(job, true));
+        Asking { job, shared: self.shared.clone() }
+    }
+
     /// Accepts no new jobs. Those that wait or run continue.
     pub(crate) fn close(&self) {
         self.shared.change(Queue::close);
@@ -259,6 +274,19 @@ impl Scheduler {
         let mut changed = self.shared.changed.subscribe();
         // The sender lives in `self`.
         while !self.shared.queue().is_empty() && changed.changed().await.is_ok() {}
+    }
+}
+
+/// A job waits for a person while this lives.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    job: JobId,
+    shared: Arc<Shared>,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.shared.change(|queue| queue.set_asking(self.job, false));
     }
 }
 

@@ -26,7 +26,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 pub use tokio::time::Instant;
 
-use crate::transport::{Content, Kind, MessageId, MessageRef, Outgoing, Transport, TransportError};
+use crate::scheduler::JobId;
+use crate::transport::{
+    Content, Kind, MessageId, MessageRef, Outgoing, Streaming, Transport, TransportError,
+};
+
+/// The job of this number, for tests of a transport alone.
+pub fn job(number: u64) -> JobId {
+    JobId::numbered(number)
+}
 
 /// How a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,6 +114,7 @@ struct State {
     calls: Vec<RoomCall>,
     sent: usize,
     faults: Option<Arc<Faults>>,
+    streaming: Streaming,
 }
 
 /// A chat room in memory. Clones share their messages.
@@ -145,6 +154,11 @@ impl Room {
         faults: impl Fn(&RoomCall) -> Option<RoomFault> + Send + Sync + 'static,
     ) {
         self.state().faults = Some(Arc::new(faults));
+    }
+
+    /// Sets how it shows an answer while it is written.
+    pub fn set_streaming(&self, streaming: Streaming) {
+        self.state().streaming = streaming;
     }
 
     /// Lets every call succeed again.
@@ -244,6 +258,10 @@ impl Room {
 type Answer = Result<(), TransportError>;
 
 impl Transport for Room {
+    fn streaming(&self) -> Streaming {
+        self.state().streaming
+    }
+
     async fn send(&self, message: Outgoing) -> Result<MessageId, TransportError> {
         self.call(RoomMethod::Send, &message.place.chat, Some(&message.content)).await?;
         Ok(self.change(|state| {

@@ -9,6 +9,7 @@
 //! - a message that is [`TransportError::Gone`] is sent again; if the message it replies to is gone, it is
 //!   sent without a reply;
 //! - a call that panics counts as failed;
+//! - an answer that the engine streams is shown while it is written, as the chat's [`Streaming`] says;
 //! - a text is Markdown and within the [`Limit`](crate::present::Limit) of the settings.
 //!
 //! ```
@@ -39,7 +40,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use takopi_core::Decision;
+use takopi_core::{Decision, TakopiEvent};
 use thiserror::Error;
 
 use crate::scheduler::JobId;
@@ -65,6 +66,39 @@ pub trait Transport: Send + Sync + 'static {
         &self,
         message: MessageRef,
     ) -> impl Future<Output = Result<(), TransportError>> + Send;
+
+    /// Whether it sends [`Content::file`]. Only then an answer that takes too many messages is shortened,
+    /// with all of it in a file ([`Chat::max_messages`](crate::present::Chat::max_messages)).
+    fn sends_files(&self) -> bool {
+        false
+    }
+
+    /// How the chat shows an answer while it is written; by default not before it is complete.
+    fn streaming(&self) -> Streaming {
+        Streaming::Off
+    }
+
+    /// Gets every event of a job that runs, in order and as soon as it occurs: for a chat that shows more
+    /// than the texts of messages. The events may come before the message of the job is sent. Must not
+    /// block; by default it does nothing.
+    fn event(&self, place: &Place, job: JobId, event: &TakopiEvent) {
+        let _ = (place, job, event);
+    }
+}
+
+/// How a chat shows an answer while it is written, if the engine streams it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Streaming {
+    /// Not at all: the answer is in the final message.
+    #[default]
+    Off,
+    /// In the progress message, which is edited at the [`Pace`](crate::Pace) of the chat. What does not fit
+    /// is left out at the beginning; the final message has all of it.
+    Edits,
+    /// The transport shows it from the events that it [gets](Transport::event). Progress messages do not
+    /// contain it.
+    Events,
 }
 
 impl<T: Transport> Transport for Arc<T> {
@@ -78,6 +112,18 @@ impl<T: Transport> Transport for Arc<T> {
 
     async fn delete(&self, message: MessageRef) -> Result<(), TransportError> {
         (**self).delete(message).await
+    }
+
+    fn sends_files(&self) -> bool {
+        (**self).sends_files()
+    }
+
+    fn streaming(&self) -> Streaming {
+        (**self).streaming()
+    }
+
+    fn event(&self, place: &Place, job: JobId, event: &TakopiEvent) {
+        (**self).event(place, job, event);
     }
 }
 
@@ -234,12 +280,42 @@ pub struct Content {
     /// The line that resumes the session, if the text ends with it. For chats that show it apart from
     /// the text.
     pub resume_line: Option<String>,
+    /// A note of the bridge that the text contains, such as `queued behind 2` or who cancelled the job. For
+    /// chats that write the text of a job themselves.
+    pub note: Option<String>,
+    /// A file that goes with the message, for transports that [send files](Transport::sends_files).
+    pub file: Option<Attachment>,
+}
+
+/// A text as a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Attachment {
+    /// Its name.
+    pub name: String,
+    /// What is in it.
+    pub text: String,
+}
+
+impl Attachment {
+    /// A file of this name.
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { name: name.into(), text: text.into() }
+    }
 }
 
 impl Content {
     /// A text without buttons.
     pub fn new(kind: Kind, text: impl Into<String>) -> Self {
-        Self { text: text.into(), buttons: Vec::new(), kind, job: None, resume_line: None }
+        Self {
+            text: text.into(),
+            buttons: Vec::new(),
+            kind,
+            job: None,
+            resume_line: None,
+            file: None,
+            note: None,
+        }
     }
 
     /// Sets the buttons.
@@ -251,6 +327,12 @@ impl Content {
     /// Sets the job it belongs to.
     pub fn job(mut self, job: impl Into<Option<JobId>>) -> Self {
         self.job = job.into();
+        self
+    }
+
+    /// Sets the note that the text contains.
+    pub fn note<'a>(mut self, note: impl Into<Option<&'a str>>) -> Self {
+        self.note = note.into().map(str::to_owned);
         self
     }
 

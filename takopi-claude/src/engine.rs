@@ -160,7 +160,7 @@ impl ClaudeEngine {
             directory: directory.clone(),
             message_id: message.uuid.clone(),
             fresh: run.resume.is_none(),
-            deltas: false,
+            deltas: run.request.deltas,
         });
         if let Some(total) = kept.and_then(|kept| kept.total_cost) {
             translator.cost_before(total);

@@ -22,7 +22,14 @@ pub(crate) const PROGRAM: Program = Program::new(
 const STREAM_JSON: TransportInfo = TransportInfo::new(
     "stream-json",
     "`claude -p` with lines of JSON in both directions: the agent can ask for approval, sessions stay warm",
-    &[Feature::Approvals, Feature::Steering, Feature::HostTools, Feature::Images, Feature::Resume],
+    &[
+        Feature::Approvals,
+        Feature::Steering,
+        Feature::HostTools,
+        Feature::Images,
+        Feature::Deltas,
+        Feature::Resume,
+    ],
 );
 
 /// Claude Code for programs with many engines: its stored sessions, its checks, its hints.

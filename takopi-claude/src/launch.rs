@@ -154,6 +154,9 @@ fn arguments(
     ]
     .map(str::to_owned)
     .to_vec();
+    if request.deltas {
+        args.push("--include-partial-messages".to_owned());
+    }
     let mut flag = |name: &str, value: &str| args.push(format!("{name}={value}"));
     if let Some(model) = &settings.model {
         flag("--model", model);

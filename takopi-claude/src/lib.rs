@@ -68,5 +68,5 @@ pub const MINIMUM_VERSION: Version = Version::new(2, 0, 45);
 /// assert_eq!(codec.token("my-title"), None);
 /// ```
 pub fn resume_codec() -> ResumeCodec {
-    ResumeCodec::of_uuids(CLAUDE, "claude --resume").also(&["takopi run --engine claude --resume"])
+    ResumeCodec::of_uuids(CLAUDE, "claude --resume")
 }

@@ -118,7 +118,7 @@ impl Translator {
             permission_mode: None,
             turns: 0,
             answer: Answer::default(),
-            pieces: Pieces::default(),
+            pieces: Pieces::new(),
             retry: Retry::default(),
             compacting: Compacting::default(),
             limits: Limits::default(),

@@ -5,7 +5,6 @@
 //! or state is kept as such. The order of fields does not matter (`type` comes late in a result).
 
 mod content;
-mod object;
 mod result;
 #[cfg(test)]
 mod tests;
@@ -15,8 +14,8 @@ use takopi_core::jsonl::repair;
 use thiserror::Error;
 
 pub(crate) use content::{Assistant, Block, Nested, Stream, StreamEvent, ToolResult, User};
-pub(crate) use object::{Object, value};
 pub(crate) use result::{Denial, Tokens, TurnResult};
+pub(crate) use takopi_core::jsonl::{Object, value};
 
 /// A line that is not JSON.
 #[derive(Debug, Error)]

@@ -24,7 +24,14 @@ pub(crate) const PROGRAM: Program =
 const APP_SERVER: TransportInfo = TransportInfo::new(
     "app-server",
     "`codex app-server`: the agent can ask for approval, sessions stay warm",
-    &[Feature::Approvals, Feature::Steering, Feature::HostTools, Feature::Images, Feature::Resume],
+    &[
+        Feature::Approvals,
+        Feature::Steering,
+        Feature::HostTools,
+        Feature::Images,
+        Feature::Deltas,
+        Feature::Resume,
+    ],
 );
 const EXEC: TransportInfo = TransportInfo::new(
     "exec",
@@ -59,7 +66,7 @@ impl EngineEntry for CodexEntry {
     }
 
     fn settings(&self) -> &[&str] {
-        &["model", "effort", "sandbox", "images", "output_schema", "options"]
+        &["model", "effort", "sandbox", "images", "output_schema", "ephemeral", "options"]
     }
 
     fn program(&self) -> Option<&Program> {

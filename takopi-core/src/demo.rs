@@ -1,10 +1,11 @@
 //! The demo engine: a scripted agent inside takopi.
 //!
 //! It needs no account and no program, and its sessions live in this process only. [`Demo::new`]
-//! shows every kind of action, a failing command, a question, and an answer; [`Demo::scripted`]
+//! shows every kind of action, a failing command, a question whose answer it honours, and an answer; [`Demo::scripted`]
 //! plays what it is given, so that a bridge can be tested without an agent. Both honour resume and
 //! cancel.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +15,8 @@ use uuid::Uuid;
 
 use crate::catalog::{EngineEntry, EngineSetup, Feature, SetupError, TransportInfo};
 use crate::model::{
-    Action, ActionEvent, ActionKind, Completed, EngineId, Level, Phase, Reason, ResumeToken,
-    Started, Usage,
+    Action, ActionEvent, ActionKind, AnswerPieces, Completed, EngineId, Level, Phase, Reason,
+    ResumeToken, Started, Usage,
 };
 use crate::runner::{
     ApprovalRequest, ChangeKind, Decision, Engine, EngineRun, EngineRunner, FileChange, Patch,
@@ -25,6 +26,9 @@ use crate::settings::parse_duration;
 
 /// The demo engine's name.
 pub const DEMO: EngineId = EngineId::from_static("demo");
+
+/// How many pieces of the answer take as long as one step.
+const PACE_PER_PIECE: u32 = 8;
 
 /// One step of a script.
 #[derive(Debug, Clone)]
@@ -39,6 +43,10 @@ pub enum Step {
         /// What is asked.
         question: Question,
     },
+    /// These steps, if what was asked last was accepted.
+    IfAccepted(Vec<Step>),
+    /// These steps, if what was asked last was declined.
+    IfDeclined(Vec<Step>),
     /// The answer so far, for runs that are cancelled later.
     Say(String),
     /// Nothing happens for a while.
@@ -106,17 +114,31 @@ impl Demo {
         let mut turn = Turn {
             run,
             follow_ups: run.steer_messages(),
+            pieces: AnswerPieces::new(DEMO),
+            said: 0,
+            pace: self.pace / PACE_PER_PIECE,
             answer: String::new(),
             taken: Vec::new(),
+            accepted: false,
         };
-        for step in script {
-            if turn.play(step).await? {
-                return Ok(());
-            }
-            if turn.pause(self.pace).await.is_err() {
-                run.emit(turn.cut_short()).await?;
-                return Err(StoppedError);
-            }
+        let mut script = VecDeque::from(script);
+        while let Some(step) = script.pop_front() {
+            let then = match step {
+                Step::IfAccepted(then) if turn.accepted => then,
+                Step::IfDeclined(then) if !turn.accepted => then,
+                Step::IfAccepted(_) | Step::IfDeclined(_) => Vec::new(),
+                step => {
+                    if turn.play(step).await? {
+                        return Ok(());
+                    }
+                    if turn.pause(self.pace).await.is_err() {
+                        run.emit(turn.cut_short()).await?;
+                        return Err(StoppedError);
+                    }
+                    continue;
+                }
+            };
+            then.into_iter().rev().for_each(|step| script.push_front(step));
         }
         let usage = Usage { input_tokens: 11, output_tokens: 7, ..Usage::default() };
         run.emit(Completed::success(DEMO, turn.answer_so_far()).usage(Some(usage))).await
@@ -127,10 +149,18 @@ impl Demo {
 struct Turn<'a> {
     run: &'a EngineRun,
     follow_ups: SteerMessages,
+    /// The answer in pieces, for runs that ask for them.
+    pieces: AnswerPieces,
+    /// How many times something was said.
+    said: usize,
+    /// How long a piece of the answer takes.
+    pace: Duration,
     /// The answer so far.
     answer: String,
     /// The follow-ups that were taken.
     taken: Vec<String>,
+    /// Whether what was asked last was accepted.
+    accepted: bool,
 }
 
 impl Turn<'_> {
@@ -139,12 +169,11 @@ impl Turn<'_> {
         let run = self.run;
         let played = match step {
             Step::Act(event) => run.emit(event).await.map(|()| false),
-            Step::Say(text) => {
-                self.answer = text;
-                Ok(false)
-            }
+            Step::Say(text) => self.say(text).await.map(|()| false),
             Step::Pause(length) => self.pause(length).await.map(|()| false),
-            Step::Ask { id, question } => ask(run, &id, question).await,
+            Step::Ask { id, question } => self.ask(&id, question).await,
+            // The turn puts their steps into its script.
+            Step::IfAccepted(_) | Step::IfDeclined(_) => Ok(false),
             Step::Fail(reason, error) => {
                 let failed = Completed::failure(DEMO, reason, error);
                 run.emit(failed.answer(self.answer_so_far())).await?;
@@ -156,6 +185,37 @@ impl Turn<'_> {
         }
         run.emit(self.cut_short()).await?;
         Ok(true)
+    }
+
+    /// Asks for approval, visibly; `true` if the answer ends the turn.
+    async fn ask(&mut self, id: &str, question: Question) -> Result<bool, StoppedError> {
+        let asked = ApprovalRequest::new(DEMO, question, directory(self.run));
+        self.run.emit(asked.waiting(id)).await?;
+        let reply = self.run.request_approval(asked.clone()).await?;
+        self.run.emit(asked.decided(id, reply.as_ref())).await?;
+        self.accepted = reply.as_ref().is_some_and(|reply| reply.decision.is_yes());
+        Ok(reply.is_some_and(|reply| reply.decision == Decision::Cancel))
+    }
+
+    /// Says something, word by word if the run asks for that.
+    async fn say(&mut self, text: String) -> Result<(), StoppedError> {
+        self.said += 1;
+        if self.run.request.deltas {
+            self.answer.clear();
+            let id = format!("said_{}", self.said);
+            for word in text.split_inclusive(' ') {
+                let mut events = Vec::new();
+                self.pieces.piece(&id, word, &mut events);
+                self.answer.push_str(word);
+                self.run.emit_all(events).await?;
+                self.pause(self.pace).await?;
+            }
+            let mut events = Vec::new();
+            self.pieces.close(&mut events);
+            self.run.emit_all(events).await?;
+        }
+        self.answer = text;
+        Ok(())
     }
 
     /// Waits, and takes follow-ups meanwhile.
@@ -218,6 +278,10 @@ impl Engine for Demo {
         }
     }
 
+    fn can_be_ephemeral(&self) -> bool {
+        true
+    }
+
     fn is_steerable(&self) -> bool {
         true
     }
@@ -246,13 +310,13 @@ impl EngineEntry for DemoEntry {
         const IN_PROCESS: TransportInfo = TransportInfo::new(
             "in-process",
             "a script inside this process",
-            &[Feature::Approvals, Feature::Steering],
+            &[Feature::Approvals, Feature::Steering, Feature::Deltas],
         );
         &[IN_PROCESS]
     }
 
     fn settings(&self) -> &[&str] {
-        &["options"]
+        &["ephemeral", "options"]
     }
 
     fn runner(&self, setup: &EngineSetup) -> Result<Arc<dyn Runner>, SetupError> {
@@ -276,15 +340,6 @@ fn canonical(id: &str) -> Option<String> {
     let good =
         (1..=32).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     good.then_some(id)
-}
-
-/// Asks for approval, visibly; `true` if the answer ends the turn.
-async fn ask(run: &EngineRun, id: &str, question: Question) -> Result<bool, StoppedError> {
-    let asked = ApprovalRequest::new(DEMO, question, directory(run));
-    run.emit(asked.waiting(id)).await?;
-    let reply = run.request_approval(asked.clone()).await?;
-    run.emit(asked.decided(id, reply.as_ref())).await?;
-    Ok(reply.is_some_and(|reply| reply.decision == Decision::Cancel))
 }
 
 /// Where it works.
@@ -347,8 +402,11 @@ fn tour(run: &EngineRun) -> Vec<Step> {
             )
             .diff("@@ -1 +1 @@\n-pub const HEARTS: u32 = 1;\n+pub const HEARTS: u32 = 3;\n")])),
         },
-        Step::Act(change(Phase::Started)),
-        Step::Act(change(Phase::Completed).ok(true)),
+        Step::IfAccepted(vec![
+            Step::Act(change(Phase::Started)),
+            Step::Act(change(Phase::Completed).ok(true)),
+        ]),
+        Step::IfDeclined(vec![end("left", ActionKind::Note, "I leave src/lib.rs as it is.")]),
         begin("test", ActionKind::Command, "cargo test"),
         command("test", "cargo test", 101),
         Step::Act(ActionEvent::warning(DEMO, "warning", "one test fails; this is only a demo")),

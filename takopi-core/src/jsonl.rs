@@ -5,6 +5,7 @@
 //! held elsewhere, ending and reaping are here and in [`process`](crate::process).
 
 mod lines;
+mod object;
 mod repair;
 
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use futures::future::BoxFuture;
 use tokio::time::timeout;
 
 pub use lines::LineWarnings;
+pub use object::{Object, list, text, value};
 pub use repair::repair;
 
 use crate::model::{Completed, EngineId, Reason, ResumeToken, TakopiEvent};
@@ -45,6 +47,11 @@ pub trait LineEngine: Send + Sync + 'static {
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         let _ = request;
         Ok(())
+    }
+
+    /// Whether it can run without storing the session. If not, requests for that are refused.
+    fn can_be_ephemeral(&self) -> bool {
+        false
     }
 
     /// What to start: program, arguments, environment, standard input.
@@ -134,6 +141,10 @@ impl<E: LineEngine> Engine for Jsonl<E> {
 
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         self.engine.check(request)
+    }
+
+    fn can_be_ephemeral(&self) -> bool {
+        self.engine.can_be_ephemeral()
     }
 
     fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {

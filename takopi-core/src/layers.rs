@@ -7,8 +7,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The top-level modules, lowest first. The table in the crate's documentation shows the same.
-const LAYERS: [&str; 19] = [
+const LAYERS: [&str; 21] = [
     "sys",
+    "tolerant",
     "model",
     "paths",
     "failure",
@@ -25,6 +26,7 @@ const LAYERS: [&str; 19] = [
     "approvals",
     "keeper",
     "jsonl",
+    "rpc",
     "catalog",
     "demo",
 ];

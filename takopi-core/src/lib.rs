@@ -34,6 +34,7 @@
 //! | module | what it does |
 //! |---|---|
 //! | `sys` | descriptor limits, kernel locks on files, the machine's name |
+//! | [`tolerant`] | reads JSON that may not be what it should be |
 //! | [`model`] | the events: what a consumer receives, bounded in size |
 //! | [`paths`] | paths as a person in the run's directory writes them |
 //! | [`failure`] | what statuses and phrases of a failure mean |
@@ -50,6 +51,7 @@
 //! | [`approvals`] | ready-made approval handlers |
 //! | [`keeper`] | processes that stay between runs, and the sessions they have loaded |
 //! | [`jsonl`] | engines that are programs printing JSON lines |
+//! | [`rpc`] | JSON-RPC with a process, both ways |
 //! | [`catalog`] | what an engine tells programs that offer many engines |
 //! | [`demo`] | a scripted engine for examples and tests |
 //!
@@ -88,9 +90,11 @@ pub mod paths;
 pub mod peer;
 pub mod process;
 pub mod redact;
+pub mod rpc;
 pub mod runner;
 pub mod settings;
 mod sys;
+pub mod tolerant;
 pub mod tools;
 pub mod version;
 

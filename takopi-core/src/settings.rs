@@ -103,6 +103,8 @@ run_settings! {
     images ("image"): Vec<PathBuf>;
     /// A file with a JSON Schema the answer must follow.
     output_schema: Option<PathBuf>;
+    /// Whether the session is not stored: the run offers no session to resume. Not every engine can do that.
+    ephemeral: Option<bool>;
     /// Further options of the engine, as `key`, `value`; what `-c key=value` gives.
     options ("settings"): Vec<(String, String)>;
     /// How long to wait for the session while others use it; not set waits for as long as it takes,
@@ -125,6 +127,7 @@ macro_rules! for_each_setter {
             sandbox: impl Into<String> => Some(sandbox.into());
             permission_mode: impl Into<String> => Some(permission_mode.into());
             output_schema: impl Into<PathBuf> => Some(output_schema.into());
+            ephemeral: bool => Some(ephemeral);
             wait: impl Into<Option<Duration>> => wait.into();
             idle_timeout: impl Into<Option<Duration>> => idle_timeout.into();
             wall_timeout: impl Into<Option<Duration>> => wall_timeout.into();
@@ -165,6 +168,11 @@ impl RunSettings {
     pub fn option(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.options.push((key.into(), value.into()));
         self
+    }
+
+    /// Whether the session is not stored.
+    pub fn is_ephemeral(&self) -> bool {
+        self.ephemeral == Some(true)
     }
 
     /// Names a directory, image or schema that does not exist, if there is one: engines would not all
@@ -240,6 +248,16 @@ impl One for PathBuf {
 
     fn bytes(&self) -> usize {
         self.as_os_str().len()
+    }
+}
+
+impl One for bool {
+    fn one(value: &Value) -> Result<Self, String> {
+        value.as_bool().ok_or_else(|| "expected true or false".to_owned())
+    }
+
+    fn bytes(&self) -> usize {
+        0
     }
 }
 
@@ -321,6 +339,7 @@ mod tests {
             ("permission-mode", json!("plan")),
             ("image", json!("a.png")),
             ("output-schema", json!("s.json")),
+            ("ephemeral", json!(true)),
             ("settings", json!({ "a.b": 1, "c": "d" })),
             ("wait", json!(0)),
             ("idle-timeout", json!("5m")),
@@ -332,6 +351,7 @@ mod tests {
         expected.cwd = Some("/srv".into());
         expected.sandbox = Some("read-only".to_owned());
         expected.permission_mode = Some("plan".to_owned());
+        expected.ephemeral = Some(true);
         expected.images = vec!["a.png".into()];
         expected.output_schema = Some("s.json".into());
         expected.options = vec![("a.b".into(), "1".into()), ("c".into(), "d".into())];

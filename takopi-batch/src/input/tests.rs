@@ -119,3 +119,63 @@ fn an_error_about_the_format_names_the_line_that_decided_it() {
     let first = Input::new(&b"plain\n"[..]).format(Some(Format::JsonLines)).next();
     assert_eq!(first.unwrap().unwrap_err().to_string(), "line 1: not a JSON object");
 }
+
+fn table(text: &str, format: Format, template: Option<&str>) -> Vec<Result<BatchJob, InputError>> {
+    let template = template.map(|template| template.parse().unwrap());
+    Input::new(text.as_bytes()).format(Some(format)).template(template).collect()
+}
+
+#[test]
+fn a_table_has_columns_of_jobs_and_of_the_template() {
+    let text = "id,prompt,cwd,timeout\na,\"one,\ntwo \"\"x\"\"\",/srv,5m\n\n,short,,\n";
+    let jobs: Vec<_> = table(text, Format::Csv, None).into_iter().map(Result::unwrap).collect();
+    assert_eq!((jobs[0].id.as_str(), jobs[0].line), ("a", 2));
+    assert_eq!(jobs[0].prompt, "one,\ntwo \"x\"");
+    assert_eq!(jobs[0].settings.cwd.as_deref(), Some(std::path::Path::new("/srv")));
+    assert_eq!((jobs[1].id.as_str(), jobs[1].line, jobs[1].prompt.as_str()), ("5", 5, "short"));
+    let text = "file\tmodel\na b.rs\tsmall\n";
+    let jobs = table(text, Format::Tsv, Some("review {file} with {model}"));
+    let job = jobs.into_iter().next().unwrap().unwrap();
+    assert_eq!(job.prompt, "review a b.rs with small");
+    assert_eq!(job.settings.model.as_deref(), Some("small"));
+}
+
+#[test]
+fn what_is_wrong_with_a_table_is_named() {
+    let error = |text: &str, template: Option<&str>| {
+        let read = table(text, Format::Csv, template);
+        read.into_iter().find_map(Result::err).unwrap().to_string()
+    };
+    let no_prompt =
+        "line 2: there is no column `prompt`; --template makes a prompt of other columns";
+    assert_eq!(error("file\na\n", None), no_prompt);
+    assert_eq!(error("prompt,x\na\n", None), "line 2: 1 cells, but the first line names 2 columns");
+    assert_eq!(
+        error("file\na\n", Some("{fil}")),
+        "line 2: the template has a column `fil`; there is `file`"
+    );
+    assert!(error("prompt,prompt\na,b\n", None).starts_with("line 1: the first line must name"));
+    assert!(error("prompt,colour\na,b\n", None).contains("unknown field `colour`"));
+}
+
+#[test]
+fn a_template_is_put_around_prompts_of_every_format() {
+    let template = || Some("review {prompt} ({id})".parse().unwrap());
+    let read = |text: &'static str| {
+        let jobs: Result<Vec<_>, _> = Input::new(text.as_bytes()).template(template()).collect();
+        jobs.unwrap().remove(0).prompt
+    };
+    assert_eq!(read("a.rs\n"), "review a.rs (1)");
+    assert_eq!(read("{\"id\":\"x\",\"prompt\":\"a.rs\"}\n"), "review a.rs (x)");
+}
+
+#[test]
+fn a_json_array_and_an_object_over_lines_are_refused_with_what_to_do() {
+    for text in ["[\n  {\"prompt\":\"a\"}\n]\n", "[{\"prompt\":\"a\"}]\n", "[\"a\"]"] {
+        let error = Input::new(text.as_bytes()).next().unwrap().unwrap_err().to_string();
+        assert!(error.contains("a JSON array") && error.contains("jq -c '.[]'"), "{error}");
+    }
+    let error = Input::new(&b"{\n\"prompt\":\"a\"\n}\n"[..]).next().unwrap().unwrap_err();
+    assert!(error.to_string().contains("must be on one line"), "{error}");
+    assert!(Input::new(&b"[WIP] fix it\n"[..]).next().unwrap().is_ok(), "this is a text");
+}

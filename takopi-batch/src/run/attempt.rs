@@ -46,6 +46,7 @@ impl Attempt {
         }
         let (began, started) = (Instant::now(), Timestamp::now());
         let asked = self.request.resume.clone();
+        let is_stored = !self.request.settings.is_ephemeral();
         let engine = self.runner.engine();
         let mut completed = None;
         let mut seen = Seen::default();
@@ -53,6 +54,7 @@ impl Attempt {
         while let Some(event) = stream.next().await {
             seen.event(&event);
             if let TakopiEvent::Started(started) = &event
+                && is_stored
                 && asked.as_ref() != Some(&started.resume)
             {
                 self.state.append(&opened(&self.queued, started.resume.clone()));

@@ -5,7 +5,7 @@ use std::io;
 use tokio::sync::mpsc;
 
 use super::Source;
-use crate::input::{Input, InputError};
+use crate::input::{Input, InputError, PromptTemplate};
 use crate::job::BatchJob;
 
 /// How many lines are handed over at once, at the most.
@@ -18,10 +18,13 @@ pub(super) type Chunk = Vec<Result<BatchJob, InputError>>;
 
 /// Begins to read. One chunk is read ahead; a chunk is handed over as soon as the next line would have
 /// to be waited for.
-pub(super) fn read(source: Source) -> io::Result<mpsc::Receiver<Chunk>> {
+pub(super) fn read(
+    source: Source,
+    template: Option<PromptTemplate>,
+) -> io::Result<mpsc::Receiver<Chunk>> {
     let (chunks, reader) = mpsc::channel(1);
     std::thread::Builder::new().name("takopi-input".to_owned()).spawn(move || {
-        let mut input = Input::new(source.reader).format(source.format);
+        let mut input = Input::new(source.reader).format(source.format).template(template);
         let (mut chunk, mut bytes) = (Vec::new(), 0);
         while let Some(read) = input.next() {
             bytes += read.as_ref().map_or(0, BatchJob::weight);

@@ -15,7 +15,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::event::{BatchEvent, Halt};
-use crate::input::{Format, Input, InputError};
+use crate::input::{Format, Input, InputError, PromptTemplate};
+use crate::job::BatchJob;
 use crate::journal::{Journal, JournalError};
 use crate::report::BatchReport;
 
@@ -152,6 +153,7 @@ pub struct Outcome {
 pub struct Batch {
     runner: Arc<dyn Runner>,
     template: RunRequest,
+    prompt_template: Option<PromptTemplate>,
     jobs: usize,
     retries: u32,
     retry_failed: bool,
@@ -181,6 +183,7 @@ impl Batch {
         Self {
             runner,
             template: RunRequest::new(""),
+            prompt_template: None,
             jobs: 1,
             retries: 2,
             retry_failed: false,
@@ -198,6 +201,8 @@ impl Batch {
     setters! {
         /// The defaults of every job. Prompt and session are the job's.
         template: RunRequest;
+        /// Is put around every prompt.
+        prompt_template: Option<PromptTemplate>;
         /// How many run at once.
         jobs: usize;
         /// How often a job is retried, if a retry can help.
@@ -229,10 +234,26 @@ impl Batch {
         format: Option<Format>,
         journal: &Journal,
     ) -> Result<u64, InvalidInputError> {
+        self.plan(input, format, journal, |_, _| ())
+    }
+
+    /// The same, and calls a function with each job: whether it would be run.
+    pub fn plan(
+        &self,
+        input: impl Read,
+        format: Option<Format>,
+        journal: &Journal,
+        mut each: impl FnMut(&BatchJob, bool),
+    ) -> Result<u64, InvalidInputError> {
         let mut vetting = vet::Check::new(self, &journal.ledger);
         let (mut total, mut bad) = (0, InvalidInputError { errors: Vec::new(), more: 0 });
-        for read in Input::new(input).format(format) {
-            match read.and_then(|job| vetting.job(&job)) {
+        for read in Input::new(input).format(format).template(self.prompt_template.clone()) {
+            let vetted = read.and_then(|job| {
+                let todo = vetting.job(&job)?;
+                each(&job, todo == vet::Todo::Run);
+                Ok(())
+            });
+            match vetted {
                 Ok(()) => total += 1,
                 Err(error) if bad.errors.len() < LISTED => bad.errors.push(error),
                 Err(_) => bad.more += 1,

@@ -44,6 +44,10 @@ pub(super) fn todo(batch: &Batch, job: &BatchJob, known: &Known) -> Result<Todo,
 
 /// The conversation a job names by its token.
 pub(super) fn token(batch: &Batch, job: &BatchJob) -> Result<Option<ResumeToken>, LineError> {
+    let ephemeral = job.settings.ephemeral.or(batch.template.settings.ephemeral) == Some(true);
+    if ephemeral && (job.session.is_some() || job.resume.is_some()) {
+        return Err(LineError::Ephemeral);
+    }
     let Some(text) = &job.resume else { return Ok(None) };
     let engine = batch.runner.engine().to_string();
     if let Some(other) = job.resume_engine.as_ref().filter(|said| **said != engine) {
@@ -66,13 +70,16 @@ impl<'a> Check<'a> {
         Self { batch, ledger, lines: HashMap::new() }
     }
 
-    pub(super) fn job(&mut self, job: &BatchJob) -> Result<(), InputError> {
+    pub(super) fn job(&mut self, job: &BatchJob) -> Result<Todo, InputError> {
         let id = Digest::of(&job.id);
         let vetted = match self.lines.insert(id, job.line) {
             Some(line) => Err(LineError::Duplicate(job.id.clone(), line)),
             None => token(self.batch, job).and_then(|_| {
                 let known = self.ledger.jobs.get(&id).copied().unwrap_or_default();
-                todo(self.batch, job, &known).map(drop)
+                let todo = todo(self.batch, job, &known)?;
+                // Found now rather than after hours.
+                let missing = (todo == Todo::Run).then(|| job.settings.missing_path()).flatten();
+                missing.map_or(Ok(todo), |missing| Err(LineError::Missing(missing)))
             }),
         };
         vetted.map_err(|fault| InputError { line: job.line, fault })

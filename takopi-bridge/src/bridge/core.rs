@@ -9,7 +9,7 @@ use tokio_util::task::TaskTracker;
 
 use super::job::{Conversation, JobHandle, JobTask, Record};
 use super::memory::Memory;
-use super::{Continuity, Incoming, ReceiveError, Settings};
+use super::{Continuity, Incoming, ReceiveError, RunContext, Settings};
 use crate::approvals::Approvals;
 use crate::handler::{Handler, ReplyTarget};
 use crate::router::{Route, RouteError, Router};
@@ -66,17 +66,23 @@ impl<T: Transport> Core<T> {
         }
         self.check_undelivered(&memory, &incoming.place.chat)?;
         let destination = self.destination(&memory, incoming)?;
-        request.prompt = destination.prompt;
+        request.prompt.clone_from(&destination.prompt);
         let ticket = self.enqueue(&memory, &destination.conversation)?;
-        let record =
-            Record::new(ticket.job(), incoming, destination.runner, destination.conversation);
+        let Destination { runner, conversation, context, .. } = destination;
+        if let Some(context) = &context {
+            let mut settings = context.settings.clone();
+            settings.fill_from(&request.settings);
+            request.settings = settings;
+        }
+        let record = Record::new(ticket.job(), incoming, runner, conversation, context);
         let record = Arc::new(record);
         memory.add(&record);
         drop(memory);
         let (sender, report) = oneshot::channel();
         let job = JobHandle { id: record.job, report };
         let while_busy = incoming.while_busy.unwrap_or(self.settings.while_busy);
-        let task = JobTask { core: self.clone(), record, while_busy, request };
+        let incoming = incoming.clone();
+        let task = JobTask { core: self.clone(), record, incoming, while_busy, request };
         self.tasks.spawn(async move {
             // The handle of the job may have been dropped.
             let _ = sender.send(task.run(ticket).await);
@@ -148,7 +154,9 @@ impl<T: Transport> Core<T> {
         let text = text.and_then(|replied_to| replied_to.text.as_deref());
         let Route { runner, resume, prompt, directive, .. } =
             self.router.route(&incoming.text, text)?;
-        let destination = |runner, conversation| Destination { runner, conversation, prompt };
+        let context = incoming.context.clone();
+        let destination =
+            |runner, conversation| Destination { runner, conversation, prompt, context };
         let other_engine = |runner: &dyn Runner| {
             directive.as_ref().filter(|engine| **engine != runner.engine()).cloned()
         };
@@ -170,14 +178,25 @@ impl<T: Transport> Core<T> {
         }
         if let Some(earlier) = earlier {
             check(&*earlier.runner)?;
-            return Ok(destination(earlier.runner.clone(), earlier.conversation.clone()));
+            return Ok(destination(earlier.runner.clone(), earlier.conversation.clone())
+                .at_place_of(&earlier));
         }
         if self.settings.continuity == Continuity::Place
             && let Some(earlier) = memory.of_place(&incoming.place)
             && other_engine(&*earlier.runner).is_none()
         {
-            return Ok(destination(earlier.runner.clone(), earlier.conversation.clone()));
+            return Ok(destination(earlier.runner.clone(), earlier.conversation.clone())
+                .at_place_of(&earlier));
         }
+        let chosen = incoming.engine.as_ref().filter(|_| directive.is_none());
+        let runner = match chosen {
+            Some(engine) => self
+                .router
+                .runner(engine)
+                .ok_or_else(|| ReceiveError::UnknownEngine(engine.clone()))?
+                .clone(),
+            None => runner,
+        };
         Ok(destination(runner, Arc::default()))
     }
 
@@ -234,4 +253,18 @@ struct Destination {
     runner: Arc<dyn Runner>,
     conversation: Arc<Conversation>,
     prompt: String,
+    context: Option<RunContext>,
+}
+
+impl Destination {
+    /// Runs where an earlier job of its session ran. Images of that job are not sent again.
+    fn at_place_of(mut self, earlier: &Record) -> Self {
+        let images = self.context.take().map(|context| context.settings.images);
+        self.context.clone_from(&earlier.context);
+        if images.is_some() || self.context.is_some() {
+            let context = self.context.get_or_insert_default();
+            context.settings.images = images.unwrap_or_default();
+        }
+        self
+    }
 }

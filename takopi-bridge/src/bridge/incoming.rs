@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use takopi_core::ResumeToken;
+use takopi_core::{EngineId, ResumeToken, RunSettings};
 
 use crate::transport::{MessageId, MessageRef, Place};
 
@@ -30,8 +30,35 @@ pub struct Incoming {
     pub reply_to: Option<ReplyTo>,
     /// The session to resume, if the bridge's author knows it.
     pub resume: Option<ResumeToken>,
+    /// The engine of a session that it starts, unless its text names one; else the router's default.
+    pub engine: Option<EngineId>,
     /// What happens to it while its session is busy; overrides the settings.
     pub while_busy: Option<WhileBusy>,
+    /// Where it runs. A message that resumes the session of an earlier one runs where that did.
+    pub context: Option<RunContext>,
+}
+
+/// Where a message runs: a directory, a model and the like, and the line that names it in the chat.
+#[derive(Debug, Clone, PartialEq, Default)]
+#[non_exhaustive]
+pub struct RunContext {
+    /// The line of Markdown that messages show above the resume line.
+    pub line: Option<String>,
+    /// The settings of its runs; they win over those of the bridge.
+    pub settings: RunSettings,
+}
+
+impl RunContext {
+    /// Settings without a line.
+    pub fn new(settings: RunSettings) -> Self {
+        Self { line: None, settings }
+    }
+
+    /// Sets the line.
+    pub fn line(mut self, line: impl Into<String>) -> Self {
+        self.line = Some(line.into());
+        self
+    }
 }
 
 /// The message that another one replies to.
@@ -65,7 +92,9 @@ impl Incoming {
             user: None,
             reply_to: None,
             resume: None,
+            engine: None,
             while_busy: None,
+            context: None,
         }
     }
 
@@ -99,6 +128,18 @@ impl Incoming {
     /// Sets the session to resume.
     pub fn resume(mut self, session: ResumeToken) -> Self {
         self.resume = Some(session);
+        self
+    }
+
+    /// Sets where it runs, if it does not resume the session of an earlier message.
+    pub fn context(mut self, context: RunContext) -> Self {
+        self.context = Some(context);
+        self
+    }
+
+    /// Sets the engine of a session that it starts.
+    pub fn engine(mut self, engine: impl Into<EngineId>) -> Self {
+        self.engine = Some(engine.into());
         self
     }
 

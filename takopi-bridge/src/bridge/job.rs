@@ -7,10 +7,10 @@ use takopi_core::runner::{SteerSender, steer_channel};
 use takopi_core::{Completed, ResumeToken, RunRequest, Runner, TakopiEvent};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::core::Core;
-use super::{Incoming, WhileBusy};
+use super::{Incoming, RunContext, WhileBusy};
 use crate::handler::{ReplyTarget, RunResult, RunUpdate};
 use crate::live_message::{Delivered, DeliveryError, LiveMessage};
 use crate::scheduler::{JobId, JobStatus, QueueStep, Ticket};
@@ -83,16 +83,38 @@ pub enum JobEnd {
 }
 
 /// What the jobs of one session have in common.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Conversation {
     /// The session, once it is known.
     pub(super) session: OnceLock<ResumeToken>,
+    /// Fires when the final message of its last job is delivered, or never will be.
+    delivered: Mutex<CancellationToken>,
+}
+
+impl Default for Conversation {
+    fn default() -> Self {
+        // There is no delivery to wait for yet.
+        let delivered = CancellationToken::new();
+        delivered.cancel();
+        Self { session: OnceLock::new(), delivered: Mutex::new(delivered) }
+    }
 }
 
 impl Conversation {
     /// The conversation of a session.
     pub(super) fn of(session: ResumeToken) -> Arc<Self> {
-        Arc::new(Self { session: session.into() })
+        Arc::new(Self { session: session.into(), ..Self::default() })
+    }
+}
+
+impl Conversation {
+    /// The next job delivers its final message after that of the job before: returns what to wait for, and
+    /// what to fire.
+    fn next_delivery(&self) -> (CancellationToken, DropGuard) {
+        let own = CancellationToken::new();
+        let mut last = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *last, own.clone());
+        (before, own.drop_guard())
     }
 }
 
@@ -103,6 +125,8 @@ pub(super) struct Record {
     pub(super) message: MessageRef,
     pub(super) runner: Arc<dyn Runner>,
     pub(super) conversation: Arc<Conversation>,
+    /// Where it runs.
+    pub(super) context: Option<RunContext>,
     /// A note for its final message.
     pub(super) end_note: Arc<OnceLock<String>>,
     /// Sends messages to its running turn.
@@ -124,6 +148,7 @@ impl Record {
         incoming: &Incoming,
         runner: Arc<dyn Runner>,
         conversation: Arc<Conversation>,
+        context: Option<RunContext>,
     ) -> Self {
         Self {
             job,
@@ -131,6 +156,7 @@ impl Record {
             message: incoming.message.clone().at(&incoming.place.chat),
             runner,
             conversation,
+            context,
             end_note: Arc::default(),
             steer: Mutex::default(),
         }
@@ -154,6 +180,8 @@ impl Record {
 pub(super) struct JobTask<T> {
     pub(super) core: Arc<Core<T>>,
     pub(super) record: Arc<Record>,
+    /// The message that asked for it.
+    pub(super) incoming: Incoming,
     pub(super) while_busy: WhileBusy,
     /// Complete except for the session and what the bridge adds to every request.
     pub(super) request: RunRequest,
@@ -186,6 +214,7 @@ impl<T: Transport> JobTask<T> {
         let mut target = ReplyTarget::new(self.record.place.clone());
         target.reply_to = Some(self.record.message.message.clone());
         target.job = Some(job);
+        target.context = self.record.context.as_ref().and_then(|it| it.line.clone());
         target.end_note = self.record.end_note.clone();
         let begun = Instant::now();
         let mut message = self.core.handler.message(&target);
@@ -314,28 +343,37 @@ impl<T: Transport> JobTask<T> {
         let mut request = self.request.clone();
         request.resume = session;
         request.cancel = ticket.cancelled().clone();
-        request.approvals = Some((core.settings.approvals)(ask));
+        request.approvals = Some((core.settings.approvals)(&self.incoming, ask));
         request.steering = Some(steered);
         record.set_steer(Some(steer));
         let over = CancellationToken::new();
         let mut ticket = Some(ticket);
-        let on_update = |update: RunUpdate<'_>| match update {
-            RunUpdate::Posted(message) | RunUpdate::Delivered(message) => self.posted(message),
-            RunUpdate::Event(TakopiEvent::Started(started)) => {
-                self.set_session(&started.resume, ticket.as_ref());
-            }
-            RunUpdate::Event(TakopiEvent::Completed(completed)) => {
-                if let Some(session) = &completed.resume {
-                    self.set_session(session, ticket.as_ref());
+        let mut target = target.clone();
+        let (before, _delivering) = record.conversation.next_delivery();
+        target.after = Some(before);
+        let target = &target;
+        let on_update = |update: RunUpdate<'_>| {
+            match update {
+                RunUpdate::Posted(message) | RunUpdate::Delivered(message) => self.posted(message),
+                RunUpdate::Event(TakopiEvent::Started(started)) => {
+                    self.set_session(&started.resume, ticket.as_ref());
                 }
-                record.set_steer(None);
-                over.cancel();
-                // The next job of the session may start while this final message is delivered.
-                ticket = None;
+                RunUpdate::Event(TakopiEvent::Completed(completed)) => {
+                    if let Some(session) = &completed.resume {
+                        self.set_session(session, ticket.as_ref());
+                    }
+                    record.set_steer(None);
+                    over.cancel();
+                    // The next job of the session may start while this final message is delivered.
+                    ticket = None;
+                }
+                RunUpdate::Event(_) => {}
             }
-            RunUpdate::Event(_) => {}
         };
-        let asked = |question| core.memory().put_message(question, record);
+        let asked = |question| {
+            core.memory().put_message(question, record);
+            core.scheduler.asking(record.job)
+        };
         let show = core.handler.show(message, &*record.runner, request, target, on_update);
         let ask = core.approvals.serve(requests, target, &over, asked);
         tokio::join!(show, ask).0

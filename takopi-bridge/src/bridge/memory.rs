@@ -153,7 +153,7 @@ mod tests {
     fn record(scheduler: &Scheduler) -> Arc<Record> {
         let job = scheduler.submit(QueueTarget::New).unwrap().job();
         let incoming = Incoming::new(Place::new("general"), job.to_string(), "hello");
-        Arc::new(Record::new(job, &incoming, Arc::new(Demo::new().runner()), Arc::default()))
+        Arc::new(Record::new(job, &incoming, Arc::new(Demo::new().runner()), Arc::default(), None))
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub enum Continuity {
 }
 
 type RequestFn = dyn Fn(&Incoming, RunRequest) -> RunRequest + Send + Sync;
-type ApprovalFn = dyn Fn(ChannelHandler) -> Arc<dyn ApprovalHandler> + Send + Sync;
+type ApprovalFn = dyn Fn(&Incoming, ChannelHandler) -> Arc<dyn ApprovalHandler> + Send + Sync;
 
 /// How a bridge behaves. The defaults suit a chat of people.
 ///
@@ -64,7 +64,7 @@ impl Default for Settings {
             while_busy: WhileBusy::default(),
             patience: Duration::from_mins(5),
             requests: Arc::new(|_, request| request),
-            approvals: Arc::new(|people| Arc::new(people)),
+            approvals: Arc::new(|_, people| Arc::new(people)),
         }
     }
 }
@@ -125,8 +125,17 @@ impl Settings {
     /// Sets the approval handler. The closure gets the handler that asks in the chat, and may put
     /// another one in front of it or in its place. By default every request is shown in the chat.
     pub fn approvals(
-        mut self,
+        self,
         make: impl Fn(ChannelHandler) -> Arc<dyn ApprovalHandler> + Send + Sync + 'static,
+    ) -> Self {
+        self.approvals_for(move |_, people| make(people))
+    }
+
+    /// Sets the approval handler of each message. The closure gets the message, and the handler that asks in
+    /// the chat.
+    pub fn approvals_for(
+        mut self,
+        make: impl Fn(&Incoming, ChannelHandler) -> Arc<dyn ApprovalHandler> + Send + Sync + 'static,
     ) -> Self {
         self.approvals = Arc::new(make);
         self

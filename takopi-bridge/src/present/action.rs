@@ -11,12 +11,12 @@ use crate::progress::ActionStatus;
 /// How many changed files are listed by name.
 const FILES_NAMED: usize = 3;
 
-/// The action in at most `max` columns.
-pub(super) fn describe(action: &Action, max: usize) -> String {
+/// An action in one line of at most `max` columns, the same in every presenter.
+pub fn describe(action: &Action, max: usize) -> String {
     let title = &action.title;
     match &action.kind {
         ActionKind::Tool => one_line(&format!("tool: {title}"), max),
-        ActionKind::WebSearch => one_line(&format!("searched: {title}"), max),
+        ActionKind::WebSearch => one_line(&format!("search: {title}"), max),
         ActionKind::Subagent => one_line(&format!("subagent: {title}"), max),
         ActionKind::Approval => one_line(&format!("asked: {title}"), max),
         ActionKind::FileChange => one_line(&format!("files: {}", files(action)), max),

@@ -11,7 +11,7 @@
 //!   message.
 
 mod blocks;
-mod inline;
+pub(super) mod inline;
 mod question;
 mod split;
 mod step;
@@ -34,8 +34,13 @@ const REMARK: usize = 200;
 const ERROR_LINE: usize = 1000;
 /// The maximum width of a name or a plan in the header.
 const NAME: usize = 60;
+/// Notes that the answer continues, or is, in a file.
+const REST_IN_FILE: &str = "the answer is long: all of it is in the file";
+const IN_FILE: &str = "the answer is in the file";
 /// Separates the parts of the header.
 const DOT: &str = " · ";
+/// The least room for a streamed answer.
+const SHORTEST_END: usize = 200;
 const BLANK_LINE: &str = "\n\n";
 
 /// Writes the messages of a chat. See the [module](self).
@@ -61,6 +66,8 @@ const BLANK_LINE: &str = "\n\n";
 pub struct Chat {
     limit: Limit,
     last_actions: usize,
+    max_messages: usize,
+    streams: bool,
 }
 
 /// What a message shows besides the state of the run. Created with [`Moment::at`].
@@ -116,7 +123,7 @@ impl Default for Chat {
 impl Chat {
     /// Messages within a limit that show the last five actions.
     pub fn new(limit: Limit) -> Self {
-        Self { limit, last_actions: 5 }
+        Self { limit, last_actions: 5, max_messages: 8, streams: false }
     }
 
     /// Sets how many actions a progress message shows.
@@ -125,9 +132,23 @@ impl Chat {
         self
     }
 
+    /// Sets how many messages an answer may take, if the chat can have the whole of it as a file; 8 by
+    /// default, at least one.
+    pub fn max_messages(mut self, count: usize) -> Self {
+        self.max_messages = count.max(1);
+        self
+    }
+
+    /// Sets whether a progress message shows what was [streamed](Progress::streamed) of the answer. A bridge
+    /// sets it as the [`Streaming`](crate::transport::Streaming) of its chat says.
+    pub fn streams(mut self, streams: bool) -> Self {
+        self.streams = streams;
+        self
+    }
+
     /// The message for a running run.
     ///
-    /// If it is too long, the oldest actions are dropped first, then the note, then the end of the
+    /// If it is too long, the beginning of a streamed answer is left out first. Then the oldest actions are dropped first, then the note, then the end of the
     /// header; the resume line stays.
     pub fn progress(&self, progress: &Progress, moment: &Moment<'_>) -> String {
         let header = header(&state(progress, moment), progress, moment, Count::Step);
@@ -136,14 +157,30 @@ impl Chat {
         let shown = progress.actions().rev().filter(|it| step::is_shown(it));
         let mut steps: Vec<String> = shown.take(self.last_actions).map(step::line).collect();
         steps.reverse();
+        let streamed =
+            if self.streams { inline::lines(progress.streamed()) } else { String::new() };
+        let streamed = self.end_of(&streamed, self.limit.measure(&head), footer);
         let message = |steps: &[String]| {
-            let parts = [head.clone(), steps.join(inline::LINE_END)].into_iter();
+            let parts = [head.clone(), steps.join(inline::LINE_END), streamed.clone()].into_iter();
             let parts = parts.chain(footer.map(str::to_owned)).filter(|part| !part.is_empty());
             parts.collect::<Vec<_>>().join(BLANK_LINE)
         };
         let mut messages = (0..=steps.len()).map(|from| message(&steps[from..]));
         let fitting = messages.find(|message| self.limit.fits(message));
         fitting.unwrap_or_else(|| self.narrow(&header, footer))
+    }
+
+    /// The end of a text that fits between a header of this length and the resume line, in valid Markdown.
+    fn end_of(&self, text: &str, header: usize, footer: Option<&str>) -> String {
+        let blank = self.limit.measure(BLANK_LINE);
+        let footer = footer.map_or(0, |footer| self.limit.measure(footer) + blank);
+        let room = self.limit.most().saturating_sub(header + blank + footer);
+        // Less is not worth reading.
+        if text.trim().is_empty() || room < SHORTEST_END {
+            return String::new();
+        }
+        let mut parts = split(text, self.limit.with_most(room)).into_iter();
+        parts.next_back().unwrap_or_default()
     }
 
     /// As much of the header as fits beside the resume line.
@@ -174,6 +211,35 @@ impl Chat {
             packer.line(line);
         }
         packer.finish()
+    }
+
+    /// The same for a chat that can have files: if the answer takes too many messages, the first of them and
+    /// the whole answer for a file.
+    pub fn finished_with_file(
+        &self,
+        progress: &Progress,
+        moment: &Moment<'_>,
+    ) -> (Vec<String>, Option<String>) {
+        let mut messages = self.finished(progress, moment);
+        let Some(outcome) = progress.outcome().filter(|_| messages.len() > self.max_messages)
+        else {
+            return (messages, None);
+        };
+        let note = if self.max_messages == 1 { IN_FILE } else { REST_IN_FILE };
+        let head = if self.max_messages == 1 {
+            self.ended(progress, &Moment { resume_line: None, note: Some(note), ..*moment })
+        } else {
+            note.to_owned()
+        };
+        messages.truncate(self.max_messages - 1);
+        let error = outcome.error.as_deref().unwrap_or_default();
+        let error = inline::paragraph(error, ERROR_LINE);
+        let parts = [head.clone(), error, moment.footer(self.limit).unwrap_or_default().to_owned()];
+        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+        let last = parts.join(BLANK_LINE);
+        let footer = moment.footer(self.limit);
+        messages.push(if self.limit.fits(&last) { last } else { self.narrow(&head, footer) });
+        (messages, Some(inline::lines(&outcome.answer)))
     }
 
     /// One message for a run that has ended, without its answer: if that could not be delivered, or
@@ -239,7 +305,7 @@ fn ending(progress: &Progress) -> String {
             None => "failed".to_owned(),
             Some(Reason::Interrupted) => "cancelled".to_owned(),
             Some(reason) => {
-                format!("failed ({})", inline::plain(&reason.as_str().replace('_', " "), NAME))
+                format!("failed ({})", inline::plain(&text::reason_label(reason), NAME))
             }
         },
     }

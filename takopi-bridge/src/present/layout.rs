@@ -1,18 +1,32 @@
 //! Markdown laid out for a terminal: headings, emphasis, lists, quotes, code, tables.
 //!
-//! Prose is wrapped to the width; code is not, so that it can be copied.
+//! Prose is wrapped to the width; code is not, so that it can be copied. Nothing of the text is lost, at any
+//! width.
+
+mod table;
 
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
+use self::table::Table;
 use super::line::{Line, Style, flow};
 use super::text::width;
 
+/// Wider prose is hard to read.
+const PROSE_WIDTH: usize = 100;
+
+/// The Markdown that is understood.
+pub(super) const MARKDOWN: Options =
+    Options::ENABLE_STRIKETHROUGH.union(Options::ENABLE_TABLES).union(Options::ENABLE_TASKLISTS);
+
 /// The text as lines of at most `max` columns, except for code.
 pub(super) fn render(text: &str, max: usize) -> Vec<Line> {
-    let mut layout = Layout::new(max.max(8));
-    let options =
-        Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TABLES | Options::ENABLE_TASKLISTS;
-    for event in Parser::new_ext(text, options) {
+    render_from(text, max, None)
+}
+
+/// The same. If the text begins with a numbered list, its first item gets this number.
+pub(super) fn render_from(text: &str, max: usize, number: Option<u64>) -> Vec<Line> {
+    let mut layout = Layout::new(max.max(8), number);
+    for event in Parser::new_ext(text, MARKDOWN) {
         layout.take(event);
     }
     layout.flush();
@@ -32,7 +46,12 @@ enum Margin {
 
 #[derive(Debug)]
 struct Layout {
+    /// The width of prose.
     max: usize,
+    /// The width of the screen, for tables.
+    whole: usize,
+    /// The number of the next list's first item, in place of its own.
+    number: Option<u64>,
     lines: Vec<Line>,
     /// The styled text of the current block.
     words: Vec<(Style, String)>,
@@ -45,13 +64,15 @@ struct Layout {
     in_code: bool,
     /// Whether the next block is preceded by a blank line.
     gap: bool,
-    table: Vec<Vec<String>>,
+    table: Table,
 }
 
 impl Layout {
-    fn new(max: usize) -> Self {
+    fn new(whole: usize, number: Option<u64>) -> Self {
         Self {
-            max,
+            max: whole.min(PROSE_WIDTH),
+            whole,
+            number,
             lines: Vec::new(),
             words: Vec::new(),
             styles: Vec::new(),
@@ -60,7 +81,7 @@ impl Layout {
             links: Vec::new(),
             in_code: false,
             gap: false,
-            table: Vec::new(),
+            table: Table::default(),
         }
     }
 
@@ -87,7 +108,11 @@ impl Layout {
 
     fn open(&mut self, tag: Tag<'_>) {
         match tag {
-            Tag::Paragraph | Tag::HtmlBlock | Tag::Table(_) => self.begin_block(),
+            Tag::Paragraph | Tag::HtmlBlock => self.begin_block(),
+            Tag::Table(alignments) => {
+                self.begin_block();
+                self.table.alignments = alignments;
+            }
             Tag::Heading { .. } => {
                 self.begin_block();
                 self.styles.push(Style::Heading);
@@ -106,7 +131,8 @@ impl Layout {
                 } else {
                     self.flush();
                 }
-                self.lists.push(first);
+                let number = self.number.take();
+                self.lists.push(first.map(|first| number.unwrap_or(first)));
             }
             Tag::Item => {
                 self.flush();
@@ -121,11 +147,12 @@ impl Layout {
                 self.margins.push(Margin::Item { mark, written: false });
             }
             Tag::Strong => self.styles.push(Style::Strong),
-            Tag::Emphasis | Tag::Strikethrough => self.styles.push(Style::Emphasis),
+            Tag::Emphasis => self.styles.push(Style::Emphasis),
+            Tag::Strikethrough => self.styles.push(Style::Struck),
             Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. } => {
                 self.links.push(dest_url.to_string());
             }
-            Tag::TableHead | Tag::TableRow => self.table.push(Vec::new()),
+            Tag::TableHead | Tag::TableRow => self.table.rows.push(Vec::new()),
             _ => {}
         }
     }
@@ -165,8 +192,8 @@ impl Layout {
             }
             TagEnd::Link | TagEnd::Image => self.end_link(),
             TagEnd::TableCell => {
-                let cell = self.words.drain(..).map(|(_, word)| word).collect();
-                if let Some(row) = self.table.last_mut() {
+                let cell = std::mem::take(&mut self.words);
+                if let Some(row) = self.table.rows.last_mut() {
                     row.push(cell);
                 }
             }
@@ -246,20 +273,12 @@ impl Layout {
     }
 
     fn end_table(&mut self) {
-        let rows = std::mem::take(&mut self.table);
-        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..columns)
-            .map(|n| rows.iter().filter_map(|row| row.get(n)).map(|cell| width(cell)).max())
-            .map(Option::unwrap_or_default)
-            .collect();
-        for (n, row) in rows.iter().enumerate() {
-            let style = if n == 0 { Style::Strong } else { Style::Plain };
-            let mut line = self.margin();
-            for (cell, wide) in row.iter().zip(&widths) {
-                line.push(style, cell);
-                line.push(Style::Plain, &" ".repeat(wide - width(cell) + 2));
-            }
-            self.lines.push(line.trimmed().cut(self.max));
+        let table = std::mem::take(&mut self.table);
+        let margin = self.margin();
+        for (n, line) in table.lines(self.whole.saturating_sub(margin.width())).iter().enumerate() {
+            let mut whole = if n == 0 { margin.clone() } else { self.margin() };
+            whole.append(line);
+            self.lines.push(whole);
         }
         self.gap = true;
     }

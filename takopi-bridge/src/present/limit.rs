@@ -52,6 +52,14 @@ impl Limit {
         }
     }
 
+    /// A limit of this many in the same unit.
+    pub(super) fn with_most(self, most: usize) -> Self {
+        match self {
+            Self::Chars(_) => Self::Chars(most),
+            Self::Utf16(_) => Self::Utf16(most),
+        }
+    }
+
     /// The beginning of a text, in at most `room` units; a truncated text ends in `…`.
     pub(super) fn cut(self, text: &str, room: usize) -> String {
         if self.measure(text) <= room {

@@ -1,6 +1,7 @@
 //! Lines of styled text for a terminal.
 
 use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthChar;
 
 use super::text;
 
@@ -17,6 +18,8 @@ pub enum Style {
     Strong,
     /// Italic.
     Emphasis,
+    /// Struck through.
+    Struck,
     /// Code.
     Code,
     /// A heading.
@@ -41,6 +44,7 @@ impl Style {
             Self::Dim => "2",
             Self::Strong => "1",
             Self::Emphasis => "3",
+            Self::Struck => "9",
             Self::Code | Self::Busy => "36",
             Self::Heading => "1;35",
             Self::Link => "2;4",
@@ -89,6 +93,13 @@ impl Line {
         match self.spans.last_mut() {
             Some(last) if last.style == style => last.text.push_str(&text),
             _ => self.spans.push(Span { text: text.into_owned(), style }),
+        }
+    }
+
+    /// Adds another line at the end.
+    pub(super) fn append(&mut self, other: &Self) {
+        for span in &other.spans {
+            self.push(span.style, &span.text);
         }
     }
 
@@ -142,6 +153,25 @@ impl Line {
             self.spans.pop();
         }
         self
+    }
+
+    /// What this line has after `beginning`, if it begins with it.
+    pub fn after(&self, beginning: &Self) -> Option<Self> {
+        let mut rest = self.spans.clone();
+        for (n, span) in beginning.spans.iter().enumerate() {
+            let is_last = n + 1 == beginning.spans.len();
+            let own = rest.get_mut(n).filter(|own| own.style == span.style)?;
+            let grown = own.text.strip_prefix(span.text.as_str())?;
+            // A combining character belongs to the one before it.
+            if grown.chars().next().is_some_and(|first| UnicodeWidthChar::width(first) == Some(0))
+                || !(grown.is_empty() || is_last)
+            {
+                return None;
+            }
+            own.text = grown.to_owned();
+        }
+        rest.retain(|span| !span.text.is_empty());
+        Some(Self { spans: rest })
     }
 
     /// The text without styles.

@@ -5,17 +5,20 @@
 //! character is split.
 //!
 //! - [`terminal`]: lines with a maximum width in columns;
-//! - [`chat`]: Markdown messages with a maximum length.
+//! - [`chat`]: Markdown messages with a maximum length;
+//! - [`markup`]: Markdown as plain text, HTML, Telegram's entities or Slack's mrkdwn.
 
 mod action;
 pub mod chat;
 mod layout;
 mod limit;
 mod line;
+pub mod markup;
 mod question;
 pub mod terminal;
 mod text;
 
+pub use action::describe;
 pub use chat::{Chat, Moment};
 pub use limit::Limit;
 pub use line::{Line, Span, Style};

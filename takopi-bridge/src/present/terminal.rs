@@ -6,18 +6,20 @@
 //! [`Feed::All`].
 
 mod ask;
+mod written;
 
 use std::time::Duration;
 
 use takopi_core::model::UsageScope;
-use takopi_core::{ActionEvent, ActionKind, Level, Phase, Reason, Usage};
+use takopi_core::{Action, ActionEvent, ActionKind, Level, Phase, Usage};
 
 use super::line::{Line, Style};
-use super::text::{elapsed, one_line, wrap};
+use super::text::{elapsed, one_line, reason_label, wrap};
 use super::{action, layout};
 use crate::progress::{ActionStatus, Progress, Tracked, plan_of};
 
 pub use self::ask::{Asked, can_choose, choices, question};
+pub use self::written::Written;
 
 /// The frames of the spinner.
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
@@ -25,10 +27,10 @@ const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "�
 pub const TICK: Duration = Duration::from_millis(100);
 /// How many lines a note or a warning may take.
 const SAID_LINES: usize = 4;
+/// How many lines of the output of a failed command are shown.
+const TAIL_LINES: usize = 5;
 /// The maximum width of a line without a screen.
 const UNBOUNDED: usize = 500;
-/// Wider prose is hard to read.
-const PROSE_WIDTH: usize = 100;
 /// Separates the parts of a line.
 const DOT: &str = " · ";
 
@@ -85,7 +87,7 @@ fn running(tracked: &Tracked, frame: Viewport) -> Line {
     // The time stays visible, however long the title is.
     let room = frame.width.saturating_sub(2 + since.chars().count());
     let mut line = Line::new().with(style, mark).with(Style::Plain, " ");
-    line.push(Style::Plain, &action::describe(&tracked.action, room));
+    line.push(Style::Plain, &describe(&tracked.action, room));
     if let Some(particulars) = action::particulars(&tracked.action) {
         line.push(Style::Dim, &format!(" {particulars}"));
     }
@@ -117,7 +119,7 @@ fn status(progress: &Progress, frame: Viewport) -> Line {
 pub fn entry(event: &ActionEvent, feed: Feed, width: Option<usize>) -> Vec<Line> {
     let status = ActionStatus::of(event);
     let action = &event.action;
-    if matches!(action.kind, ActionKind::Turn | ActionKind::Telemetry)
+    if matches!(action.kind, ActionKind::Turn | ActionKind::Telemetry | ActionKind::Answer)
         || event.level == Some(Level::Debug)
         || (status.is_open() && (feed == Feed::Ends || is_in_passing(event)))
     {
@@ -132,23 +134,65 @@ pub fn entry(event: &ActionEvent, feed: Feed, width: Option<usize>) -> Vec<Line>
     };
     let head = || Line::new().with(style, mark).with(Style::Plain, " ");
     let room = width.unwrap_or(UNBOUNDED).saturating_sub(2);
+    if let Some(again) = reconnected(action, status) {
+        return vec![head().with(Style::Plain, again).cut(width.unwrap_or(UNBOUNDED))];
+    }
     if is_speech(&action.kind)
         && let Some(width) = width
     {
-        let said = if action.kind == ActionKind::Warning { Style::Warn } else { Style::Plain };
-        return speech(&action.title, room, &head(), said)
-            .into_iter()
-            .map(|line| line.cut(width))
-            .collect();
+        let said = if action.kind == ActionKind::Warning {
+            let lines = wrap(action.title.trim(), room).into_iter();
+            lines.map(|line| Line::new().with(Style::Warn, line)).collect()
+        } else {
+            layout::render(&action.title, room)
+        };
+        return speech(said, room, &head()).into_iter().map(|line| line.cut(width)).collect();
     }
-    let mut line = head().with(Style::Plain, action::describe(action, room));
+    let mut line = head().with(Style::Plain, describe(action, room));
     if let Some(particulars) = action::particulars(action) {
         line.push(Style::Dim, &format!(" {particulars}"));
     }
     if let Some(message) = &event.message {
         line.push(Style::Dim, &format!(": {}", one_line(message, room)));
     }
-    vec![line.cut(width.unwrap_or(UNBOUNDED))]
+    let mut lines = vec![line];
+    if action.kind == ActionKind::Command && status == ActionStatus::Failed {
+        lines.extend(output_tail(action, width.unwrap_or(UNBOUNDED)));
+    }
+    lines.into_iter().map(|line| line.cut(width.unwrap_or(UNBOUNDED))).collect()
+}
+
+/// The action in at most `max` columns. Notes are Markdown: their markup is not shown.
+fn describe(action: &Action, max: usize) -> String {
+    if action.kind != ActionKind::Note {
+        return action::describe(action, max);
+    }
+    let words = layout::render(&action.title, UNBOUNDED);
+    let words: Vec<String> = words.iter().map(Line::plain).collect();
+    one_line(&words.join(" "), max)
+}
+
+/// The last lines that a command printed, so that nobody has to ask why it failed.
+fn output_tail(action: &Action, width: usize) -> Vec<Line> {
+    let output = action.detail.get("output_tail").and_then(serde_json::Value::as_str);
+    let lines = output.unwrap_or_default().lines().map(str::trim_end);
+    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+    let hidden = lines.len().saturating_sub(TAIL_LINES);
+    let more = (hidden > 0).then(|| format!("… {hidden} more lines"));
+    let shown = lines[hidden..].iter().map(|line| line.replace('\t', "    "));
+    let tail = more.into_iter().chain(shown);
+    let line = |text: String| Line::new().with(Style::Dim, "  │ ").with(Style::Dim, text);
+    tail.map(|text| line(text).cut(width)).collect()
+}
+
+/// What a lost connection that came back is called.
+fn reconnected(action: &Action, status: ActionStatus) -> Option<String> {
+    let attempts = action.detail.get("attempt").and_then(serde_json::Value::as_u64)?;
+    if action.kind != ActionKind::Note || status != ActionStatus::Done {
+        return None;
+    }
+    let times = if attempts == 1 { "attempt" } else { "attempts" };
+    Some(format!("reconnected after {attempts} {times}"))
 }
 
 /// Whether its title is prose rather than the name of an operation.
@@ -156,16 +200,16 @@ fn is_speech(kind: &ActionKind) -> bool {
     matches!(kind, ActionKind::Note | ActionKind::Warning)
 }
 
-/// Prose, wrapped to a few lines.
-fn speech(text: &str, room: usize, head: &Line, style: Style) -> Vec<Line> {
+/// Prose, as far as it fits on a few lines.
+fn speech(said: Vec<Line>, room: usize, head: &Line) -> Vec<Line> {
     let mut lines = Vec::new();
-    let whole = wrap(text.trim(), room);
-    let kept = whole.iter().filter(|line| !line.is_empty());
-    for (n, text) in kept.clone().take(SAID_LINES).enumerate() {
-        let line = if n == 0 { head.clone() } else { Line::new().with(Style::Plain, "  ") };
-        lines.push(line.with(style, text));
+    let kept: Vec<Line> = said.into_iter().filter(|line| !line.is_empty()).collect();
+    for (n, text) in kept.iter().take(SAID_LINES).enumerate() {
+        let mut line = if n == 0 { head.clone() } else { Line::new().with(Style::Plain, "  ") };
+        line.append(text);
+        lines.push(line);
     }
-    if kept.count() > SAID_LINES
+    if kept.len() > SAID_LINES
         && let Some(last) = lines.pop()
     {
         lines.push(last.with(Style::Dim, " …").cut(room + 2));
@@ -207,7 +251,7 @@ pub fn summary(progress: &Progress, took: Duration) -> Line {
     }
     line.push(Style::Strong, progress.label().unwrap_or("takopi"));
     if let Some(reason) = outcome.and_then(|outcome| outcome.reason.as_ref()).filter(|_| !ok) {
-        line.push(Style::Bad, &format!("{DOT}{}", label(reason)));
+        line.push(Style::Bad, &format!("{DOT}{}", reason_label(reason)));
     }
     line.push(Style::Dim, &format!("{DOT}{}", elapsed(took)));
     match progress.steps() {
@@ -221,20 +265,16 @@ pub fn summary(progress: &Progress, took: Duration) -> Line {
     line
 }
 
-fn label(reason: &Reason) -> String {
-    match reason {
-        Reason::TimeoutWall => "timeout".to_owned(),
-        Reason::TimeoutIdle => "idle timeout".to_owned(),
-        _ => reason.as_str().replace('_', " "),
-    }
-}
-
 fn tokens(usage: &Usage) -> String {
-    let whole = if usage.scope == UsageScope::Thread { " in all" } else { "" };
+    let whole = match usage.scope {
+        UsageScope::Thread => " in all",
+        UsageScope::LastCall => " in the last call",
+        _ => "",
+    };
     format!("{} tokens in, {} out{whole}", usage.input_tokens, usage.output_tokens)
 }
 
 /// An answer in Markdown, laid out for reading.
 pub fn answer(text: &str, width: usize) -> Vec<Line> {
-    layout::render(text, width.min(PROSE_WIDTH))
+    layout::render(text, width)
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use takopi_core::Reason;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
@@ -93,6 +94,15 @@ pub fn elapsed(length: Duration) -> String {
         (0, 0, seconds) => format!("{seconds}s"),
         (0, minutes, seconds) => format!("{minutes}m {seconds:02}s"),
         (hours, minutes, _) => format!("{hours}h {minutes:02}m"),
+    }
+}
+
+/// Why a run failed, in words.
+pub(super) fn reason_label(reason: &Reason) -> String {
+    match reason {
+        Reason::TimeoutWall => "timeout".to_owned(),
+        Reason::TimeoutIdle => "idle timeout".to_owned(),
+        _ => reason.as_str().replace('_', " "),
     }
 }
 

@@ -10,6 +10,9 @@ use super::{Cancelled, JobId, JobStatus, Limits, QueueStep, QueueTarget, SubmitE
 /// A session's queue has the id of the job that opened it.
 type SessionId = JobId;
 
+/// How many jobs may have started for each worker: those that wait for a person have a process each.
+const PER_WORKER: usize = 4;
+
 #[derive(Debug)]
 pub(super) struct Queue {
     limits: Limits,
@@ -22,6 +25,8 @@ pub(super) struct Queue {
     /// The first job of each session in which none runs. The lowest id starts first.
     ready: BTreeMap<JobId, SessionId>,
     running: usize,
+    /// How many of them wait for a person.
+    asking: usize,
 }
 
 /// Whether new jobs are accepted.
@@ -35,6 +40,8 @@ enum Admission {
 struct Entry {
     session: SessionId,
     state: EntryState,
+    /// How many people it waits for.
+    asking: usize,
     cancel: CancellationToken,
 }
 
@@ -63,6 +70,7 @@ impl Queue {
             sessions: HashMap::new(),
             ready: BTreeMap::new(),
             running: 0,
+            asking: 0,
         }
     }
 
@@ -83,7 +91,7 @@ impl Queue {
             }
         };
         // A queue that exists has a job in it: an empty one is removed.
-        let waits = found.is_some() || self.running >= self.limits.workers;
+        let waits = found.is_some() || !self.has_room();
         let waiting = self.jobs.len() - self.running;
         if waits && waiting >= self.limits.waiting {
             return Err(SubmitError::Full(waiting));
@@ -97,8 +105,8 @@ impl Queue {
         }
         state.waiting.push_back(job);
         let cancel = CancellationToken::new();
-        self.jobs
-            .insert(job, Entry { session: id, state: EntryState::Waiting, cancel: cancel.clone() });
+        let state = EntryState::Waiting;
+        self.jobs.insert(job, Entry { session: id, state, asking: 0, cancel: cancel.clone() });
         self.start_ready(id);
         Ok((job, cancel))
     }
@@ -156,6 +164,7 @@ impl Queue {
                 EntryState::Running => {
                     queue.running.retain(|other| *other != job);
                     self.running -= 1;
+                    self.asking -= usize::from(entry.asking > 0);
                 }
                 EntryState::Waiting => {
                     queue.waiting.retain(|other| *other != job);
@@ -182,7 +191,31 @@ impl Queue {
                 }
             }
         }
-        while self.running < self.limits.workers
+        self.start();
+    }
+
+    /// Whether one more job may run: one that waits for a person leaves its room to others.
+    fn has_room(&self) -> bool {
+        let workers = self.limits.workers;
+        self.running - self.asking < workers && self.running < workers.saturating_mul(PER_WORKER)
+    }
+
+    /// A running job waits for one more person, or for one less.
+    pub(super) fn set_asking(&mut self, job: JobId, more: bool) {
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        if entry.state != EntryState::Running {
+            return;
+        }
+        let was = entry.asking > 0;
+        entry.asking = if more { entry.asking + 1 } else { entry.asking.saturating_sub(1) };
+        let is = entry.asking > 0;
+        self.asking = self.asking + usize::from(is) - usize::from(was);
+        self.start();
+    }
+
+    /// Starts jobs for as long as there is room.
+    fn start(&mut self) {
+        while self.has_room()
             && let Some((job, id)) = self.ready.pop_first()
         {
             if let (Some(entry), Some(queue)) = (self.jobs.get_mut(&job), self.queues.get_mut(&id))

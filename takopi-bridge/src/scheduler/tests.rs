@@ -350,3 +350,46 @@ proptest! {
         model.drain();
     }
 }
+
+#[test]
+fn a_job_that_waits_for_a_person_leaves_its_worker_to_another() {
+    let scheduler = scheduler(1, 4);
+    let mut first = scheduler.submit(QueueTarget::Session(session("a"))).unwrap();
+    let mut same = scheduler.submit(QueueTarget::Session(session("a"))).unwrap();
+    let mut other = scheduler.submit(QueueTarget::Session(session("b"))).unwrap();
+    assert!(turn(&mut first).is_some());
+    assert_eq!((turn(&mut same), turn(&mut other)), (None, None));
+    let (one, another) = (scheduler.asking(first.job()), scheduler.asking(first.job()));
+    assert_eq!(turn(&mut other), Some(QueueStep::Start(Some(session("b")))));
+    assert_eq!(turn(&mut same), None, "one at a time on a session");
+    // Answered, both run: nothing else starts until one of them has ended.
+    drop((one, another));
+    let mut third = scheduler.submit(QueueTarget::New).unwrap();
+    drop(other);
+    assert_eq!(turn(&mut third), None);
+    drop(first);
+    assert_eq!(turn(&mut same), Some(QueueStep::Start(Some(session("a")))));
+    drop(same);
+    assert_eq!(turn(&mut third), Some(QueueStep::Start(None)));
+}
+
+#[test]
+fn jobs_that_wait_for_people_are_bounded() {
+    let scheduler = scheduler(2, 100);
+    let mut jobs: Vec<_> = (0..20).map(|_| scheduler.submit(QueueTarget::New).unwrap()).collect();
+    let mut asking = Vec::new();
+    loop {
+        let asks = |job: &JobId| asking.iter().any(|(known, _)| known == job);
+        let next = jobs.iter().map(Ticket::job);
+        let next = next.filter(|job| scheduler.status(*job) == JobStatus::Running);
+        let Some(next) = next.into_iter().find(|job| !asks(job)) else { break };
+        let guard = scheduler.asking(next);
+        asking.push((next, guard));
+    }
+    assert_eq!(asking.len(), 8, "four for each worker");
+    // A job that ends while it waits takes its wait with it.
+    jobs.remove(0);
+    assert_eq!(jobs.iter().filter(|job| job.status() == JobStatus::Running).count(), 8);
+    drop(asking);
+    assert_eq!(jobs.iter().filter(|job| job.status() == JobStatus::Running).count(), 8);
+}

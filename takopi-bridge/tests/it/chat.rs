@@ -92,7 +92,7 @@ fn every_kind_of_action_has_its_line() {
     ✓ files: src/no\_details.rs⏎
     ✓ tool: aquarium.feed⏎
     ✗ tool: aquarium.clean: no \*⏎
-    ✓ searched: why three hearts⏎
+    ✓ search: why three hearts⏎
     ✓ subagent: review: the change⏎
     ✗ asked: rm -rf build: no⏎
     ! something is odd⏎
@@ -343,4 +343,24 @@ proptest! {
         let code = code(last);
         prop_assert_eq!(code.last().map(String::as_str), Some("codex resume 0199"), "{}", last);
     }
+}
+
+#[test]
+fn an_answer_that_takes_too_many_messages_is_a_file_for_chats_that_have_files() {
+    let answer = (0..400).map(|n| format!("line {n}")).collect::<Vec<_>>().join("\n\n");
+    let done = Completed::success("codex", answer.as_str());
+    let progress = fold([started(), done.into()]);
+    let chat = |max| Chat::new(Limit::Chars(400)).max_messages(max);
+    let all = chat(3).finished(&progress, &moment());
+    assert!(all.len() > 3, "without a file nothing is left out");
+    let (messages, file) = chat(3).finished_with_file(&progress, &moment());
+    assert_eq!((messages.len(), file.as_deref()), (3, Some(answer.as_str())));
+    assert_eq!(messages[..2], all[..2], "it begins as without a file");
+    assert_eq!(messages[2], format!("the answer is long: all of it is in the file\n\n{RESUME}"));
+    let (messages, file) = chat(1).finished_with_file(&progress, &moment());
+    assert_eq!(messages.len(), 1);
+    assert!(messages[0].contains("the answer is in the file") && messages[0].ends_with(RESUME));
+    assert!(file.is_some() && Limit::Chars(400).fits(&messages[0]));
+    let (messages, file) = chat(all.len()).finished_with_file(&progress, &moment());
+    assert_eq!((messages, file), (all, None), "it fits");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use takopi_bridge::present::terminal::{
-    Feed, Viewport, answer, choices, entry, live, question, summary,
+    Feed, Viewport, Written, answer, choices, entry, live, question, summary,
 };
 use takopi_bridge::present::{Line, Style};
 use takopi_bridge::progress::Progress;
@@ -68,7 +68,7 @@ fn running_actions_are_shown_with_their_time_and_the_plan() {
     insta::assert_snapshot!(text(&live(&progress, frame(75, 80, 10))), @r"
     ▸ waiting for the session, held by process 4711 for 3 s · 1m 15s
     ▸ cargo test --workspace · 1m 11s
-    ▸ searched: octopus hearts · 1m 10s
+    ▸ search: octopus hearts · 1m 10s
     ⠋ Codex · 1m 15s · step 5 · todo 1/3: write the parser
     ");
 }
@@ -141,14 +141,13 @@ fn an_action_that_ended_leaves_a_line() {
         kinds().iter().flat_map(|event| entry(event, Feed::Ends, Some(48))).collect();
     insta::assert_snapshot!(text(&lines), @r"
     • I look around first, then I change the parser
-      so that it reads
-      tabs as well.
+      so that it reads tabs as well.
     ✓ ls
     ✗ cargo test (exit 101)
     ✓ files: update src/lib.rs, add src/new.rs
     ✓ tool: aquarium.feed
     ✗ tool: aquarium.clean: no water
-    ✓ searched: why three hearts
+    ✓ search: why three hearts
     ✓ subagent: review: the change
     ✗ asked: rm -rf build: declined: no approval ha…
     ! a warning that is long enough for two lines of
@@ -176,7 +175,7 @@ fn without_a_screen_every_step_is_one_line() {
     ✓ files: update src/lib.rs, add src/new.rs
     ✓ tool: aquarium.feed
     ✗ tool: aquarium.clean: no water
-    ✓ searched: why three hearts
+    ✓ search: why three hearts
     ✓ subagent: review: the change
     ✗ asked: rm -rf build: declined: no approval handler
     ! a warning that is long enough for two lines of it
@@ -377,6 +376,147 @@ the end
     assert_eq!(strong, ["Result", "tabs", "name", "size"]);
 }
 
+const TABLE: &str = "\
+| name | what it does | size |
+|:-----|:------------:|-----:|
+| parser | reads **tabs** and spaces and everything between | 1000 |
+| a | b | 2 |
+";
+
+#[test]
+fn columns_of_a_table_are_aligned_and_cells_wrapped() {
+    insta::assert_snapshot!(text(&answer(TABLE, 100)), @"
+    name                    what it does                  size
+    parser  reads tabs and spaces and everything between  1000
+    a                            b                           2
+    ");
+    insta::assert_snapshot!(text(&answer(TABLE, 40)), @"
+    name           what it does         size
+    ────────────────────────────────────────
+    parser  reads tabs and spaces and   1000
+                everything between
+    ────────────────────────────────────────
+    a                   b                  2
+    ");
+}
+
+#[test]
+fn nothing_of_a_table_is_lost_on_a_narrow_screen() {
+    insta::assert_snapshot!(text(&answer(TABLE, 20)), @"
+    name: parser
+    what it does: reads
+    tabs and spaces and
+    everything between
+    size: 1000
+
+    name: a
+    what it does: b
+    size: 2
+    ");
+}
+
+#[test]
+fn struck_text_is_struck_and_not_italic() {
+    let line = &answer("~~old~~ *new*", 40)[0];
+    assert_eq!(line.ansi(), "\x1b[9mold\x1b[0m \x1b[3mnew\x1b[0m");
+}
+
+#[test]
+fn a_note_shows_its_text_without_markup() {
+    let note = act("a", ActionKind::Note, "**Reading `lib.rs`**\n\nthen on", Phase::Completed);
+    assert_eq!(text(&entry(&note, Feed::Ends, Some(60))), "• Reading lib.rs\n  then on");
+    assert_eq!(text(&entry(&note, Feed::All, None)), "• Reading lib.rs then on");
+    let started = act("b", ActionKind::Note, "**Thinking**", Phase::Started);
+    let shown = text(&live(&fold([started.into()]), frame(0, 60, 9)));
+    assert!(shown.contains("▸ Thinking"), "{shown}");
+}
+
+#[test]
+fn a_connection_that_came_back_is_no_attempt_any_more() {
+    let action = Action::new("codex.reconnect", ActionKind::Note, "Reconnecting... 3/5");
+    let action = action.with("attempt", 3).with("max", 5).with("reason", "stream disconnected");
+    let event = ActionEvent::new("codex", action, Phase::Completed).ok(true).level(Level::Info);
+    for width in [None, Some(60)] {
+        assert_eq!(text(&entry(&event, Feed::Ends, width)), "✓ reconnected after 3 attempts");
+    }
+}
+
+#[test]
+fn a_failed_command_shows_the_end_of_its_output() {
+    let output = (0..9).map(|n| format!("line {n}\n\n")).collect::<Vec<_>>().concat();
+    let action = Action::new("a", ActionKind::Command, "cargo test").with("exit_code", 101);
+    let failed = ActionEvent::new("codex", action.with("output_tail", output), Phase::Completed);
+    insta::assert_snapshot!(text(&entry(&failed.clone().ok(false), Feed::Ends, Some(60))), @"
+    ✗ cargo test (exit 101)
+      │ … 4 more lines
+      │ line 4
+      │ line 5
+      │ line 6
+      │ line 7
+      │ line 8
+    ");
+    assert_eq!(entry(&failed.ok(true), Feed::Ends, Some(60)).len(), 1);
+}
+
+/// The lines of a text that comes in pieces of so many characters.
+fn written(markdown: &str, pieces: &[usize], width: usize) -> Vec<Line> {
+    let mut written = Written::default();
+    let mut lines = Vec::new();
+    let mut rest = markdown;
+    for length in pieces.iter().cycle() {
+        if rest.is_empty() {
+            break;
+        }
+        let at = rest.char_indices().nth(*length).map_or(rest.len(), |(at, _)| at);
+        let (piece, later) = rest.split_at(at);
+        lines.extend(written.push(piece, width));
+        rest = later;
+    }
+    lines.extend(written.end(width));
+    lines
+}
+
+/// Blocks of Markdown.
+const BLOCKS: [&str; 14] = [
+    "# A *heading*",
+    "Some **bold** text that is\nlong enough to be wrapped at some width, `code` and 日本語 e\u{301}.",
+    "Setext\n------",
+    "1. one\n1. two\n1. three\n   - inner\n   - [x] done\n\n   more\n1. four",
+    "- a\n\n- b\n- c",
+    "  * indented\n  * list\n    and more",
+    "```rust\nfn main() {\n\n    let a = \"```\";\n}\n```",
+    "~~~~\n```\n~~~\n~~~~",
+    "> quoted\n> - list\n>\n> ```\n> code\n> ```",
+    TABLE,
+    "---",
+    "    indented code\n\n    more of it",
+    "<div>\nhtml\n</div>",
+    "see [the guide](https://example.org/guide) and <https://example.org>",
+];
+
+#[test]
+fn complete_blocks_items_and_lines_of_code_come_before_the_end() {
+    for (before, after, complete) in [
+        ("One.\n\nTw", "o.", "One."),
+        ("- one\n- two\n- th", "ree", "• one"),
+        ("```\none\ntwo\nth", "ree\n```", "  one\n  two"),
+        ("3. one\n9. two\n1. th", "ree", "3. one"),
+    ] {
+        let mut written = Written::default();
+        assert_eq!(text(&written.push(before, 40)), complete, "{before}");
+        let mut lines = written.push(after, 40);
+        lines.extend(written.end(40));
+        let whole = format!("{complete}\n{}", text(&lines));
+        assert_eq!(whole, text(&answer(&format!("{before}{after}"), 40)));
+    }
+}
+
+#[test]
+fn the_target_of_a_link_that_is_defined_later_is_not_lost() {
+    let lines = written("See [it] now.\n\nMore.\n\n[it]: https://example.org\n", &[7], 60);
+    assert!(text(&lines).contains("[it]: https://example.org"), "{}", text(&lines));
+}
+
 #[test]
 fn plain_text_stays_as_it_is() {
     assert_eq!(text(&answer("just a word", 80)), "just a word");
@@ -402,6 +542,40 @@ proptest! {
         for line in lines {
             prop_assert!(line.width() <= width, "{:?}", line.plain());
             prop_assert!(!line.plain().chars().any(char::is_control));
+        }
+    }
+
+    #[test]
+    fn an_answer_in_pieces_has_the_lines_of_the_whole(
+        blocks in proptest::collection::vec(0..BLOCKS.len(), 1..8),
+        pieces in proptest::collection::vec(1..30_usize, 1..8),
+        width in 12..90_usize,
+    ) {
+        let blocks: Vec<&str> = blocks.iter().map(|n| BLOCKS[*n]).collect();
+        let markdown = blocks.join("\n\n");
+        prop_assert_eq!(text(&written(&markdown, &pieces, width)), text(&answer(&markdown, width)), "{}", markdown);
+    }
+
+    #[test]
+    fn no_word_of_a_table_is_lost(
+        rows in proptest::collection::vec(proptest::collection::vec("[a-z]{1,12}( [a-z]{1,6})?", 1..6), 2..5),
+        width in 8..50_usize,
+    ) {
+        let columns = rows.iter().map(Vec::len).min().unwrap();
+        let row = |row: &Vec<String>| format!("| {} |\n", row[..columns].join(" | "));
+        let mut markdown = row(&rows[0]) + &format!("|{}\n", "---|".repeat(columns));
+        markdown.extend(rows[1..].iter().map(row));
+        let bare = |text: &str| text.chars().filter(char::is_ascii_lowercase).collect::<String>();
+        let lines = answer(&markdown, width);
+        let mut shown: Vec<char> = bare(&text(&lines)).chars().collect();
+        let mut said: Vec<char> = rows.iter().flat_map(|row| &row[..columns]).flat_map(|it| bare(it).chars().collect::<Vec<_>>()).collect();
+        shown.sort_unstable();
+        said.sort_unstable();
+        // In a list the names of the columns are repeated.
+        prop_assert!(said.iter().all(|it| shown.iter().filter(|x| x == &it).count() >= said.iter().filter(|x| x == &it).count()));
+        prop_assert!(!text(&lines).contains('…'));
+        for line in lines {
+            prop_assert!(line.width() <= width, "{:?}", line.plain());
         }
     }
 

@@ -1,33 +1,37 @@
 //! Pieces of the answer while it is written, for runs that ask for them.
 //!
-//! An action of kind `answer` for each message with text: started, `updated` with only the new text as
-//! its message, completed. The pieces joined are the text of the message, as the answer has it.
+//! The pieces joined are the text of the message, as the answer has it: with the same separators between
+//! its blocks.
 
-use std::collections::VecDeque;
-
-use takopi_core::model::{Action, ActionEvent, ActionKind, Phase, TakopiEvent};
+use takopi_core::model::{AnswerPieces, TakopiEvent};
 
 use super::answer::Edge;
 use crate::CLAUDE;
 use crate::wire::{Stream, StreamEvent};
 
-/// How many messages are remembered.
-const REMEMBERED: usize = 8;
-
 /// The message that is written.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pieces {
+    events: AnswerPieces,
     message: Option<String>,
     edge: Edge,
     /// Whether the next piece begins a block.
     begins: bool,
     /// Whether the block has citations.
     is_cited: bool,
-    is_open: bool,
-    streamed: VecDeque<String>,
 }
 
 impl Pieces {
+    pub(super) fn new() -> Self {
+        Self {
+            events: AnswerPieces::new(CLAUDE),
+            message: None,
+            edge: Edge::default(),
+            begins: false,
+            is_cited: false,
+        }
+    }
+
     pub(super) fn stream(&mut self, stream: &Stream, events: &mut Vec<TakopiEvent>) {
         match &stream.event {
             StreamEvent::MessageStart => {
@@ -46,17 +50,12 @@ impl Pieces {
 
     /// Whether the text of a message was emitted in pieces.
     pub(super) fn has(&self, message: Option<&str>) -> bool {
-        message.is_some_and(|message| self.streamed.iter().any(|known| known == message))
+        message.is_some_and(|message| self.events.has(message))
     }
 
     /// The message is complete, or what follows it will never come.
     pub(super) fn close(&mut self, events: &mut Vec<TakopiEvent>) {
-        if std::mem::take(&mut self.is_open)
-            && let Some(message) = &self.message
-        {
-            events
-                .push(ActionEvent::new(CLAUDE, action(message), Phase::Completed).ok(true).into());
-        }
+        self.events.close(events);
         self.edge = Edge::default();
         self.begins = false;
         self.message = None;
@@ -67,23 +66,9 @@ impl Pieces {
         if text.is_empty() {
             return;
         }
-        if !self.is_open {
-            self.is_open = true;
-            if self.streamed.len() == REMEMBERED {
-                self.streamed.pop_front();
-            }
-            self.streamed.push_back(message.clone());
-            events.push(ActionEvent::new(CLAUDE, action(message), Phase::Started).into());
-        }
         let begins = std::mem::take(&mut self.begins);
         let separator = if begins { self.edge.separator(text, self.is_cited) } else { "" };
         self.edge = self.edge.after(text, self.is_cited);
-        let piece = format!("{separator}{text}");
-        events
-            .push(ActionEvent::new(CLAUDE, action(message), Phase::Updated).message(piece).into());
+        self.events.piece(message, &format!("{separator}{text}"), events);
     }
-}
-
-fn action(message: &str) -> Action {
-    Action::new(message, ActionKind::from("answer"), "answer")
 }

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::object::{Object, list, text};
+use takopi_core::jsonl::{Object, list, text};
 
 /// A block of a message of the model. Every block is a line of its own; lines of one message have
 /// the same `message_id`.

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::object::Object;
+use takopi_core::jsonl::Object;
 
 /// The end of a turn. Not always of a run: a sub-agent in the background wakes the model again.
 #[derive(Debug, Default)]

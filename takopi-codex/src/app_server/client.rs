@@ -12,7 +12,6 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -21,15 +20,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::Host;
-use takopi_core::peer::{Peer, Wire};
+use takopi_core::peer::Peer;
 use takopi_core::process::{EnvPolicy, Launch, StartCutoff, StdinPlan, StopSequence};
+use takopi_core::rpc::{CallError, Caller, Dialect, ResponseError};
 use takopi_core::version::Version;
 use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::error::ClientError;
 use super::reader::read;
-use super::routes::{ResponseError, Routes};
+use super::routes::Routes;
 use crate::MINIMUM_VERSION;
 
 /// The error code of an overloaded server.
@@ -127,9 +127,8 @@ pub struct Client {
 
 struct Inner {
     peer: Peer,
-    wire: Wire,
+    caller: Caller,
     routes: Arc<Routes>,
-    next_id: AtomicI64,
     ended: watch::Receiver<bool>,
     timeout: Duration,
     info: OnceLock<ServerInfo>,
@@ -161,9 +160,8 @@ impl Client {
         });
         let inner = Inner {
             peer,
-            wire,
+            caller: Caller::new(wire, Dialect::Bare),
             routes,
-            next_id: AtomicI64::new(1),
             ended,
             timeout: launch.request_timeout,
             info: OnceLock::new(),
@@ -268,7 +266,7 @@ impl Inner {
                 minimum: MINIMUM_VERSION.to_string(),
             });
         }
-        self.wire.send(&json!({ "method": "initialized" })).await;
+        self.caller.notify("initialized", None::<&Value>).await;
         Ok(ServerInfo { version, raw })
     }
 
@@ -305,40 +303,25 @@ impl Inner {
         limit: Duration,
         starts_turn_on: Option<&str>,
     ) -> Result<Box<RawValue>, ClientError> {
-        #[derive(Serialize)]
-        struct Request<'a, P> {
-            id: i64,
-            method: &'a str,
-            params: &'a P,
-        }
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.caller.next_id();
         let Some(response) = self.routes.register(id, starts_turn_on) else {
             return Err(self.gone(method).await);
         };
         let _forget = Forget { routes: &self.routes, id };
-        let exchange = async {
-            if !self.wire.send(&Request { id, method, params }).await {
-                return Err(self.gone(method).await);
-            }
-            match response.await {
-                Ok(response) => Ok(response),
-                Err(_) => Err(self.gone(method).await),
-            }
-        };
-        let response = tokio::time::timeout(limit, exchange)
-            .await
-            .map_err(|_| ClientError::Timeout { method: method.to_owned(), limit })??;
-        response.map_err(|error| match error {
-            ResponseError::Refused(body) => ClientError::Refused {
-                method: method.to_owned(),
+        let method = || method.to_owned();
+        Err(match self.caller.call(id, &method(), params, response, limit).await {
+            Ok(result) => return Ok(result),
+            Err(CallError::Timeout(limit)) => ClientError::Timeout { method: method(), limit },
+            Err(CallError::Response(ResponseError::Refused(body))) => ClientError::Refused {
+                method: method(),
                 code: body.code,
                 message: body.message,
                 data: body.data,
             },
-            ResponseError::TooLong => ClientError::Answer {
-                method: method.to_owned(),
-                detail: "it is too long".to_owned(),
-            },
+            Err(CallError::Response(_)) => {
+                ClientError::Answer { method: method(), detail: "it is too long".to_owned() }
+            }
+            Err(_) => self.gone(&method()).await,
         })
     }
 

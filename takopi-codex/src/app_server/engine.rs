@@ -106,7 +106,8 @@ impl CodexAppServer {
             client: session.client(),
             thread: &session.loaded.thread,
             directory: directory.clone(),
-            translator: TurnTranslator::new(self.codex.title(), directory_of(&directory), fresh),
+            translator: TurnTranslator::new(self.codex.title(), directory_of(&directory), fresh)
+                .deltas(run.request.deltas),
             requests: RequestHandler::new(run.clone(), self.tools.clone(), directory),
             limits: self.limits,
             server_use,
@@ -182,6 +183,10 @@ impl Engine for CodexAppServer {
 
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         check_request(request)
+    }
+
+    fn can_be_ephemeral(&self) -> bool {
+        true
     }
 
     fn is_steerable(&self) -> bool {

@@ -52,10 +52,10 @@ pub use client::{Client, ServerInfo, ServerLaunch};
 pub use conversation::{Conversation, ConversationReport};
 pub use engine::CodexAppServer;
 pub use error::ClientError;
-pub use message::RequestId;
 pub use notification::Notification;
 pub use requests::ServerRequest;
 pub use servers::PoolLimits;
+pub use takopi_core::rpc::RequestId;
 pub use thread::{ModelOptions, Thread, ThreadOptions};
 pub use transcript::{Message, Transcript, TranscriptCall};
 pub use turn::{TurnEvent, TurnOptions, TurnReport, TurnStatus, TurnStream};
@@ -65,15 +65,18 @@ pub use turn::{TurnEvent, TurnOptions, TurnReport, TurnStatus, TurnStream};
 #[doc(hidden)]
 pub fn translate_lines<'a>(
     lines: impl IntoIterator<Item = &'a [u8]>,
+    deltas: bool,
 ) -> Vec<takopi_core::TakopiEvent> {
     let directory = takopi_core::paths::Directory::new([std::path::Path::new("/workspace")]);
-    let mut translator = translator::TurnTranslator::new("Codex", directory, false);
+    let translator = translator::TurnTranslator::new("Codex", directory, false);
+    let mut translator = translator.deltas(deltas);
     let mut events = Vec::new();
     translator.thread_started("01a1e21b-26e5-7eb0-9d27-459e98f10b74", &mut events);
     for line in lines {
         let text = String::from_utf8_lossy(line);
-        if let Ok(message::Incoming { method: Some(method), params: Some(params), .. }) =
-            message::Incoming::parse(&text)
+        if let Ok(takopi_core::rpc::Incoming {
+            method: Some(method), params: Some(params), ..
+        }) = takopi_core::rpc::Incoming::parse(&text)
         {
             let notification = Notification::new(method.into_owned(), params.to_owned());
             translator.notification(notification.kind(), &mut events);

@@ -8,9 +8,10 @@ use serde::de::MapAccess;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::message::RequestId;
 use super::streams::Stream;
 use super::usage::TokenUsage;
+use takopi_core::rpc::RequestId;
+
 use crate::common::{Item, Read, Step, Tolerant, first, next_key, skip};
 use crate::failure::Fault;
 
@@ -125,9 +126,6 @@ impl<'a> Kind<'a> {
             "item/started" => Params::read(json).item.map_or(Self::Other, Self::ItemStarted),
             "item/completed" => Params::read(json).item.map_or(Self::Other, Self::ItemCompleted),
             "item/agentMessage/delta" => text(Stream::Message),
-            "item/reasoning/summaryTextDelta" | "item/reasoning/textDelta" | "item/plan/delta" => {
-                text(Stream::Note)
-            }
             "item/commandExecution/outputDelta" | "item/fileChange/outputDelta" => {
                 text(Stream::Output)
             }

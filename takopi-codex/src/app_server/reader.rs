@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
-use takopi_core::jsonl::repair;
+use takopi_core::peer::Wire;
 use takopi_core::process::{Frame, Output};
+use takopi_core::rpc::{ErrorBody, Incoming, MessageHead, RequestId, ResponseError, read_line};
 
-use super::message::{ErrorBody, Incoming, MessageHead, RequestId};
 use super::notification::Notification;
 use super::requests::ServerRequest;
-use super::routes::{ResponseError, Routed, Routes};
-use takopi_core::peer::Wire;
+use super::routes::{Routed, Routes};
 
 /// Reads everything the server sends, until it is gone.
 pub(super) async fn read(mut output: Output, routes: Arc<Routes>, wire: Wire, patient: bool) {
@@ -49,18 +48,15 @@ fn route(line: &[u8], routes: &Routes, wire: &Wire) -> Option<Routed> {
     if line.iter().all(u8::is_ascii_whitespace) {
         return None;
     }
-    let text = String::from_utf8_lossy(line);
-    let repaired;
-    let incoming = if let Ok(incoming) = Incoming::parse(&text) {
-        Some(incoming)
-    } else {
-        repaired = repair(line);
-        repaired.as_deref().and_then(|text| Incoming::parse(text).ok())
-    };
-    let Some(Incoming { id, method, params, result, error }) = incoming else {
+    let routed = read_line(line, |incoming| route_message(incoming, routes, wire));
+    routed.unwrap_or_else(|| {
         routes.not_json(line);
-        return None;
-    };
+        None
+    })
+}
+
+fn route_message(incoming: Incoming<'_>, routes: &Routes, wire: &Wire) -> Option<Routed> {
+    let Incoming { id, method, params, result, error, .. } = incoming;
     let Some(method) = method else {
         // Our ids are small numbers; a response to another id is dropped.
         let id = id.and_then(|id| id.get().parse().ok())?;
@@ -83,16 +79,16 @@ fn route(line: &[u8], routes: &Routes, wire: &Wire) -> Option<Routed> {
 
 /// A line that was too long to be read, by how it begins.
 fn skip(head: &[u8], bytes: u64, routes: &Routes, wire: &Wire) {
-    match MessageHead::read(head) {
+    match MessageHead::read(head, "threadId") {
         MessageHead::Response(id) => routes.respond(id, Err(ResponseError::TooLong)),
-        MessageHead::Notification { method, thread: Some(thread) }
+        MessageHead::Notification { method, place: Some(thread) }
             if method == "turn/completed" && routes.end_too_long(&thread) => {}
-        MessageHead::Notification { .. } | MessageHead::Unknown => routes.too_long(bytes),
         MessageHead::Request { id, method, .. } => {
             routes.too_long(bytes);
             let params = RawValue::NULL.to_owned();
             ServerRequest::new(id, method, params, wire.clone()).decline();
         }
+        _ => routes.too_long(bytes),
     }
 }
 

@@ -2,56 +2,46 @@
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use takopi_core::peer::Wire;
+use takopi_core::rpc::{Dialect, PeerRequest, RequestId};
 
 use super::address::Address;
-use super::message::{RequestId, address_of};
-use takopi_core::peer::Wire;
+use super::message::address_of;
 
 /// A request of the server. Dropped without an answer, it is declined.
 #[derive(Debug)]
 pub struct ServerRequest {
-    id: RequestId,
-    method: String,
-    params: Box<RawValue>,
-    wire: Option<Wire>,
+    request: PeerRequest,
     of_subagent: bool,
-}
-
-#[derive(Serialize)]
-struct Response<'a> {
-    id: &'a RequestId,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    result: Option<&'a Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a Value>,
 }
 
 impl ServerRequest {
     pub(super) fn new(id: RequestId, method: String, params: Box<RawValue>, wire: Wire) -> Self {
-        Self { id, method, params, wire: Some(wire), of_subagent: false }
+        let request = PeerRequest::new(id, method, params, wire, Dialect::Bare, decline_of);
+        Self { request, of_subagent: false }
     }
 
     /// Its id.
     pub fn id(&self) -> &RequestId {
-        &self.id
+        self.request.id()
     }
 
     /// What is asked.
     pub fn method(&self) -> &str {
-        &self.method
+        self.request.method()
     }
 
     /// Its parameters in a type of the caller's choice.
     pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
-        serde_json::from_str(self.params.get()).ok()
+        self.request.parse()
     }
 
     /// Its particulars as JSON.
     pub(super) fn params(&self) -> &str {
-        self.params.get()
+        self.request.params().get()
     }
 
     /// The thread it concerns.
@@ -69,56 +59,36 @@ impl ServerRequest {
     }
 
     pub(super) fn address(&self) -> Address<'_> {
-        address_of(&self.params)
+        address_of(self.request.params())
     }
 
     pub(super) fn weight(&self) -> usize {
-        self.method.len() + self.params.get().len()
+        self.method().len() + self.params().len()
     }
 
     /// Why its parameters cannot be read as a whole, if they cannot: they may be nested too deep.
     pub(super) fn unreadable(&self) -> Option<String> {
-        serde_json::from_str::<Value>(self.params.get()).err().map(|error| error.to_string())
+        serde_json::from_str::<Value>(self.params()).err().map(|error| error.to_string())
     }
 
     /// Answers it.
-    pub fn answer(mut self, result: impl Into<Value>) {
-        self.respond(Some(&result.into()), None);
+    pub fn answer(self, result: impl Into<Value>) {
+        self.request.answer(result);
     }
 
     /// Refuses it as unknown.
-    pub fn refuse(mut self, code: i64, message: &str) {
-        self.respond(None, Some(&json!({ "code": code, "message": message })));
+    pub fn refuse(self, code: i64, message: &str) {
+        self.request.refuse(code, message);
     }
 
     /// Declines it, in the form that its kind of request takes.
-    pub fn decline(mut self) {
-        self.respond_no();
+    pub fn decline(self) {
+        self.request.decline();
     }
 
     /// Leaves it: the server has settled it by itself.
-    pub(super) fn forget(mut self) {
-        self.wire = None;
-    }
-
-    fn respond_no(&mut self) {
-        if let Some(result) = decline_of(&self.method) {
-            return self.respond(Some(&result), None);
-        }
-        let message = format!("{} is not supported", self.method);
-        self.respond(None, Some(&json!({ "code": -32601, "message": message })));
-    }
-
-    fn respond(&mut self, result: Option<&Value>, error: Option<&Value>) {
-        if let Some(wire) = self.wire.take() {
-            wire.send_soon(&Response { id: &self.id, result, error });
-        }
-    }
-}
-
-impl Drop for ServerRequest {
-    fn drop(&mut self) {
-        self.respond_no();
+    pub(super) fn forget(self) {
+        self.request.forget();
     }
 }
 

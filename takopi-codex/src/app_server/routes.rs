@@ -14,31 +14,22 @@ mod thread;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde_json::value::RawValue;
 use takopi_core::jsonl::LineWarnings;
 use takopi_core::peer::PendingRequests;
+use takopi_core::rpc::Response;
 use tokio::sync::oneshot;
 
 use self::thread::{ThreadRoute, TurnRoute, Unread};
 use super::address::{Address, Id, is_of_a_thread};
 use super::error::ClientError;
 use super::inbox::{Inbox, Room, TurnMessage, inbox};
-use super::message::{ErrorBody, address_of, started_turn};
+use super::message::{address_of, started_turn};
 use super::notification::Notification;
 use super::requests::ServerRequest;
 use super::subagents::Subagents;
 
 /// Of how many threads usage is kept. Servers are replaced long before they have loaded so many.
 const THREADS_KNOWN: usize = 4096;
-
-type Response = Result<Box<RawValue>, ResponseError>;
-
-/// Why there is no result.
-#[derive(Debug)]
-pub(super) enum ResponseError {
-    Refused(ErrorBody),
-    TooLong,
-}
 
 /// A message that must be routed.
 #[derive(Debug)]

@@ -48,6 +48,7 @@ pub(super) fn thread_options(
         cwd: Some(directory.to_owned()),
         model: request.settings.model.clone(),
         sandbox: request.settings.sandbox.clone(),
+        ephemeral: request.settings.is_ephemeral(),
         dynamic_tools,
         ..ThreadOptions::default()
     }

@@ -29,6 +29,9 @@ pub struct ThreadOptions {
     /// The sandbox: `read-only`, `workspace-write`, `danger-full-access`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
+    /// Whether the thread is not stored. Only for a thread that is begun.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ephemeral: bool,
     /// When the agent asks for approval: `never`, `on-request`, …
     #[serde(skip_serializing_if = "Option::is_none")]
     pub approval_policy: Option<String>,

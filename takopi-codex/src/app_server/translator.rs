@@ -1,21 +1,24 @@
 //! From an app-server's notifications about a turn to takopi's events.
 //!
 //! Pure: notifications in, events out, no I/O and no clock. Items, errors and ends go through the
-//! translation both transports share; what is streamed on top of them (text, output, plans) is
+//! translation both transports share. Messages are streamed for runs that ask for it, each piece as it
+//! came; no text that was streamed is emitted again as a note. The output and the progress of tools are
 //! gathered and emitted once a batch, as `updated` events, by [`TurnTranslator::flush`]. How often that
 //! is depends on how fast the consumer reads: progress is coalesced, items are not.
+
+use std::borrow::Cow;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
 use takopi_core::model::{
-    Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason, TakopiEvent,
+    Action, ActionEvent, ActionKind, AnswerPieces, Completed, Level, Phase, Reason, TakopiEvent,
 };
 use takopi_core::paths::Directory;
 
 use super::notification::{Kind, TurnEnd};
-use super::streams::Streams;
+use super::streams::{Stream, Streams};
 use super::usage::TurnUsage;
-use crate::common::{Body, Item, Step, Translation};
+use crate::common::{Body, Item, MessagePhase, Step, Translation};
 use crate::failure::Fault;
 use crate::{CODEX, rates};
 
@@ -29,6 +32,10 @@ const LIMITS_ID: &str = "codex.rate_limits";
 pub(super) struct TurnTranslator {
     translation: Translation,
     streams: Streams,
+    /// The messages in pieces, if the run asks for them.
+    pieces: Option<AnswerPieces>,
+    /// The message that is known to be commentary from its start: it is not streamed.
+    commentary: Option<String>,
     usage: TurnUsage,
     limits: Option<String>,
     plan: Option<Vec<Step<'static>>>,
@@ -40,10 +47,18 @@ impl TurnTranslator {
         Self {
             translation: Translation::new(title, directory),
             streams: Streams::default(),
+            pieces: None,
+            commentary: None,
             usage: TurnUsage::new(fresh),
             limits: None,
             plan: None,
         }
+    }
+
+    /// Emits messages in pieces while they are written.
+    pub(super) fn deltas(mut self, deltas: bool) -> Self {
+        self.pieces = deltas.then(|| AnswerPieces::new(CODEX));
+        self
     }
 
     /// The turn has this id, and its thread's last figures before it were these.
@@ -68,7 +83,7 @@ impl TurnTranslator {
 
     /// Ends the turn from outside.
     pub(super) fn finish(&mut self, completed: Completed, events: &mut Vec<TakopiEvent>) {
-        self.close_plan(events);
+        self.close_open(events);
         self.translation.finish(completed, events);
     }
 
@@ -81,6 +96,12 @@ impl TurnTranslator {
             Kind::TurnStarted => self.translation.turn_started(events),
             Kind::ItemStarted(item) => self.item(Phase::Started, item, events),
             Kind::ItemCompleted(item) => self.item(Phase::Completed, item, events),
+            Kind::Text { stream: Stream::Message, item, text } => {
+                let is_commentary = self.commentary.as_deref() == Some(&*item);
+                if let Some(pieces) = self.pieces.as_mut().filter(|_| !is_commentary) {
+                    pieces.piece(&item, &text, events);
+                }
+            }
             Kind::Text { stream, item, text } => self.streams.add(stream, item, &text),
             Kind::Plan(steps) => self.plan(steps, events),
             Kind::TokenUsage { turn, usage } => self.usage.update(turn.as_deref(), usage),
@@ -102,7 +123,7 @@ impl TurnTranslator {
         }
     }
 
-    fn item(&mut self, phase: Phase, item: Item<'_>, events: &mut Vec<TakopiEvent>) {
+    fn item(&mut self, phase: Phase, mut item: Item<'_>, events: &mut Vec<TakopiEvent>) {
         match &item.body {
             Body::AgentMessage { text, .. }
                 if phase == Phase::Completed && is_turn_aborted(text) =>
@@ -112,23 +133,36 @@ impl TurnTranslator {
             Body::UserMessage => {}
             _ => self.usage.agent_seen(),
         }
-        let is_text = matches!(item.body, Body::AgentMessage { .. } | Body::Thought { .. });
-        if phase == Phase::Started && is_text {
+        let id = item.id.clone().unwrap_or_default();
+        match &mut item.body {
             // exec prints these when they are complete; here their text may be streamed before.
-            return;
+            Body::Thought { .. } if phase == Phase::Started => return,
+            Body::AgentMessage { phase: message_phase, .. } if phase == Phase::Started => {
+                if *message_phase == Some(MessagePhase::Commentary) {
+                    self.commentary = Some(id.into_owned());
+                }
+                return;
+            }
+            Body::AgentMessage { text, phase: message_phase } => {
+                if let Some(pieces) = self.pieces.as_mut().filter(|pieces| pieces.has(&id)) {
+                    pieces.complete(&id, text, events);
+                    if *message_phase == Some(MessagePhase::Commentary) {
+                        // It was streamed before it was known to be commentary: no note repeats it.
+                        *text = Cow::Borrowed("");
+                    }
+                }
+            }
+            _ => {}
         }
         let before = events.len();
-        let id = item.id.clone().unwrap_or_default();
         self.translation.item(phase, item, events);
         if phase == Phase::Completed {
-            let closing = self.streams.close(&id);
-            let shown = events[before..].iter().any(|event| is_about(event, &id));
-            events.extend(closing.filter(|_| !shown).map(TakopiEvent::from));
-        } else {
-            for event in &events[before..] {
-                if let TakopiEvent::Action(event) = event {
-                    self.streams.opened(&event.action);
-                }
+            self.streams.close(&id);
+            return;
+        }
+        for event in &events[before..] {
+            if let TakopiEvent::Action(event) = event {
+                self.streams.opened(&event.action);
             }
         }
     }
@@ -146,8 +180,11 @@ impl TurnTranslator {
         self.translation.item(phase, item, events);
     }
 
-    /// The plan ends with its turn, as it stands.
-    fn close_plan(&mut self, events: &mut Vec<TakopiEvent>) {
+    /// The plan and the message that is written end with their turn, as they stand.
+    fn close_open(&mut self, events: &mut Vec<TakopiEvent>) {
+        if let Some(pieces) = &mut self.pieces {
+            pieces.close(events);
+        }
         if let Some(steps) = self.plan.take() {
             self.todo(Phase::Completed, steps, events);
         }
@@ -175,7 +212,7 @@ impl TurnTranslator {
     }
 
     fn completed(&mut self, end: Option<TurnEnd<'_>>, events: &mut Vec<TakopiEvent>) {
-        self.close_plan(events);
+        self.close_open(events);
         let usage = self.usage.so_far();
         let Some(TurnEnd { status, error }) = end else {
             let error = "the end of the turn was not understood";
@@ -209,8 +246,4 @@ pub(super) fn is_turn_aborted(text: &str) -> bool {
             && text
                 .strip_suffix("</turn_aborted>")
                 .is_some_and(|rest| !rest.contains("</turn_aborted>")))
-}
-
-fn is_about(event: &TakopiEvent, id: &str) -> bool {
-    matches!(event, TakopiEvent::Action(event) if event.action.id == id)
 }

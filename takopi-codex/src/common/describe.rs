@@ -1,6 +1,7 @@
 //! Items as actions: what a person reads, and the particulars.
 //!
-//! This is the part of the table in which both transports give the same events for the same thing.
+//! This is the part of the table in which both transports give the same events for the same thing; only the
+//! diffs of changed files are app-server's alone.
 //! Details are bounded: however much an item carries, an action carries a few KiB of it.
 
 use std::borrow::Cow;
@@ -129,12 +130,18 @@ pub(super) fn not_blank(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
 fn file_change(changes: &[Change<'_>], status: Option<&Status>, directory: &Directory) -> Shown {
     let mut title = String::new();
     let mut listed = Vec::new();
+    let mut diffs_left = OUTPUT_TAIL_BYTES;
     for change in within_bounds(changes, |change| change.path.len()) {
         if !title.is_empty() {
             title.push_str(", ");
         }
         title.push_str(directory.relative(&change.path));
-        listed.push(json!({ "path": change.path, "kind": change.kind }));
+        let mut shown = json!({ "path": change.path, "kind": change.kind });
+        if let Some(diff) = diff(change).filter(|diff| diff.len() <= diffs_left) {
+            diffs_left -= diff.len();
+            shown["diff"] = diff.into();
+        }
+        listed.push(shown);
     }
     let more = changes.len() - listed.len();
     if more > 0 {
@@ -148,6 +155,26 @@ fn file_change(changes: &[Change<'_>], status: Option<&Status>, directory: &Dire
         .with_some("changes_omitted", (more > 0).then_some(more))
         .with_status(status)
         .ok(status == Some(&Status::Completed))
+}
+
+/// What a change did, as lines of a diff. One that is too long is not shown: half of a diff misleads.
+fn diff(change: &Change<'_>) -> Option<String> {
+    let text = change
+        .diff
+        .as_deref()
+        .filter(|text| !text.is_empty() && text.len() <= OUTPUT_TAIL_BYTES)?;
+    let sign = match change.kind.as_deref() {
+        Some("add") => '+',
+        Some("delete") => '-',
+        _ => return Some(text.to_owned()),
+    };
+    let mut signed = String::with_capacity(text.len() * 2);
+    for line in text.lines() {
+        signed.push(sign);
+        signed.push_str(line);
+        signed.push('\n');
+    }
+    Some(signed)
 }
 
 fn tool_call(call: &ToolCall<'_>) -> Shown {

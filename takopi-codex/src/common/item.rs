@@ -10,7 +10,8 @@ use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 
 use super::labels::{MessagePhase, Status, snake_case};
-use super::tolerant::{Read, Tail, Tolerant, first, next_key, skip};
+use super::tail::Tail;
+use takopi_core::tolerant::{Read, Tolerant, first, next_key, skip};
 
 /// One thing that happens in a turn.
 #[derive(Debug)]
@@ -90,6 +91,8 @@ pub(crate) struct Change<'a> {
     pub(crate) path: Cow<'a, str>,
     /// `add`, `update`, `delete`.
     pub(crate) kind: Option<Cow<'a, str>>,
+    /// On app-server: a unified diff, or the whole text of a file that is added or deleted.
+    pub(crate) diff: Option<Cow<'a, str>>,
 }
 
 /// One step of a todo list.
@@ -241,15 +244,16 @@ impl<'a> Fields<'a> {
 impl<'de> Tolerant<'de> for Change<'de> {
     fn from_object<A: MapAccess<'de>>(mut object: A) -> Result<Option<Self>, A::Error> {
         let object = &mut object;
-        let (mut path, mut kind) = (None, None);
+        let (mut path, mut kind, mut diff) = (None, None, None);
         while let Some(key) = next_key(object)? {
             match &*key {
                 "path" => first(&mut path, object)?,
                 "kind" => first(&mut kind, object)?,
+                "diff" => first(&mut diff, object)?,
                 _ => skip(object)?,
             }
         }
-        Ok(path.map(|path| Self { path, kind: kind.map(|ChangeKind(kind)| kind) }))
+        Ok(path.map(|path| Self { path, kind: kind.map(|ChangeKind(kind)| kind), diff }))
     }
 }
 

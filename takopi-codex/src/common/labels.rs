@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::tolerant::Tolerant;
+use takopi_core::tolerant::Tolerant;
 
 /// Turns app-server's `camelCase` into exec's `snake_case`.
 pub(crate) fn snake_case(label: Cow<'_, str>) -> Cow<'_, str> {

@@ -2,8 +2,7 @@
 //!
 //! Data flows from the top of this list to its end:
 //!
-//! - `tolerant` reads JSON that may not be what it should be;
-//! - `labels`, `item` and `usage` are the wire types, one for both spellings;
+//! - `labels`, `item`, `tail` and `usage` are the wire types, one for both spellings;
 //! - `command` makes what was run readable;
 //! - `describe` shows an item as an action;
 //! - `answer` and `reconnect` keep the two things that span items;
@@ -17,9 +16,9 @@ mod describe;
 mod item;
 mod labels;
 mod reconnect;
+mod tail;
 #[cfg(test)]
 mod tests;
-mod tolerant;
 mod translation;
 mod usage;
 
@@ -27,6 +26,7 @@ pub(crate) use answer::Answer;
 pub(crate) use command::without_shell;
 pub(crate) use item::{Body, Item, Step};
 pub(crate) use labels::{MessagePhase, snake_case};
-pub(crate) use tolerant::{Read, Tolerant, first, next_key, skip};
 pub(crate) use translation::Translation;
 pub(crate) use usage::Figures;
+
+pub(crate) use takopi_core::tolerant::{Read, Tolerant, first, next_key, skip};

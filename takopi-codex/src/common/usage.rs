@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use takopi_core::model::{Usage, UsageScope};
 
 use super::labels::snake_case;
-use super::tolerant::{Read, Tolerant, next_key, skip};
+use takopi_core::tolerant::{Read, Tolerant, next_key, skip};
 
 /// Figures as Codex gives them: under the same keys on both transports, others kept.
 #[derive(Debug, Default)]

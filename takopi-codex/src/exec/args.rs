@@ -1,7 +1,7 @@
 //! The arguments of `codex exec --json`.
 //!
 //! `codex <extra args> [--model M] [-c model_reasoning_effort=E] [-c KEY=VALUE …] exec --json
-//! --skip-git-repo-check --color=never [--sandbox S] [--cd DIR] [--image=F …] [--output-schema F]
+//! --skip-git-repo-check --color=never [--sandbox S] [--ephemeral] [--cd DIR] [--image=F …] [--output-schema F]
 //! [resume <id>] -`. What `resume` does not know goes between `exec` and it. The prompt is never
 //! here: `-` stands for stdin.
 
@@ -60,6 +60,9 @@ pub(super) fn arguments<S: AsRef<str>>(
     if let Some(sandbox) = &request.settings.sandbox {
         args.extend(["--sandbox".into(), sandbox.into()]);
     }
+    if request.settings.is_ephemeral() {
+        args.push("--ephemeral".into());
+    }
     // Absolute, since codex runs in the request's directory and not in ours.
     if let Some(directory) = &request.settings.cwd {
         args.extend(["--cd".into(), absolute(directory)]);
@@ -101,6 +104,14 @@ mod tests {
         assert_eq!(
             line(&["-c", "notify=[]"], &request, None),
             "-c notify=[] exec --json --skip-git-repo-check --color=never -"
+        );
+    }
+
+    #[test]
+    fn a_session_that_is_not_stored_has_its_flag() {
+        assert_eq!(
+            line(&[], &RunRequest::new("the prompt").ephemeral(true), None),
+            "exec --json --skip-git-repo-check --color=never --ephemeral -"
         );
     }
 

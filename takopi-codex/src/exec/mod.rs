@@ -50,6 +50,10 @@ impl LineEngine for CodexExec {
         resume_codec()
     }
 
+    fn can_be_ephemeral(&self) -> bool {
+        true
+    }
+
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         if let Some(flag) = find_exec_only_flag(&self.codex.args) {
             return Err(RunError::new(

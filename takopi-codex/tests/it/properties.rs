@@ -225,7 +225,12 @@ static TOLD: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
 });
 
 fn hold_over_app_server(lines: &[Vec<u8>]) -> Result<(), TestCaseError> {
-    hold(|| takopi_codex::app_server::translate_lines(lines.iter().map(Vec::as_slice)))
+    for deltas in [false, true] {
+        hold(|| {
+            takopi_codex::app_server::translate_lines(lines.iter().map(Vec::as_slice), deltas)
+        })?;
+    }
+    Ok(())
 }
 
 proptest! {

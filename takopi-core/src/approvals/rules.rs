@@ -9,15 +9,15 @@
 //!   symbolic links included;
 //! - of an MCP server only calls of its tools are allowed, not its forms.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
 use super::decision_of;
 use crate::runner::{
-    ApprovalHandler, ApprovalRequest, Command, Decision, Excerpt, FileChange, Patch, Question,
-    Reply, ToolCall, real_path, words,
+    ApprovalHandler, ApprovalRequest, Command, Decision, Excerpt, FileChange, Location, Patch,
+    Question, Reply, ToolCall, real_path, words,
 };
 
 /// Accepts by rule.
@@ -93,7 +93,7 @@ impl Rules {
         if patch.files.is_empty() || !patch.files.iter().all(whole) {
             return None;
         }
-        Some(patch.locations().map(|location| location.path.clone()).collect())
+        Some(patch.locations().flat_map(Location::paths).map(Path::to_owned).collect())
     }
 }
 
@@ -253,6 +253,8 @@ mod tests {
             (&["new.txt", "/etc/passwd"], false),
             (&["../new.txt"], false),
             (&["out/passwd"], false),
+            (&["deep/../new.txt"], true),
+            (&["out/../new.txt"], false),
             (&["dangling"], false),
             (&[], false),
         ] {

@@ -49,6 +49,15 @@ impl<F: SessionFormat> SessionFiles<F> {
         Self { directory: directory.into(), format }
     }
 
+    /// The file of the session with exactly this id.
+    pub fn path_of(&self, id: &str) -> Result<PathBuf, SessionError> {
+        let (_, path) = self.file(id)?;
+        match self.format.id_of(&path) {
+            Some(found) if found == id => Ok(path),
+            _ => Err(SessionError::NotFound(id.to_owned())),
+        }
+    }
+
     /// The file of the one session whose id begins with this prefix. Of two files of one session, which
     /// a moved directory can leave, the newer one counts.
     fn file(&self, prefix: &str) -> Result<(Timestamp, PathBuf), SessionError> {

@@ -58,12 +58,24 @@ pub trait EngineEntry: Send + Sync {
         None
     }
 
+    /// Whether its program is found, or it needs none.
+    fn is_installed(&self) -> bool {
+        self.program().is_none_or(Program::is_installed)
+    }
+
     /// Constructs a runner.
     fn runner(&self, setup: &EngineSetup) -> Result<Arc<dyn Runner>, SetupError>;
 
-    /// The sessions it has stored on this machine; `None` if it stores none.
+    /// The sessions it has stored on this machine; `None` if it stores none, or takopi cannot read them
+    /// ([`store`](Self::store)).
     fn sessions(&self) -> Result<Option<Box<dyn SessionStore>>, SessionError> {
         Ok(None)
+    }
+
+    /// The name of the store that its sessions are in, for an engine without [`sessions`](Self::sessions) whose agent keeps
+    /// them all the same. If it is the name of another engine, that one lists them.
+    fn store(&self) -> Option<&str> {
+        None
     }
 
     /// Checks the installation: program, version, login.
@@ -166,6 +178,32 @@ pub enum Feature {
     Resume,
     /// A session need not be stored.
     Ephemeral,
+}
+
+impl Feature {
+    /// Every feature.
+    pub const ALL: [Self; 7] = [
+        Self::Approvals,
+        Self::Steering,
+        Self::HostTools,
+        Self::Images,
+        Self::Deltas,
+        Self::Resume,
+        Self::Ephemeral,
+    ];
+
+    /// Its name, for people and in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Approvals => "approvals",
+            Self::Steering => "steering",
+            Self::HostTools => "host_tools",
+            Self::Images => "images",
+            Self::Deltas => "deltas",
+            Self::Resume => "resume",
+            Self::Ephemeral => "ephemeral",
+        }
+    }
 }
 
 /// How an engine is set up for all runs of a program.

@@ -41,6 +41,13 @@ impl Program {
         format!("install it with `{}`, or name it with --{} PATH", self.install, self.flag)
     }
 
+    /// Whether the program is found: the one that its variable names, or the one on the `PATH`.
+    pub fn is_installed(&self) -> bool {
+        let named = std::env::var_os(self.variable).filter(|named| !named.is_empty());
+        let program = named.map_or_else(|| self.name.into(), PathBuf::from);
+        find_program(&program, None).is_some()
+    }
+
     /// The program that was named, or the one on the `PATH`, if it can be run.
     pub fn executable(&self, named: Option<&Path>) -> Result<PathBuf, Finding> {
         let program = named.unwrap_or(Path::new(self.name));

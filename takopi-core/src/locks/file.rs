@@ -6,26 +6,30 @@
 //! kernel drops the tickets and locks of a process that dies. The file is removed with the last release;
 //! a claim counts only if the path still leads to the file that was locked.
 //!
+//! Waiters watch the file: whoever releases a lock or gives up a ticket touches it, and the kernel closes
+//! the files of a process that dies. They also look by themselves, in case nothing is noticed.
+//!
 //! The file's text names the holder; it is believed only while byte 0 is locked.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use futures::future::BoxFuture;
 use uuid::Uuid;
 
 use super::{HeldLock, Holder, LockBackend, LockError, SessionKey};
-use crate::sys::{ByteRange, OfdFile};
+use crate::sys::{ByteRange, FileWatch, OfdFile};
 
 const LOCK: ByteRange = ByteRange::byte(0);
 /// Tickets start here, clear of the lock and of the text.
 const TICKETS: i64 = 1 << 20;
-/// A waiting process looks again after this long at first …
+/// A waiting process looks again this long after the file was changed: the kernel reports that a process
+/// closed it a moment before it drops its locks …
 const FIRST_LOOK: Duration = Duration::from_millis(2);
-/// … and after this long when it has waited for a while.
+/// … and after this long when nothing happens.
 const LATER_LOOK: Duration = Duration::from_millis(50);
 /// The holder of a lease checks this often for waiters.
 const WANTED_LOOK: Duration = Duration::from_millis(200);
@@ -80,8 +84,10 @@ impl LockFiles {
                 Ok(guard) => return Ok(guard),
                 Err(still_waiting) => ticket = still_waiting,
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LATER_LOOK);
+            pause = tokio::select! {
+                () = ticket.changes.changed() => FIRST_LOOK,
+                () = tokio::time::sleep(pause) => (pause * 2).min(LATER_LOOK),
+            };
         }
     }
 }
@@ -158,6 +164,8 @@ impl Drop for Opened {
                 return;
             }
         }
+        // For those who wait: it is behind the release, unlike the close of the file.
+        let _ = self.file.0.set_modified(SystemTime::now());
     }
 }
 
@@ -187,6 +195,8 @@ impl HeldLock for FileGuard {
 struct Ticket {
     opened: Opened,
     number: i64,
+    /// Watched since before the first claim.
+    changes: FileWatch,
 }
 
 impl Ticket {
@@ -195,7 +205,8 @@ impl Ticket {
         while !opened.file.try_lock(ByteRange::byte(number))? {
             number += 1;
         }
-        Ok(Self { opened, number })
+        let changes = FileWatch::new(path);
+        Ok(Self { opened, number, changes })
     }
 
     /// Turns the ticket into the lock if it is its turn; otherwise gives the ticket back.

@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use serde_json::{Map, Value};
 
 use super::event::entries_weight;
-use super::{ActionEvent, Completed, Detail, RateLimits, Started, TakopiEvent};
+use super::{ActionEvent, ActionKind, Completed, Detail, RateLimits, Started, TakopiEvent};
 
 /// The most bytes of a title, a message, an error, or a text among the details.
 pub const TEXT_BYTES: usize = 16 * 1024;
@@ -25,8 +25,6 @@ pub const EVENT_BYTES: usize = DETAIL_BYTES + 3 * TEXT_BYTES;
 
 /// The detail that marks others as truncated or omitted.
 const TRUNCATED: &str = "truncated";
-/// The kind of actions that carry pieces of the answer.
-const ANSWER: &str = "answer";
 /// How many windows of rate limits are kept.
 const WINDOWS: usize = 16;
 /// What every value of a list or an object costs beside its text.
@@ -55,7 +53,7 @@ fn truncate_action(event: &mut ActionEvent) {
     truncate_id(&mut event.action.id);
     truncate_text(&mut event.action.title);
     if let Some(message) = &mut event.message
-        && event.action.kind.as_str() != ANSWER
+        && event.action.kind != ActionKind::Answer
     {
         truncate_text(message);
     }
@@ -279,7 +277,7 @@ mod tests {
     #[test]
     fn pieces_of_the_answer_are_whole() {
         let huge = "x".repeat(1_000_000);
-        let kind = ActionKind::from("answer");
+        let kind = ActionKind::Answer;
         let event = ActionEvent::new("lab", Action::new("m", kind, ""), Phase::Updated);
         let event: TakopiEvent = event.message(huge.clone()).into();
         assert_eq!(truncated(event.clone()), event);

@@ -89,6 +89,9 @@ open_keywords! {
         Subagent = "subagent",
         /// Text beside the answer: commentary, reasoning, a plan, waiting.
         Note = "note",
+        /// A message of the agent while it is written, for runs that ask for it: what it becomes, the
+        /// answer or a remark, shows only later.
+        Answer = "answer",
         /// The engine began a turn.
         Turn = "turn",
         /// Something went wrong but the run goes on.

@@ -14,6 +14,8 @@ pub enum UsageScope {
     Turn,
     /// The whole conversation up to now. Such figures must not be added up.
     Thread,
+    /// The last call of the model in this run: there may have been others. Such figures must not be added up.
+    LastCall,
 }
 
 /// Tokens used, with the same keys on every transport.
@@ -41,10 +43,10 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds the figures of another run to these; figures of a whole thread are left out, because
-    /// they contain runs that were already counted.
+    /// Adds the figures of another run to these. Figures of a whole thread are left out, because they contain runs
+    /// that were already counted, and those of a last call, because they are not all.
     pub fn add(&mut self, other: &Self) {
-        if other.scope == UsageScope::Thread {
+        if other.scope != UsageScope::Turn {
             return;
         }
         self.input_tokens = self.input_tokens.saturating_add(other.input_tokens);

@@ -258,6 +258,9 @@ impl Owner {
                     // and could not end its own commands.
                     if self.climb().await {
                         self.sweep().await;
+                    } else {
+                        // What it started as parts of itself must not outlive it: it may write to the session.
+                        let _ = killpg(self.group, StopStep::Kill.signal());
                     }
                 }
             }

@@ -12,10 +12,7 @@ use tokio::process::ChildStdin;
 use tokio::sync::{mpsc, watch};
 
 use super::frames::{Frame, LineFramer};
-
-/// What is read at the most once the child is gone: more than a pipe can hold, so nothing the child
-/// wrote is lost, and a grandchild that goes on writing cannot keep the reader for ever.
-const LEFT_IN_PIPE: usize = 4 * 1024 * 1024;
+use crate::sys::pipe_capacity;
 
 /// What is read at the most before the others on the supervisor's thread have their turn: reads from
 /// a process that never stops printing never have to wait.
@@ -26,7 +23,8 @@ pub(super) struct PipeReader {
     /// Bytes read since the others had their turn.
     greed: usize,
     exited: watch::Receiver<bool>,
-    /// Bytes that may still be read, once the child is gone.
+    /// Bytes that may still be read, once the child is gone: as many as the pipe can hold, so nothing the
+    /// child wrote is lost, and a grandchild that goes on writing does not keep the reader.
     left: Option<usize>,
 }
 
@@ -70,7 +68,9 @@ impl PipeReader {
             tokio::select! {
                 // The exit first: a grandchild that never stops writing must not hide it.
                 biased;
-                _ = self.exited.wait_for(|exited| *exited) => self.left = Some(LEFT_IN_PIPE),
+                _ = self.exited.wait_for(|exited| *exited) => {
+                    self.left = Some(pipe_capacity(&self.pipe));
+                }
                 ready = self.pipe.readable() => {
                     ready?;
                     match self.pipe.try_read(buffer) {
@@ -196,6 +196,27 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
+
+    #[tokio::test]
+    async fn once_the_child_is_gone_all_that_the_pipe_held_is_read_and_no_flood_behind_it() {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let (_exit, exited) = watch::channel(true);
+        let mut reader = PipeReader::new(reader.into(), exited).unwrap();
+        let capacity = pipe_capacity(&reader.pipe);
+        writer.write_all(&vec![b'x'; capacity]).unwrap();
+        let mut buffer = vec![0; 4096];
+        let mut read = 0;
+        loop {
+            let count = reader.read(&mut buffer).await.unwrap();
+            if count == 0 {
+                break;
+            }
+            read += count;
+            // Somebody else goes on writing for as long as somebody reads.
+            writer.write_all(&buffer[..count]).unwrap();
+        }
+        assert!((capacity..capacity + buffer.len()).contains(&read), "{read} of {capacity}");
+    }
 
     #[tokio::test]
     async fn reads_that_need_not_wait_let_others_have_their_turn_after_a_while() {

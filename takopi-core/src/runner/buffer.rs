@@ -2,6 +2,9 @@
 //!
 //! The run waits when the buffer is full; its terminal event never waits, so a run ends and releases
 //! its session whether or not the consumer reads. The consumer takes all that is there in one go.
+//!
+//! Pieces of one message are merged when there is no room for a further item: the consumer gets fewer of
+//! them, and all of the text.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -81,6 +84,18 @@ impl State {
     fn is_full(&self, bounds: Bounds) -> bool {
         self.events.len() >= bounds.items || self.bytes >= bounds.bytes
     }
+
+    /// Adds a piece of the answer to the piece before it, if there is room for its text; `false` if it is
+    /// none, or the event before it is not of the same message.
+    fn merge(&mut self, event: &TakopiEvent, bounds: Bounds) -> bool {
+        let TakopiEvent::Action(piece) = event else { return false };
+        let Some(TakopiEvent::Action(last)) = self.events.back_mut() else { return false };
+        let merged = self.bytes < bounds.bytes && last.merge_piece(piece);
+        if merged {
+            self.bytes += piece.message.as_ref().map_or(0, String::len);
+        }
+        merged
+    }
 }
 
 /// The run's end of the buffer.
@@ -105,12 +120,12 @@ impl Sender {
     /// one that waited for room meanwhile is dropped.
     #[expect(clippy::result_large_err, reason = "the event itself comes back, and seldom")]
     pub(super) fn try_push(&self, event: TakopiEvent) -> Result<(), TakopiEvent> {
-        let state = self.buffer.state();
+        let mut state = self.buffer.state();
         if state.finished {
             return Ok(());
         }
         if state.is_full(self.buffer.bounds) {
-            return Err(event);
+            return if state.merge(&event, self.buffer.bounds) { Ok(()) } else { Err(event) };
         }
         Buffer::add(state, event);
         Ok(())

@@ -38,11 +38,18 @@ pub(super) struct Contract {
     /// The session that the engine named first.
     session: Option<ResumeToken>,
     stage: Stage,
+    ephemeral: bool,
 }
 
 impl Contract {
     pub(super) fn new(codec: ResumeCodec, requested: Option<ResumeToken>) -> Self {
-        Self { codec, requested, session: None, stage: Stage::Opening }
+        Self { codec, requested, session: None, stage: Stage::Opening, ephemeral: false }
+    }
+
+    /// Sets whether the session is not stored: its end then offers none to resume.
+    pub(super) fn ephemeral(mut self, ephemeral: bool) -> Self {
+        self.ephemeral = ephemeral;
+        self
     }
 
     pub(super) fn admit(&mut self, event: TakopiEvent) -> Admission {
@@ -73,9 +80,10 @@ impl Contract {
         self.stage = Stage::Over;
     }
 
-    /// The session that the engine named, else the requested one.
+    /// The session that the engine named, else the requested one; none if it is not stored.
     pub(super) fn resume(&self) -> Option<ResumeToken> {
-        self.session.clone().or_else(|| self.requested.clone())
+        let session = self.session.clone().or_else(|| self.requested.clone());
+        session.filter(|_| !self.ephemeral)
     }
 
     fn started(&mut self, mut started: Started) -> Admission {

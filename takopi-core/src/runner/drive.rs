@@ -21,7 +21,7 @@ use super::{
     SteerMessages, SteerReceiver,
 };
 use crate::host::Host;
-use crate::locks::{LeaseHolder, SessionKey, SessionLease, SessionLocks};
+use crate::locks::{LeaseHolder, LocalLocks, SessionKey, SessionLease, SessionLocks};
 use crate::model::{Completed, EngineId, Reason, ResumeToken};
 
 /// How long an engine may take to return once its run is stopped: longer than any stop sequence. What it
@@ -163,7 +163,8 @@ async fn drive<E: Engine>(
         Ok(resume) => resume,
         Err(failure) => return fail(failure, request.resume.clone()),
     };
-    if let Err(failure) = engine.check(&request) {
+    let checked = check_ephemeral(&*engine, &request).and_then(|()| engine.check(&request));
+    if let Err(failure) = checked {
         return fail(failure, resume);
     }
     let request = Arc::new(request);
@@ -172,6 +173,10 @@ async fn drive<E: Engine>(
     let shared = Arc::new(Shared::new(Parts {
         engine: engine.id(),
         host,
+        limits: match engine.session_scope() {
+            SessionScope::Elsewhere => (None, None),
+            _ => (request.settings.idle_timeout, request.settings.wall_timeout),
+        },
         request: &request,
         codec,
         resume: resume.clone(),
@@ -292,7 +297,27 @@ fn locks_of(host: &Host, scope: SessionScope) -> Arc<dyn SessionLocks> {
     match scope {
         SessionScope::Machine => host.session_locks().clone(),
         SessionScope::Process => Arc::new(host.local_locks().clone()),
+        // Of this run alone: always free.
+        SessionScope::Elsewhere => Arc::new(LocalLocks::new()),
     }
+}
+
+/// A run whose session is not stored begins a new one, on an engine that can do that.
+fn check_ephemeral(engine: &impl Engine, request: &RunRequest) -> Result<(), RunError> {
+    if !request.settings.is_ephemeral() {
+        return Ok(());
+    }
+    let error = if request.resume.is_some() {
+        "`ephemeral` begins a session that is not stored; it cannot resume one".to_owned()
+    } else if engine.can_be_ephemeral() {
+        return Ok(());
+    } else {
+        format!(
+            "{} cannot run without storing its session: `ephemeral` is not possible",
+            engine.id()
+        )
+    };
+    Err(RunError::new(Reason::InvalidRequest, error))
 }
 
 fn canonical_resume(

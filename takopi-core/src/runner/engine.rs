@@ -25,6 +25,9 @@ pub enum SessionScope {
     Machine,
     /// From this process only.
     Process,
+    /// From other machines, where the run happens: no lock is taken here, and waiting and the time limits are
+    /// left to the engine.
+    Elsewhere,
 }
 
 /// A coding agent that takopi can run.
@@ -53,6 +56,11 @@ pub trait Engine: Send + Sync + 'static {
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         let _ = request;
         Ok(())
+    }
+
+    /// Whether it can run without storing the session. If not, requests for that are refused.
+    fn can_be_ephemeral(&self) -> bool {
+        false
     }
 
     /// Runs one turn: emits what happens, and `Completed` at its end.
@@ -227,6 +235,17 @@ impl EngineRun {
         free: impl Future<Output = T>,
     ) -> Result<Option<T>, StoppedError> {
         self.shared.wait_until(holder, free).await
+    }
+
+    /// Reports that the run waits, and for what; again with another text to update it. Closed by
+    /// [`Self::wait_over`], or by the end of the run.
+    pub fn waiting(&self, title: impl Into<String>) {
+        self.shared.waiting(title.into());
+    }
+
+    /// The run does not wait any more.
+    pub async fn wait_over(&self) -> Result<(), StoppedError> {
+        self.shared.report_wait_over().await
     }
 
     /// Passes an approval request to the run's handler; `None` without a handler. The idle limit is

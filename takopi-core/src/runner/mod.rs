@@ -33,7 +33,7 @@ pub use desk::{Desk, Outcome, Settled};
 pub use drive::{EngineRunner, STOP_LIMIT};
 pub use engine::{Engine, EngineRun, RunError, SessionScope, StoppedError};
 pub use request::RunRequest;
-pub use resume::ResumeCodec;
+pub use resume::{ResumeCodec, lower_case_uuid};
 pub use shared::WAIT_ACTION;
 pub use steer::{
     SteerError, SteerMessage, SteerMessages, SteerReceiver, SteerSender, steer_channel,

@@ -37,6 +37,11 @@ pub struct RunRequest {
     pub env: Vec<(OsString, OsString)>,
     /// Decides approval requests; without a handler every request is declined.
     pub approvals: Option<Arc<dyn ApprovalHandler>>,
+    /// Whether the agent's messages are emitted in pieces while they are written, as actions of kind
+    /// [`Answer`](crate::ActionKind::Answer). Engines that cannot stream emit none.
+    pub deltas: bool,
+    /// The same key again is the same run, on runners that keep runs (a fleet). Others ignore it.
+    pub key: Option<String>,
     /// Messages into the running turn. Engines that cannot take them hand them back.
     pub steering: Option<SteerReceiver>,
     /// Cancels the run; its stream still ends with `Completed`.
@@ -52,6 +57,8 @@ impl RunRequest {
             settings: RunSettings::default(),
             env: Vec::new(),
             approvals: None,
+            deltas: false,
+            key: None,
             steering: None,
             cancel: CancellationToken::new(),
         }
@@ -78,6 +85,18 @@ impl RunRequest {
     /// Sets [`Self::approvals`].
     pub fn approvals(mut self, approvals: Arc<dyn ApprovalHandler>) -> Self {
         self.approvals = Some(approvals);
+        self
+    }
+
+    /// Sets [`Self::deltas`].
+    pub fn deltas(mut self, deltas: bool) -> Self {
+        self.deltas = deltas;
+        self
+    }
+
+    /// Sets [`Self::key`].
+    pub fn key(mut self, key: impl Into<Option<String>>) -> Self {
+        self.key = key.into();
         self
     }
 

@@ -1,15 +1,18 @@
 //! Resume lines: how a session is written where people read, and found again.
 
+use std::borrow::Cow;
+
 use crate::model::{EngineId, ResumeToken};
 
 /// How an engine writes its sessions.
 ///
 /// The canonical line is the engine's own interactive command, alone on its line, in backticks:
-/// `` `codex resume <id>` ``. Backticks are optional on reading, and the last match wins.
+/// `` `codex resume <id>` ``. Backticks are optional on reading, and the last match wins. takopi's own command,
+/// `takopi run --engine NAME --resume <id>`, is read for every engine.
 #[derive(Debug, Clone)]
 pub struct ResumeCodec {
     engine: EngineId,
-    command: &'static str,
+    command: Cow<'static, str>,
     also: &'static [&'static str],
     canonical: fn(&str) -> Option<String>,
 }
@@ -17,22 +20,22 @@ pub struct ResumeCodec {
 impl ResumeCodec {
     /// A codec for lines `<command> <id>`. `canonical` folds an id into its one canonical form, or
     /// rejects it.
-    pub const fn new(
+    pub fn new(
         engine: EngineId,
-        command: &'static str,
+        command: impl Into<Cow<'static, str>>,
         canonical: fn(&str) -> Option<String>,
     ) -> Self {
-        Self { engine, command, also: &[], canonical }
+        Self { engine, command: command.into(), also: &[], canonical }
     }
 
     /// A codec for an engine whose sessions are UUIDs, folded to lower case. Everything else is
     /// rejected: programs take other texts for names, or for flags.
-    pub const fn of_uuids(engine: EngineId, command: &'static str) -> Self {
+    pub fn of_uuids(engine: EngineId, command: &'static str) -> Self {
         Self::new(engine, command, lower_case_uuid)
     }
 
     /// Reads these commands too.
-    pub const fn also(mut self, commands: &'static [&'static str]) -> Self {
+    pub fn also(mut self, commands: &'static [&'static str]) -> Self {
         self.also = commands;
         self
     }
@@ -63,17 +66,27 @@ impl ResumeCodec {
             Some(rest) => rest.strip_suffix('`')?.trim(),
             None => line,
         };
-        std::iter::once(&self.command).chain(self.also).find_map(|command| {
-            let mut words = line.split_ascii_whitespace();
-            let begins = command.split(' ').all(|word| words.next() == Some(word));
-            let id = words.next().filter(|_| begins && words.next().is_none())?;
-            self.token(id)
-        })
+        let takopis = ["takopi", "run", "--engine", self.engine.as_str(), "--resume"];
+        let mut commands = std::iter::once(&*self.command).chain(self.also.iter().copied());
+        let id = commands
+            .find_map(|command| argument_of(line, command.split(' ')))
+            .or_else(|| argument_of(line, takopis.into_iter()))?;
+        self.token(id)
     }
 }
 
-/// The one form of a UUID that takopi writes.
-fn lower_case_uuid(id: &str) -> Option<String> {
+/// The one word behind a command, if that is all of the line.
+fn argument_of<'a, 'b>(
+    line: &'a str,
+    mut command: impl Iterator<Item = &'b str>,
+) -> Option<&'a str> {
+    let mut words = line.split_ascii_whitespace();
+    let begins = command.all(|word| words.next() == Some(word));
+    words.next().filter(|_| begins && words.next().is_none())
+}
+
+/// The one form of a UUID that takopi writes, if a text is one.
+pub fn lower_case_uuid(id: &str) -> Option<String> {
     let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
     // The parser also takes braces, URNs and digits without hyphens; engines print none of them.
     let uuid = (id.len() == text.len()).then(|| uuid::Uuid::try_parse(id).ok()).flatten()?;
@@ -84,27 +97,33 @@ fn lower_case_uuid(id: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const CODEC: ResumeCodec = ResumeCodec::new(EngineId::from_static("lab"), "lab resume", |id| {
-        id.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| id.to_ascii_lowercase())
-    })
-    .also(&["lab exec resume"]);
+    fn codec() -> ResumeCodec {
+        let canonical = |id: &str| {
+            id.bytes().all(|byte| byte.is_ascii_alphanumeric()).then(|| id.to_ascii_lowercase())
+        };
+        ResumeCodec::new(EngineId::from_static("lab"), "lab resume", canonical)
+            .also(&["lab exec resume"])
+    }
 
     #[test]
     fn resume_lines_are_read_with_and_without_backticks() {
         let token = ResumeToken::new("lab", "ab1");
-        assert_eq!(CODEC.format(&token), "`lab resume ab1`");
-        for line in
-            ["`lab resume ab1`", " lab resume AB1 ", "lab  exec resume ab1", "` lab resume ab1 `"]
-        {
-            assert_eq!(CODEC.extract(line), Some(token.clone()), "{line}");
-            assert!(CODEC.is_line(line), "{line}");
+        assert_eq!(codec().format(&token), "`lab resume ab1`");
+        for line in [
+            "`lab resume ab1`",
+            " lab resume AB1 ",
+            "lab  exec resume ab1",
+            "takopi run --engine lab --resume ab1",
+        ] {
+            assert_eq!(codec().extract(line), Some(token.clone()), "{line}");
+            assert!(codec().is_line(line), "{line}");
         }
     }
 
     #[test]
     fn the_last_match_wins() {
         let text = "lab resume one\nsome text\n`lab resume two`\nnot lab resume three";
-        assert_eq!(CODEC.extract(text).map(|token| token.value).as_deref(), Some("two"));
+        assert_eq!(codec().extract(text).map(|token| token.value).as_deref(), Some("two"));
     }
 
     #[test]
@@ -117,7 +136,7 @@ mod tests {
             "`lab resume a",
             "lab resum a",
         ] {
-            assert!(!CODEC.is_line(line), "{line}");
+            assert!(!codec().is_line(line), "{line}");
         }
     }
 }

@@ -76,6 +76,8 @@ pub(super) struct Parts<'a> {
     pub(super) engine: EngineId,
     pub(super) host: Host,
     pub(super) request: &'a RunRequest,
+    /// Idle and wall clock.
+    pub(super) limits: (Option<Duration>, Option<Duration>),
     pub(super) codec: ResumeCodec,
     pub(super) resume: Option<ResumeToken>,
     pub(super) key_of: Arc<dyn Fn(&ResumeToken) -> SessionKey + Send + Sync>,
@@ -95,12 +97,8 @@ impl Shared {
             done: CancellationToken::new(),
             sender: parts.sender,
             state: Mutex::new(State {
-                contract: Contract::new(codec, resume),
-                clock: Clock::new(
-                    request.settings.idle_timeout,
-                    request.settings.wall_timeout,
-                    Instant::now(),
-                ),
+                contract: Contract::new(codec, resume).ephemeral(request.settings.is_ephemeral()),
+                clock: Clock::new(parts.limits.0, parts.limits.1, Instant::now()),
                 patience: request.settings.wait,
                 wait_reported: false,
                 lost: None,

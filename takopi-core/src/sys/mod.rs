@@ -3,8 +3,12 @@
 mod descriptors;
 mod machine;
 mod ofd;
+mod pipe;
+mod watch;
 
 pub(crate) use descriptors::original_limit;
 pub use descriptors::{descriptor_limit, raise_descriptor_limit};
 pub(crate) use machine::machine_name;
 pub(crate) use ofd::{ByteRange, OfdFile};
+pub(crate) use pipe::pipe_capacity;
+pub(crate) use watch::FileWatch;

@@ -11,7 +11,7 @@ use crate::common::{
 };
 use futures::StreamExt;
 use takopi_core::demo::{Demo, Step};
-use takopi_core::model::{Completed, Reason, TakopiEvent};
+use takopi_core::model::{AnswerPieces, Completed, Reason, TakopiEvent};
 use takopi_core::{EngineRun, EngineRunner, RunRequest, Runner};
 use tokio::time::Instant;
 
@@ -431,4 +431,69 @@ impl<F: Future + Unpin> NowOrNever for F {
     fn now_or_never_is_none(self) -> bool {
         futures::FutureExt::now_or_never(self).is_none()
     }
+}
+
+/// Emits this many pieces of one message, and more of another.
+fn writer(test_host: &TestHost, items: usize, bytes: usize) -> impl Runner {
+    lab(&test_host.host, move |run| async move {
+        run.emit(started("a")).await.unwrap();
+        let mut pieces = AnswerPieces::new(LAB);
+        for n in 0..PIECES {
+            let mut events = Vec::new();
+            let message = if n < PIECES / 2 { "m1" } else { "m2" };
+            pieces.piece(message, &format!("{n} "), &mut events);
+            run.emit_all(events).await.unwrap();
+        }
+        run.emit(success("yes")).await.unwrap();
+    })
+    .buffer(items, bytes)
+}
+
+const PIECES: usize = 500;
+
+fn pieces_of(events: &[TakopiEvent], message: &str) -> Vec<String> {
+    let piece = |event: &TakopiEvent| match event {
+        TakopiEvent::Action(event) if event.action.id == message => {
+            event.answer_piece().map(str::to_owned)
+        }
+        _ => None,
+    };
+    events.iter().filter_map(piece).collect()
+}
+
+fn whole(numbers: std::ops::Range<usize>) -> String {
+    numbers.fold(String::new(), |text, n| text + &n.to_string() + " ")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_consumer_gets_pieces_merged_but_never_lost_or_repeated() {
+    let test_host = TestHost::on_test_runtime();
+    let mut events = writer(&test_host, 10, 1 << 20).run(prompt());
+    let mut seen = vec![events.next().await.unwrap()];
+    // The run goes on as far as it gets while nobody reads.
+    settle_tasks().await;
+    seen.extend(events.collect::<Vec<_>>().await);
+    let (first, second) = (pieces_of(&seen, "m1"), pieces_of(&seen, "m2"));
+    assert!(first.len() < PIECES / 4, "{} pieces were not merged", first.len());
+    assert_eq!(first.concat(), whole(0..PIECES / 2));
+    assert_eq!(second.concat(), whole(PIECES / 2..PIECES));
+}
+
+#[tokio::test(start_paused = true)]
+async fn below_the_bound_every_piece_is_yielded_as_it_came() {
+    let test_host = TestHost::on_test_runtime();
+    let seen = all(writer(&test_host, 10 * PIECES, 1 << 20).run(prompt())).await;
+    assert_eq!(pieces_of(&seen, "m1").len() + pieces_of(&seen, "m2").len(), PIECES);
+}
+
+#[tokio::test(start_paused = true)]
+async fn merged_pieces_do_not_grow_beyond_the_bound_of_the_buffer() {
+    let test_host = TestHost::on_test_runtime();
+    let mut events = writer(&test_host, 10, 2000).run(prompt());
+    let mut seen = vec![events.next().await.unwrap()];
+    settle_tasks().await;
+    seen.extend(events.collect::<Vec<_>>().await);
+    let longest = pieces_of(&seen, "m1").iter().map(String::len).max().unwrap();
+    assert!(longest < 2000, "{longest} bytes in one piece");
+    assert_eq!(pieces_of(&seen, "m1").concat(), whole(0..PIECES / 2));
 }

@@ -464,21 +464,3 @@ async fn a_runner_is_an_object_and_knows_its_resume_lines() {
     assert_eq!(runner.extract_resume(&text), Some(token("abc")));
     runner.shutdown().await;
 }
-
-#[tokio::test(start_paused = true)]
-async fn the_demo_shows_every_kind_and_honours_resume() {
-    let test_host = TestHost::on_test_runtime();
-    let runner = EngineRunner::new(Demo::new()).on(test_host.host.clone());
-    let events = all(runner.run(RunRequest::new("hello"))).await;
-    for kind in ActionKind::KNOWN {
-        assert!(actions(&events).iter().any(|event| event.action.kind == *kind), "{kind}");
-    }
-    assert!(actions(&events).iter().any(|event| event.ok == Some(false)), "a command fails");
-    let first = end_of(&events);
-    assert!(first.ok && first.answer.contains("hello"));
-    let again = RunRequest::new("more").resume(first.resume.clone());
-    let second = end(runner.run(again)).await;
-    assert_eq!(second.resume, first.resume);
-    assert!(second.answer.contains("Welcome back"));
-    assert!(test_host.lock_files().is_empty() && test_host.is_unlocked(), "no file for a demo");
-}

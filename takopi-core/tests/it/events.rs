@@ -108,6 +108,7 @@ fn the_keywords_on_the_wire_are_those_of_the_specification() {
             "web_search",
             "subagent",
             "note",
+            "answer",
             "turn",
             "warning",
             "telemetry",

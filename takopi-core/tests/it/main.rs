@@ -10,6 +10,7 @@ mod catalog;
 mod common;
 mod consumer;
 mod contract;
+mod demo;
 mod descendants;
 mod ending;
 mod events;

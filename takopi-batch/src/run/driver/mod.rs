@@ -93,7 +93,9 @@ impl Driver {
         let JournalParts { ledger, state, writer } = journal.split();
         Ok(Self {
             total: source.total,
-            intake: Some(intake::read(source).map_err(BatchError::Input)?),
+            intake: Some(
+                intake::read(source, batch.prompt_template.clone()).map_err(BatchError::Input)?,
+            ),
             ledger,
             seen: HashMap::new(),
             state,

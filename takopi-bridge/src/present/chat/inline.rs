@@ -52,7 +52,7 @@ pub(super) fn paragraph(text: &str, max: usize) -> String {
 }
 
 /// A multi-line text without control characters; line ends and tabs stay.
-pub(super) fn lines(text: &str) -> String {
+pub(in crate::present) fn lines(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
     let lines = text.split('\n').map(|line| {
         let cells: Vec<_> = line.split('\t').map(clean).collect();

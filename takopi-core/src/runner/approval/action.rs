@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{ApprovalRequest, Decision, FileChange, Patch, Question, Reply, UserQuestion};
+use super::{ApprovalRequest, Decision, Excerpt, FileChange, Patch, Question, Reply, UserQuestion};
 use crate::model::{Action, ActionEvent, ActionKind, Phase};
 
 /// How many bytes of a title are kept: enough for nearly every command.
@@ -12,6 +12,8 @@ const TITLE_BYTES: usize = 64 * 1024;
 /// How many entries of a list, and how many bytes of them, an action carries.
 const LIST_ENTRIES: usize = 200;
 const LIST_BYTES: usize = 8 * 1024;
+/// How many bytes of the diffs of a patch an action carries.
+const DIFF_BYTES: usize = 16 * 1024;
 /// How many files a title names.
 const FILES_NAMED: usize = 10;
 
@@ -41,9 +43,16 @@ impl ApprovalRequest {
         }
     }
 
-    /// The event that the request waits for a decision. The id is that of the action.
+    /// The event that the request waits for a decision, with the diffs of a patch. The id is that of the
+    /// action.
     pub fn waiting(&self, id: &str) -> ActionEvent {
-        let event = ActionEvent::new(self.engine.clone(), self.action(id), Phase::Started);
+        let mut action = self.action(id);
+        if let (Question::Patch(patch), Some(Value::Array(changes))) =
+            (&self.question, action.detail.get("changes").cloned())
+        {
+            action.detail.insert("changes", with_diffs(changes, &patch.files));
+        }
+        let event = ActionEvent::new(self.engine.clone(), action, Phase::Started);
         event.message("waiting for a decision")
     }
 
@@ -128,6 +137,22 @@ fn list(entries: impl Iterator<Item = Value>) -> Option<Value> {
     (!kept.is_empty()).then_some(Value::Array(kept))
 }
 
+/// The files that are listed with their diffs, as much as an action may carry.
+fn with_diffs(mut changes: Vec<Value>, files: &[FileChange]) -> Value {
+    let mut left = DIFF_BYTES;
+    for (change, diff) in changes.iter_mut().zip(files.iter().map(|file| file.diff.as_ref())) {
+        let Some(diff) = diff else { continue };
+        let shown = Excerpt::new(&diff.text, left);
+        left -= shown.text.len();
+        let omitted = shown.omitted + diff.omitted;
+        if omitted > 0 {
+            change["diff_omitted"] = omitted.into();
+        }
+        change["diff"] = shown.text.into();
+    }
+    changes.into()
+}
+
 fn change(file: &FileChange) -> Value {
     let shown = |location: &super::Location| location.path.display().to_string();
     let mut change = json!({ "path": shown(&file.path), "kind": file.kind.as_str() });
@@ -185,8 +210,8 @@ mod tests {
     use std::path::Path;
 
     use super::super::{
-        Access, ChangeKind, Command, Excerpt, FileAccess, FileScope, Form, Location, Network,
-        Permissions, ToolCall, Unknown, Unrecognized,
+        Access, ChangeKind, Command, FileAccess, FileScope, Form, Location, Network, Permissions,
+        ToolCall, Unknown, Unrecognized,
     };
     use super::*;
 
@@ -223,6 +248,26 @@ mod tests {
         let nobody = asked.decided("a", None);
         assert_eq!(nobody.message.as_deref(), Some("declined: no approval handler"));
         assert_eq!(nobody.action.detail["decision"], "decline");
+    }
+
+    #[test]
+    fn the_diffs_of_a_patch_are_in_the_event_that_it_waits_within_a_bound() {
+        let cwd = Path::new("/w");
+        let file = |name: &str, diff: &str| FileChange::new(ChangeKind::Add, name, cwd).diff(diff);
+        let long = "+x\n".repeat(DIFF_BYTES);
+        let patch = Patch::new([file("a", "+a\n"), file("b", &long), file("c", "+c\n")]);
+        let asked = request(Question::Patch(patch));
+        let waiting = asked.waiting("a");
+        let changes = &waiting.action.detail["changes"];
+        assert_eq!((&changes[0]["diff"], changes[0].get("diff_omitted")), (&json!("+a\n"), None));
+        let kept = changes[1]["diff"].as_str().unwrap().len();
+        assert_eq!(
+            (kept, &changes[1]["diff_omitted"]),
+            (DIFF_BYTES - 3, &json!(long.len() - kept))
+        );
+        assert_eq!((&changes[2]["diff"], &changes[2]["diff_omitted"]), (&json!(""), &json!(3)));
+        let decided = asked.decided("a", None);
+        assert!(decided.action.detail["changes"][0].get("diff").is_none(), "once is enough");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! Where a file is, seen from the directory that an agent works in.
 
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 /// A path that an agent wants to write to. Shown relative to the working directory; whole, and
 /// marked, when it is outside of it or leads there.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Location {
     /// The path, joined to the working directory and without `.` and `..`.
@@ -14,15 +16,25 @@ pub struct Location {
     pub relative: Option<PathBuf>,
     /// Where it really is, if symbolic links lead out of the working directory.
     pub leads_to: Option<PathBuf>,
+    /// The path as the agent gave it, joined to the working directory. Behind a link `..` is not where the
+    /// text suggests.
+    given: PathBuf,
 }
 
 impl Location {
     /// The location of a path, as far as its text shows.
     pub fn new(path: impl AsRef<Path>, cwd: &Path) -> Self {
         let cwd = normal(cwd);
-        let path = normal(&cwd.join(path));
+        let given = cwd.join(path);
+        let path = normal(&given);
         let relative = below(&path, &cwd);
-        Self { path, relative, leads_to: None }
+        Self { path, relative, leads_to: None, given }
+    }
+
+    /// Every path that may be written to: a program may remove `..` by the text, or leave it to the system.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &Path> {
+        let given = Some(&self.given).filter(|given| **given != self.path);
+        std::iter::once(&self.path).chain(given).map(PathBuf::as_path)
     }
 
     /// Whether it is outside of the working directory.
@@ -33,17 +45,19 @@ impl Location {
     /// Follows symbolic links. Blocks on the file system.
     pub(crate) fn resolve(&mut self, cwd: &Path) {
         let Ok(cwd) = cwd.canonicalize() else { return };
-        match real_path(&self.path) {
-            Some(real) if real.starts_with(&cwd) => {
-                if self.relative.is_none() {
-                    self.relative = below(&real, &cwd);
-                }
-            }
-            Some(real) if real != self.path => self.leads_to = Some(real),
-            Some(_) => {}
-            // A link to nowhere: what is written there may still arrive somewhere.
-            None => self.leads_to = self.path.ancestors().find_map(|part| part.read_link().ok()),
+        let places: Vec<Option<PathBuf>> = self.paths().map(real_path).collect();
+        if self.relative.is_none()
+            && let Some(relative) =
+                places.first().cloned().flatten().and_then(|it| below(&it, &cwd))
+        {
+            self.relative = Some(relative);
         }
+        self.leads_to = places.into_iter().find_map(|place| match place {
+            Some(real) if real.starts_with(&cwd) || real == self.path => None,
+            Some(real) => Some(real),
+            // A loop, or a directory that cannot be read: it may lead anywhere.
+            None => self.path.ancestors().find_map(|part| part.read_link().ok()),
+        });
     }
 }
 
@@ -87,16 +101,50 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// Where a path leads, though its end may not exist yet; `None` if that is not certain.
+/// How many links are followed before it counts as a loop, as in Linux.
+const LINKS: usize = 40;
+
+/// Where a path leads, though its end may not exist yet: links are followed, and `..` behind one leaves
+/// the directory that it leads to. `None` if that is not certain.
 pub(crate) fn real_path(path: &Path) -> Option<PathBuf> {
-    if !path.is_absolute() || path.components().any(|part| part == Component::ParentDir) {
+    if !path.is_absolute() {
         return None;
     }
-    let there = path.ancestors().find(|part| part.symlink_metadata().is_ok())?;
-    let rest = path.strip_prefix(there).ok()?;
-    let there = there.canonicalize().ok()?;
-    // Joining nothing would add a slash.
-    Some(if rest.as_os_str().is_empty() { there } else { there.join(rest) })
+    let parts = |path: &Path| path.components().rev().map(|it| it.as_os_str().to_owned()).collect();
+    let mut left: Vec<OsString> = parts(path);
+    let mut real = PathBuf::new();
+    let mut links = 0;
+    while let Some(part) = left.pop() {
+        match Path::new(&part).components().next()? {
+            Component::RootDir => real = PathBuf::from("/"),
+            Component::ParentDir => {
+                real.pop();
+            }
+            Component::CurDir => {}
+            Component::Prefix(_) => return None,
+            Component::Normal(name) => {
+                let next = real.join(name);
+                match next.read_link() {
+                    Ok(target) => {
+                        links += 1;
+                        if links > LINKS {
+                            return None;
+                        }
+                        left.extend::<Vec<_>>(parts(&target));
+                    }
+                    Err(error) if is_no_link(&error) => real = next,
+                    Err(_) => return None,
+                }
+            }
+        }
+    }
+    Some(real)
+}
+
+/// Whether there is something else than a link, or nothing yet.
+fn is_no_link(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{InvalidInput, NotADirectory, NotFound};
+    matches!(error.kind(), InvalidInput | NotADirectory | NotFound)
 }
 
 #[cfg(test)]
@@ -145,7 +193,7 @@ mod tests {
         );
         assert_eq!(
             shown(Path::new("dangling/deeper"), &work),
-            "dangling/deeper (leads to /nowhere/at/all, outside the working directory)"
+            "dangling/deeper (leads to /nowhere/at/all/deeper, outside the working directory)"
         );
         assert_eq!(shown(Path::new("new/file"), &work), "new/file");
         let outside = format!("{}/k (outside the working directory)", keys.display());
@@ -154,10 +202,40 @@ mod tests {
     }
 
     #[test]
-    fn where_a_path_leads_is_known_only_if_it_is_absolute_and_goes_straight() {
-        assert_eq!(real_path(Path::new("/")), Some(PathBuf::from("/")));
-        assert_eq!(real_path(Path::new("/no/such")), Some(PathBuf::from("/no/such")));
-        for path in ["no/such", "/no/../such", "../such"] {
+    fn parent_directories_behind_a_link_are_those_of_its_target() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
+        let (work, deep) = (root.join("work"), root.join("keys/deep"));
+        std::fs::create_dir(&work).unwrap();
+        std::fs::create_dir_all(&deep).unwrap();
+        std::os::unix::fs::symlink(&deep, work.join("docs")).unwrap();
+        std::os::unix::fs::symlink("sub/missing", work.join("inside")).unwrap();
+        std::os::unix::fs::symlink("../missing", work.join("above")).unwrap();
+        std::os::unix::fs::symlink("loop", work.join("loop")).unwrap();
+        let shown = |path: &str| {
+            let mut location = Location::new(path, &work);
+            location.resolve(&work);
+            location.to_string()
+        };
+        let outside = |shown: &str, real: &str| {
+            let real = root.join(real);
+            format!("{shown} (leads to {}, outside the working directory)", real.display())
+        };
+        assert_eq!(shown("docs/../authorized"), outside("authorized", "keys/authorized"));
+        assert_eq!(shown("sub/../a.rs"), "a.rs");
+        assert_eq!(shown("inside"), "inside", "the target is in the directory");
+        assert_eq!(shown("above"), outside("above", "missing"));
+        assert!(shown("loop").contains("outside"), "where it leads is not known");
+    }
+
+    #[test]
+    fn where_a_path_leads_is_known_only_if_it_is_absolute() {
+        for (path, real) in
+            [("/", "/"), ("/no/such", "/no/such"), ("/no/../such", "/such"), ("/../such", "/such")]
+        {
+            assert_eq!(real_path(Path::new(path)), Some(PathBuf::from(real)), "{path}");
+        }
+        for path in ["no/such", "../such"] {
             assert_eq!(real_path(Path::new(path)), None, "{path}");
         }
     }

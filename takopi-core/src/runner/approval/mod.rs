@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use location::Location;
@@ -26,7 +27,7 @@ pub(crate) use words::words;
 use crate::model::{EngineId, ResumeToken};
 
 /// A request for approval. It holds all that a yes would grant; the directory is never empty.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ApprovalRequest {
     /// The engine that asks.
@@ -50,7 +51,7 @@ pub struct ApprovalRequest {
 }
 
 /// A part of an agent's request that the engine did not understand.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Unrecognized {
     /// The agent's name for it.
@@ -127,7 +128,8 @@ impl ApprovalRequest {
 }
 
 /// The answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Decision {
     /// Yes, this once.
@@ -173,7 +175,7 @@ impl Decision {
 /// assert_eq!(Reply::from(Decision::Cancel).by("alice").to_string(),
 ///            "declined by alice, and the turn ends");
 /// ```
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Reply {
     /// Yes or no.

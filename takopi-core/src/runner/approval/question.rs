@@ -4,6 +4,7 @@
 //! completely goes into [`ApprovalRequest::unrecognized`](super::ApprovalRequest::unrecognized), so
 //! that nothing that a yes would grant is lost on the way.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ use super::location::Location;
 use super::words::words;
 
 /// What is asked.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Question {
     /// May this command run?
@@ -92,7 +93,7 @@ impl Question {
 }
 
 /// The beginning of a text that may be too long to keep.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Excerpt {
     /// What was kept.
@@ -126,7 +127,7 @@ impl From<&str> for Excerpt {
 }
 
 /// A command, and what it asks for besides.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Command {
     /// As a shell would get it.
@@ -150,7 +151,7 @@ impl Command {
 }
 
 /// Changes to files.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Patch {
     /// The files, as far as they are known. None if the engine did not get to know them.
@@ -180,7 +181,7 @@ impl Patch {
 }
 
 /// What happens to one file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FileChange {
     /// The file.
@@ -207,7 +208,7 @@ impl FileChange {
 }
 
 /// What happens to a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ChangeKind {
     /// It is created.
@@ -233,7 +234,7 @@ impl ChangeKind {
 }
 
 /// Permissions beyond those that the agent has.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Permissions {
     /// On the file system.
@@ -256,7 +257,7 @@ impl Permissions {
 }
 
 /// Access to some part of the file system.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FileAccess {
     /// Which access.
@@ -288,7 +289,7 @@ impl fmt::Display for FileAccess {
 }
 
 /// Which access to files.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Access {
     /// To read.
@@ -300,7 +301,7 @@ pub enum Access {
 }
 
 /// A part of the file system.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FileScope {
     /// A file, or a directory with everything below it.
@@ -312,7 +313,7 @@ pub enum FileScope {
 }
 
 /// Access to the network.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Network {
     /// All of it.
@@ -336,7 +337,7 @@ impl fmt::Display for Network {
 }
 
 /// The call of a tool.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ToolCall {
     /// The MCP server that offers it; `None` for a tool of the agent itself.
@@ -352,7 +353,7 @@ pub struct ToolCall {
 }
 
 /// A form of a tool server.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Form {
     /// The server that asks.
@@ -366,7 +367,7 @@ pub struct Form {
 }
 
 /// A field of a form.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct FormField {
     /// Its name, by which [`Reply::content`](super::Reply::content) fills it in.
@@ -382,7 +383,7 @@ pub struct FormField {
 }
 
 /// A question for the user.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct UserQuestion {
     /// Its id, by which [`Reply::content`](super::Reply::content) answers it.
@@ -400,7 +401,7 @@ pub struct UserQuestion {
 }
 
 /// A suggested answer.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct QuestionOption {
     /// The answer.
@@ -410,7 +411,7 @@ pub struct QuestionOption {
 }
 
 /// A request that the engine could not read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Unknown {
     /// What the agent calls it.

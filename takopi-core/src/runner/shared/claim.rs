@@ -161,7 +161,17 @@ impl Shared {
         reported
     }
 
-    pub(super) async fn report_wait_over(&self) -> Result<(), StoppedError> {
+    /// Reports a wait that the engine knows more about, or updates the report.
+    pub(in crate::runner) fn waiting(&self, title: String) {
+        let phase = if self.state().wait_reported { Phase::Updated } else { Phase::Started };
+        let action = Action::new(WAIT_ACTION, ActionKind::Note, title);
+        let note = ActionEvent::new(self.engine(), action, phase).level(Level::Info);
+        if self.sender.try_push(note.into()).is_ok() {
+            self.state().wait_reported = true;
+        }
+    }
+
+    pub(in crate::runner) async fn report_wait_over(&self) -> Result<(), StoppedError> {
         if !std::mem::take(&mut self.state().wait_reported) {
             return Ok(());
         }
