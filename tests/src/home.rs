@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use takopi_core::mcp::McpServer;
 use uuid::Uuid;
 
 pub use self::processes::Process;
@@ -91,6 +92,11 @@ impl Home {
             ("no_proxy", "127.0.0.1".into()),
         ];
         set.map(|(name, value)| (name.to_owned(), value)).into()
+    }
+
+    /// For agents that are given MCP servers by takopi: the server `lab`, whose tool `echo` returns its text.
+    pub fn lab_mcp(&self) -> McpServer {
+        McpServer::new("lab", lab_mcp_binary()).expect("a name").env(MARKER, &self.id)
     }
 
     /// A command that runs in the workspace with `PATH` and these variables as its whole environment.

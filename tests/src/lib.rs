@@ -10,6 +10,8 @@
 //! - [`contract`]: checks that every runner must pass, for authors of engines;
 //! - [`runs`]: the events of runs, collected so that a test can check what happened;
 //! - [`browser`]: a headless Chromium, for pages;
+//! - [`telegram`]: a fake of the Bot API;
+//! - [`postgres`]: a private PostgreSQL;
 //! - [`fuzz`]: runs fuzz targets;
 //! - [`mutate`]: lines of the wire, changed at random from a seed;
 //! - [`limits`]: limits that are raised when the machine is too slow for them;
@@ -17,7 +19,7 @@
 //! - [`skip`]: how a test that cannot run here is skipped;
 //! - [`dirs`]: directories of the workspace.
 //!
-//! For one agent: [`codex`], [`claude`]. Another one gets a module of its own beside it, with the same parts: the real agent
+//! For one agent: [`codex`], [`claude`], [`pi`]; for those that speak ACP: [`acp`]. Another one gets a module of its own beside it, with the same parts: the real agent
 //! (installed once under `target/`), its home directory, a fake that shows the faults the real one cannot be made to show.
 #![allow(
     clippy::unwrap_used,
@@ -28,6 +30,7 @@
     reason = "a test library: a failure here is a test's failure"
 )]
 
+pub mod acp;
 pub mod browser;
 pub mod claude;
 pub mod codex;
@@ -42,9 +45,12 @@ mod install;
 pub mod limits;
 pub mod model;
 pub mod mutate;
+pub mod pi;
+pub mod postgres;
 pub mod program;
 pub mod raw;
 pub mod runs;
 pub mod signals;
 pub mod skip;
+pub mod telegram;
 pub mod version;

@@ -158,12 +158,25 @@ impl Seen {
         self.actions(kind).into_iter().filter(|event| event.phase == Phase::Completed).collect()
     }
 
+    /// The texts of the messages that were streamed: the pieces of each, joined.
+    pub fn streamed(&self) -> Vec<String> {
+        let mut texts: Vec<(&str, String)> = Vec::new();
+        for event in self.actions(&ActionKind::Answer) {
+            let id = event.action.id.as_str();
+            if texts.last().is_none_or(|(last, _)| *last != id) {
+                texts.push((id, String::new()));
+            }
+            if let (Some(piece), Some((_, text))) = (event.answer_piece(), texts.last_mut()) {
+                text.push_str(piece);
+            }
+        }
+        texts.into_iter().map(|(_, text)| text).collect()
+    }
+
     /// The events without streamed progress, of which there is more or less as the reader is slow or fast.
     pub fn steady(&self) -> impl Iterator<Item = &TakopiEvent> {
         self.events.iter().filter(|event| match event {
-            TakopiEvent::Action(event) => {
-                event.phase != Phase::Updated && !event.action.detail.contains_key("stream")
-            }
+            TakopiEvent::Action(event) => event.phase != Phase::Updated,
             _ => true,
         })
     }

@@ -8,6 +8,7 @@
 //! - Dropping a page kills its browser and all that belongs to it. A browser whose test was killed ends by itself: its pipe
 //!   is closed.
 
+mod axe;
 mod install;
 mod page;
 mod wire;
@@ -20,7 +21,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-pub use self::page::Page;
+pub use self::axe::axe_or_skip;
+pub use self::page::{HeldMouse, Page};
 use crate::command::run;
 use crate::skip;
 

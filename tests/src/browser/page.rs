@@ -53,16 +53,20 @@ impl Page {
 
     /// The value of a JavaScript expression; a promise is awaited.
     pub async fn eval(&mut self, expression: &str) -> Value {
+        self.try_eval(expression).await.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    async fn try_eval(&mut self, expression: &str) -> Result<Value, String> {
         let params = json!({
             "expression": expression,
             "awaitPromise": true,
             "returnByValue": true,
             "userGesture": true,
         });
-        let mut result = self.call("Runtime.evaluate", params).await;
+        let mut result = self.wire.call(Some(&self.session), "Runtime.evaluate", params).await?;
         let error = &result["exceptionDetails"];
         assert!(error.is_null(), "{expression}\n{error:#}");
-        result["result"]["value"].take()
+        Ok(result["result"]["value"].take())
     }
 
     /// Waits until an expression is true, which is looked at again whenever the page changes.
@@ -81,7 +85,7 @@ impl Page {
                 look();
             }})"
         );
-        let seen = tokio::time::timeout(PATIENCE, self.eval(&waiting)).await;
+        let seen = tokio::time::timeout(PATIENCE, self.eval_after_navigation(&waiting)).await;
         if seen.is_err() {
             let page = self.eval("document.body.innerText").await;
             panic!(
@@ -91,9 +95,20 @@ impl Page {
         }
     }
 
+    /// The value of an expression in the document that is there, or in the next one if the page goes there meanwhile.
+    async fn eval_after_navigation(&mut self, expression: &str) -> Value {
+        loop {
+            match self.try_eval(expression).await {
+                Err(error)
+                    if error.contains("navigated or closed") || error.contains("context") => {}
+                result => return result.unwrap_or_else(|error| panic!("{error}")),
+            }
+        }
+    }
+
     /// Waits until the page shows a text.
     pub async fn wait_for_text(&mut self, text: &str) {
-        self.wait_for(&format!("document.body.innerText.includes({})", json!(text))).await;
+        self.wait_for(&format!("document.body?.innerText.includes({})", json!(text))).await;
     }
 
     /// All the text that the page shows.
@@ -103,6 +118,11 @@ impl Page {
 
     /// Clicks into the middle of the first element that a selector finds, once it is there.
     pub async fn click(&mut self, selector: &str) {
+        self.press_mouse(selector).await.release().await;
+    }
+
+    /// Presses the mouse button in the middle of the first element that a selector finds, once it is there, and holds it.
+    pub async fn press_mouse(&mut self, selector: &str) -> HeldMouse<'_> {
         self.wait_for(&format!("document.querySelector({})", json!(selector))).await;
         let middle = self
             .eval(&format!(
@@ -115,12 +135,15 @@ impl Page {
                 json!(selector)
             ))
             .await;
-        for kind in ["mousePressed", "mouseReleased"] {
-            let params = json!({
-                "type": kind, "x": middle["x"], "y": middle["y"], "button": "left", "clickCount": 1,
-            });
-            self.call("Input.dispatchMouseEvent", params).await;
-        }
+        self.mouse("mousePressed", &middle).await;
+        HeldMouse { page: self, at: middle }
+    }
+
+    async fn mouse(&mut self, kind: &str, at: &Value) {
+        let params = json!({
+            "type": kind, "x": at["x"], "y": at["y"], "button": "left", "clickCount": 1,
+        });
+        self.call("Input.dispatchMouseEvent", params).await;
     }
 
     /// Types text into whatever has the focus.
@@ -137,6 +160,30 @@ impl Page {
             });
             self.call("Input.dispatchKeyEvent", params).await;
         }
+    }
+
+    /// Presses and releases a key that types nothing, such as `Tab` or `Escape`, with Alt held or not.
+    pub async fn press_key(&mut self, key: &str, code: u32, alt: bool) {
+        for kind in ["rawKeyDown", "keyUp"] {
+            let params = json!({
+                "type": kind, "key": key, "windowsVirtualKeyCode": code, "modifiers": u32::from(alt),
+            });
+            self.call("Input.dispatchKeyEvent", params).await;
+        }
+    }
+
+    /// What axe-core finds wrong for people with disabilities, of what is serious or worse.
+    pub async fn serious_violations(&mut self, axe: &str) -> Vec<String> {
+        // The policy of a page does not apply to what the browser's own protocol evaluates.
+        self.eval(&format!("{axe}\n;0")).await;
+        let found = self
+            .eval(
+                "axe.run(document, { resultTypes: ['violations'] }).then(({ violations }) => violations
+                    .filter(it => ['serious', 'critical'].includes(it.impact))
+                    .flatMap(it => it.nodes.map(node => `${it.id}: ${node.html} ${node.failureSummary}`)))",
+            )
+            .await;
+        serde_json::from_value(found).expect("a list of texts")
     }
 
     /// Gives the page this many pixels, and a light or a dark appearance. Nothing moves, so that pictures hold still.
@@ -172,6 +219,22 @@ impl Page {
     async fn call(&mut self, method: &str, params: Value) -> Value {
         let answered = self.wire.call(Some(&self.session), method, params).await;
         answered.unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+/// A mouse button that is held down.
+#[must_use = "the button stays down until it is released"]
+#[derive(Debug)]
+pub struct HeldMouse<'a> {
+    /// The page it is held on.
+    pub page: &'a mut Page,
+    at: Value,
+}
+
+impl HeldMouse<'_> {
+    /// Releases the button where it was pressed.
+    pub async fn release(self) {
+        self.page.mouse("mouseReleased", &self.at).await;
     }
 }
 

@@ -11,6 +11,7 @@
 //!
 //! [`ModelServer`] is OpenAI's Responses API, for codex: a script's answers are used up one per request, in order.
 //! [`messages`] is Anthropic's Messages API, for Claude Code: the conversation tells which answer it is.
+//! [`chat`] is the Chat Completions API, for pi and for agents behind ACP: as [`messages`].
 //!
 //! ```no_run
 //! # use takopi_tests::model::{Answer, Gate, ModelServer};
@@ -34,6 +35,7 @@
 
 mod api;
 mod beat;
+pub mod chat;
 mod deadline;
 mod gate;
 pub mod messages;

@@ -1,4 +1,4 @@
-//! The contract over demo, codex exec, codex app-server and Claude Code: on the real codex and claude, and on the fake claude.
+//! The contract over demo, codex exec, codex app-server, Claude Code and pi: on the real programs, and on the fake claude and pi.
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,13 +11,16 @@ use takopi_core::demo::Demo;
 use takopi_core::{
     ApprovalHandler, ApprovalRequest, Decision, EngineRunner, Host, RunRequest, Runner,
 };
+use takopi_pi::Pi;
 use takopi_tests::claude;
 use takopi_tests::claude::fake::{Process, Step, turn};
 use takopi_tests::codex::home::TestHome;
 use takopi_tests::codex::real;
 use takopi_tests::contract::{Prompt, Subject};
+use takopi_tests::model::chat::{Answer as Completion, ChatServer};
 use takopi_tests::model::messages::{Answer as Message, MessagesServer};
 use takopi_tests::model::{Answer, Gate, ModelServer};
+use takopi_tests::pi;
 use takopi_tests::runs;
 use tokio_util::sync::CancellationToken;
 
@@ -280,6 +283,123 @@ impl Subject for FakeClaudeSubject {
     }
 }
 
+/// The real pi with a scripted model.
+struct PiSubject {
+    pi: pi::real::Pi,
+    model: ChatServer,
+    home: pi::home::TestHome,
+    host: Host,
+    gates: Mutex<HashMap<String, Gate>>,
+}
+
+impl PiSubject {
+    fn new() -> Option<Self> {
+        let pi = pi::real::pi_or_skip()?;
+        let model = ChatServer::start();
+        let home = pi::home::TestHome::new(&model);
+        let host = Host::builder().state_directory(home.state()).build().unwrap();
+        Some(Self { pi, model, home, host, gates: Mutex::default() })
+    }
+
+    fn gate(&self, word: &str) -> Gate {
+        self.gates.lock().unwrap().entry(word.to_owned()).or_default().clone()
+    }
+}
+
+impl Subject for PiSubject {
+    fn runner(&self) -> Arc<dyn Runner> {
+        let pi = Pi::new().binary(&self.pi.path).keep_warm(Duration::from_mins(10));
+        Arc::new(pi.runner().on(self.host.clone()).buffer(TIGHT.0, TIGHT.1))
+    }
+
+    fn request(&self, prompt: Prompt<'_>) -> RunRequest {
+        let (word, answer) = match prompt {
+            Prompt::Answers(word) => (word, vec![Completion::text(word)]),
+            Prompt::Works(word) => {
+                let calls =
+                    (0..10).fold(Completion::new(), |answer, n| answer.bash(&format!("echo {n}")));
+                (word, vec![calls, Completion::text(word)])
+            }
+            Prompt::Waits(word) | Prompt::Hangs(word) => {
+                (word, vec![Completion::new().wait_for(&self.gate(word)).delta(word)])
+            }
+            Prompt::Fails(word) => (word, vec![Completion::status(404, "no such model")]),
+        };
+        self.model.when(word, answer);
+        self.home.request(word)
+    }
+
+    fn reached(&self, word: &str) -> BoxFuture<'static, ()> {
+        let gate = self.gate(word);
+        Box::pin(async move { gate.reached().await })
+    }
+
+    fn open(&self, word: &str) {
+        self.gate(word).open();
+    }
+
+    fn processes(&self) -> Vec<String> {
+        self.home.processes().iter().map(ToString::to_string).collect()
+    }
+
+    fn remembered(&self, word: &str) -> Option<Vec<String>> {
+        let request = self.model.requests_about(word).into_iter().next_back();
+        Some(request.map(|request| request.user_texts()).unwrap_or_default())
+    }
+}
+
+/// The fake pi. It remembers nothing.
+struct FakePiSubject {
+    lab: Arc<pi::lab::Lab>,
+}
+
+impl FakePiSubject {
+    fn new() -> Self {
+        use pi::fake;
+        let held = [Step::reached("at $PROMPT"), Step::gate("$PROMPT")];
+        let held = held.into_iter().chain([fake::message("$PROMPT", "stop"), fake::settled(false)]);
+        let work = (0..20).map(|n| fake::message(&format!("Step {n}."), "toolUse"));
+        let work = work.chain([fake::message("$PROMPT", "stop"), fake::settled(false)]);
+        let failing = [fake::message("", "error"), fake::settled(false)];
+        let process = fake::Process::new()
+            .when("prompt", "work", fake::run(work))
+            .when("prompt", "fails", fake::run(failing))
+            .when("prompt", "held", fake::run(held))
+            .always("prompt", fake::answer("$PROMPT"));
+        Self { lab: Arc::new(pi::lab::Lab::new(process)) }
+    }
+}
+
+impl Subject for FakePiSubject {
+    fn runner(&self) -> Arc<dyn Runner> {
+        Arc::new(self.lab.runner(Duration::from_mins(10)).buffer(TIGHT.0, TIGHT.1))
+    }
+
+    fn request(&self, prompt: Prompt<'_>) -> RunRequest {
+        self.lab.request(&match prompt {
+            Prompt::Answers(word) => word.to_owned(),
+            Prompt::Works(word) => format!("work {word}"),
+            Prompt::Waits(word) | Prompt::Hangs(word) => format!("held {word}"),
+            Prompt::Fails(word) => format!("fails {word}"),
+        })
+    }
+
+    fn reached(&self, word: &str) -> BoxFuture<'static, ()> {
+        let (lab, point) = (Arc::clone(&self.lab), format!("at held {word}"));
+        Box::pin(async move {
+            lab.control.reached(&point).await;
+        })
+    }
+
+    fn open(&self, word: &str) {
+        self.lab.control.open(&format!("held {word}"));
+    }
+
+    fn processes(&self) -> Vec<String> {
+        self.lab.home.processes().iter().map(ToString::to_string).collect()
+    }
+}
+
 mod demo {
     takopi_tests::contract_tests!(|| Some(super::DemoSubject::new()));
 }
@@ -298,4 +418,12 @@ mod claude_code {
 
 mod fake_claude_code {
     takopi_tests::contract_tests!(|| Some(super::FakeClaudeSubject::new()));
+}
+
+mod pi_rpc {
+    takopi_tests::contract_tests!(super::PiSubject::new);
+}
+
+mod fake_pi_rpc {
+    takopi_tests::contract_tests!(|| Some(super::FakePiSubject::new()));
 }

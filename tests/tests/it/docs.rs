@@ -11,11 +11,14 @@ const ROOTS: &[&str] = &[
     "fuzz",
     "scripts",
     "takopi-batch",
+    "takopi-projects",
+    "takopi-telegram",
     "takopi-bridge",
     "takopi-claude",
     "takopi-cli",
     "takopi-codex",
     "takopi-core",
+    "takopi-pi",
     "tests",
 ];
 

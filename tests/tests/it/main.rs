@@ -1,7 +1,7 @@
 //! Tests across the crates.
 //!
 //! - `contract`: what every runner must do, held for the demo engine and for codex over both transports;
-//! - `codex`, `claude`: everything about one agent. Another gets a folder of its own beside them;
+//! - `codex`, `claude`, `pi`: everything about one agent. Another gets a folder of its own beside them;
 //! - `proving_ground`: the scripted models, the fake agents, the browser.
 #![allow(
     clippy::unwrap_used,
@@ -10,8 +10,10 @@
     reason = "tests: a panic here is a failed test"
 )]
 
+mod acp;
 mod claude;
 mod codex;
 mod contract;
 mod docs;
+mod pi;
 mod proving_ground;

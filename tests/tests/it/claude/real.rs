@@ -1,10 +1,11 @@
 //! Runs of the real Claude Code with a scripted model.
 
-use takopi_core::{ActionKind, ResumeToken, Runner, UsageScope};
+use takopi_core::{ActionKind, ResumeToken, Runner, TakopiEvent, UsageScope};
 use takopi_tests::claude::home::TestHome;
 use takopi_tests::claude::real;
+use takopi_tests::model::Gate;
 use takopi_tests::model::messages::{Answer, MessagesServer};
-use takopi_tests::runs::run;
+use takopi_tests::runs::{finish, run, until};
 
 use super::{LONG, engine, runner};
 
@@ -62,6 +63,36 @@ async fn a_session_that_does_not_exist_is_not_found_and_none_is_begun() {
     seen.failed("session_not_found");
     assert_eq!(home.sessions(), Vec::<String>::new());
     assert_eq!(model.requests().len(), 0);
+    runner.shutdown().await;
+    home.assert_no_processes().await;
+}
+
+#[tokio::test]
+async fn the_answer_is_streamed_if_asked_for_and_no_text_comes_twice() {
+    let Some(claude) = real::claude_or_skip() else { return };
+    let model = MessagesServer::start();
+    let gate = Gate::new();
+    let look = || Answer::text("Look.").bash("echo out");
+    let answer = || Answer::new().delta("Final ").wait_for(&gate).delta("answer");
+    model.otherwise([look(), answer(), look(), answer()]);
+    let home = TestHome::new(&model);
+    let runner = runner(engine(&claude), &home);
+    let request = || home.request("go").permission_mode("bypassPermissions");
+    let mut stream = runner.run(request().deltas(true));
+    let seen = until(&mut stream, "streamed text", |event| {
+        matches!(event, TakopiEvent::Action(event) if event.answer_piece() == Some("Final "))
+    })
+    .await;
+    gate.open();
+    let seen = finish(stream, seen).await;
+    assert_eq!(seen.ok().answer, "Final answer");
+    assert_eq!(seen.streamed(), ["Look.", "Final answer"]);
+    assert_eq!(seen.actions(&ActionKind::Note).len(), 0, "{:#?}", seen.outline());
+
+    let plain = run(&runner, request()).await;
+    assert_eq!(plain.ok().answer, "Final answer");
+    assert_eq!(plain.actions(&ActionKind::Answer).len(), 0);
+    assert_eq!(plain.done(&ActionKind::Note)[0].action.title, "Look.");
     runner.shutdown().await;
     home.assert_no_processes().await;
 }

@@ -4,6 +4,7 @@ mod app_server;
 mod approvals;
 mod conversation;
 mod drift;
+mod ephemeral;
 mod exec;
 mod failures;
 mod random;

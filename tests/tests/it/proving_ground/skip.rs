@@ -40,9 +40,18 @@ fn skipped(output: &Output, reason: &str) -> BTreeSet<String> {
 fn a_skipped_test_prints_its_own_name_and_the_reason() {
     // npm's wrapper is not replaced by TAKOPI_TEST_CODEX.
     let cases: [(&[&str], &str); 4] = [
-        (&["::real::", "--skip", "npms_own_wrapper", "--skip", "claude::"], "TAKOPI_TEST_CODEX"),
+        (
+            &[
+                "::real::",
+                "--skip=npms_own_wrapper",
+                "--skip=claude::",
+                "--skip=acp::",
+                "--skip=pi::",
+            ],
+            "TAKOPI_TEST_CODEX",
+        ),
         (&["claude::real::"], "TAKOPI_TEST_CLAUDE"),
-        (&["contract::codex_"], "TAKOPI_TEST_CODEX"),
+        (&["contract::codex_", "--skip=acp::"], "TAKOPI_TEST_CODEX"),
         (&["proving_ground::browser::"], "TAKOPI_TEST_BROWSER"),
     ];
     for (filter, reason) in cases {

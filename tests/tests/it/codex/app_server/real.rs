@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use takopi_codex::Codex;
 use takopi_codex::app_server::CodexAppServer;
-use takopi_core::{ActionKind, EngineRunner, Host, Phase, Runner, TakopiEvent, UsageScope};
+use takopi_core::{ActionKind, EngineRunner, Host, Runner, TakopiEvent, UsageScope};
 use takopi_tests::codex::home::TestHome;
 use takopi_tests::codex::real;
 use takopi_tests::codex::real::raw::RawCodex;
@@ -84,27 +84,33 @@ async fn the_same_events_as_over_exec_for_the_same_happenings() {
 }
 
 #[tokio::test]
-async fn commentary_is_a_note_and_text_is_streamed() {
+async fn the_answer_is_streamed_if_asked_for_and_no_text_comes_twice() {
     let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();
-    model.when(
-        "go",
-        Answer::new().commentary("Commentary").delta("Final ").wait_for(&gate).delta("answer"),
-    );
+    let answer =
+        || Answer::new().commentary("Commentary").delta("Final ").wait_for(&gate).delta("answer");
+    model.when("go", [answer(), answer()]);
     let home = TestHome::new(&model);
     let runner = runner(&codex, &home, Duration::ZERO);
-    let mut stream = runner.run(request(&home, "go"));
+    let mut stream = runner.run(request(&home, "go").deltas(true));
     let seen = until(&mut stream, "streamed text", |event| {
-        matches!(event, TakopiEvent::Action(event) if event.phase == Phase::Updated && event.action.title == "Final ")
+        matches!(event, TakopiEvent::Action(event) if event.answer_piece() == Some("Final "))
     })
     .await;
     gate.open();
     let seen = finish(stream, seen).await;
     assert_eq!(seen.ok().answer, "Final answer");
+    assert_eq!(seen.streamed(), ["Final answer"]);
     let notes = seen.done(&ActionKind::Note);
     assert_eq!(notes[0].action.title, "Commentary");
     assert_eq!(notes[0].action.detail["phase"], "commentary");
+    assert_eq!(notes.len(), 1, "{notes:#?}");
+
+    let plain = run(&runner, request(&home, "go")).await;
+    assert_eq!(plain.ok().answer, "Final answer");
+    assert_eq!(plain.streamed(), Vec::<String>::new());
+    assert_eq!(plain.actions(&ActionKind::Answer).len(), 0);
     runner.shutdown().await;
 }
 

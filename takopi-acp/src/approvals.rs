@@ -1,0 +1,386 @@
+//! What the agent asks in a turn, and the answers.
+//!
+//! - A request is read into a typed question. A field that is not known is marked as such, and never dropped.
+//! - An answer is one of the options that the agent offers: the first of the kind. A kind that is not offered is not
+//!   invented.
+//! - "For the session" never outlives the session. An option that is known to end with it is chosen; others may be
+//!   permanent, so takopi chooses "once" and itself answers the very same request again while the process lives.
+//! - A request that is left is answered `cancelled`: agents wait for an answer also after they were cancelled.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use takopi_core::jsonl::Object;
+use takopi_core::model::{ResumeToken, TakopiEvent};
+use takopi_core::rpc::{PeerRequest, RequestId};
+use takopi_core::runner::{
+    ChangeKind, Command, Desk, EngineRun, Excerpt, FileChange, Outcome, Patch, Question, Settled,
+    StoppedError, ToolCall, Unknown, Unrecognized,
+};
+use takopi_core::{ApprovalRequest, Decision};
+
+use crate::Agent;
+use crate::client::PERMISSION;
+use crate::diff;
+use crate::wire::{CallUpdate, Content, Permission, PermissionOption};
+
+/// How much of a text is kept.
+const TEXT_BYTES: usize = 64 * 1024;
+/// How many requests are remembered as allowed for the session.
+const ALLOWED: usize = 1024;
+
+/// The requests that were allowed for the session, as they came.
+pub(crate) type Allowed = Arc<Mutex<HashSet<String>>>;
+
+/// Where the requests of one turn are dealt with.
+pub(crate) struct RequestHandler {
+    run: EngineRun,
+    agent: Agent,
+    session: ResumeToken,
+    directory: PathBuf,
+    allowed: Allowed,
+    desk: Desk<Ticket>,
+}
+
+/// What is needed to answer a request.
+struct Ticket {
+    request: PeerRequest,
+    call: Option<String>,
+    options: Vec<PermissionOption>,
+    /// What makes two requests the same; nothing for one that was not fully understood.
+    same: Option<String>,
+}
+
+/// What came of a request.
+pub(crate) enum Taken {
+    /// Somebody is asked about this call.
+    Asked(Option<CallUpdate>),
+    /// It was allowed for the session before.
+    Allowed(CallUpdate),
+}
+
+impl RequestHandler {
+    pub(crate) fn new(
+        run: EngineRun,
+        agent: Agent,
+        session: ResumeToken,
+        directory: PathBuf,
+        allowed: Allowed,
+    ) -> Self {
+        let desk = Desk::new(run.clone());
+        Self { run, agent, session, directory, allowed, desk }
+    }
+
+    /// Takes up a request. Returns the call that it is about.
+    pub(crate) fn take(&mut self, request: PeerRequest, events: &mut Vec<TakopiEvent>) -> Taken {
+        let Some(permission) = Permission::read(request.params()) else {
+            let raw = Excerpt::new(request.params().get(), TEXT_BYTES);
+            let question = Question::Unknown(Unknown::new(PERMISSION, raw));
+            let mut asked = self.approval(question);
+            asked.decisions = vec![Decision::Decline, Decision::Cancel];
+            let ticket = Ticket { request, call: None, options: Vec::new(), same: None };
+            self.desk.ask(ticket, asked, events);
+            return Taken::Asked(None);
+        };
+        let (asked, is_exact) = self.question(&permission);
+        let same = is_exact.then(|| same(&permission.call)).flatten();
+        let once = choice(&self.agent, &permission.options, Decision::Accept);
+        if let (Some(same), Some(once)) = (&same, once)
+            && self.allowed.lock().unwrap_or_else(PoisonError::into_inner).contains(same)
+        {
+            let once = once.id.clone();
+            request.answer(selected(&once));
+            return Taken::Allowed(permission.call);
+        }
+        let call = permission.call;
+        let ticket =
+            Ticket { request, call: Some(call.id.clone()), options: permission.options, same };
+        self.desk.ask(ticket, asked, events);
+        Taken::Asked(Some(call))
+    }
+
+    /// The agent no longer asks.
+    pub(crate) fn withdraw(&mut self, id: &RequestId, events: &mut Vec<TakopiEvent>) {
+        if let Some(ticket) = self.desk.withdraw(|ticket| ticket.request.id() == id, events) {
+            // The protocol wants an answer all the same.
+            ticket.request.decline();
+        }
+    }
+
+    /// The next request that is settled. Never resolves while no request is open.
+    pub(crate) async fn settled(&mut self) -> Settled {
+        self.desk.settled().await
+    }
+
+    /// Answers a request that is settled. Returns the call that was declined, if it was.
+    pub(crate) fn settle(
+        &mut self,
+        settled: Settled,
+        events: &mut Vec<TakopiEvent>,
+    ) -> Result<Option<String>, StoppedError> {
+        let Some((ticket, Outcome::Decided(reply))) = self.desk.settle(settled, events)? else {
+            return Ok(None);
+        };
+        let Ticket { request, call, options, same } = ticket;
+        let Some(option) = choice(&self.agent, &options, reply.decision) else {
+            request.decline();
+            return Ok(call);
+        };
+        request.answer(selected(&option.id));
+        if !reply.decision.is_yes() {
+            return Ok(call);
+        }
+        if reply.decision == Decision::AcceptForSession
+            && let Some(same) = same
+        {
+            let mut allowed = self.allowed.lock().unwrap_or_else(PoisonError::into_inner);
+            if allowed.len() < ALLOWED {
+                allowed.insert(same);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The turn is over, or is being cancelled: closes what is still open. Dropped, a request is answered `cancelled`.
+    pub(crate) fn close(&mut self, events: &mut Vec<TakopiEvent>) {
+        drop(self.desk.close(events));
+    }
+
+    fn approval(&self, question: Question) -> ApprovalRequest {
+        let mut request = ApprovalRequest::new(self.run.engine(), question, self.directory.clone());
+        request.session = Some(self.session.clone());
+        request
+    }
+
+    /// The question, and whether it shows all of what is asked.
+    fn question(&self, permission: &Permission) -> (ApprovalRequest, bool) {
+        let Permission { session, call, options, unknown } = permission;
+        let (question, mut unrecognized) = question(call, &self.directory);
+        let parts = unknown.iter().map(|(name, json)| part(name, json));
+        unrecognized.extend(parts);
+        let mut request = self.approval(question);
+        request.subagent = session.clone().filter(|session| *session != self.session.value);
+        request.reason = Some(reason(call, options));
+        request.unrecognized = unrecognized;
+        let is_exact = request.is_understood() && request.is_whole();
+        let offers = |decision| choice(&self.agent, options, decision).is_some();
+        let can_remember = is_exact || session_option(&self.agent, options).is_some();
+        request.decisions = Decision::ALL
+            .into_iter()
+            .filter(|decision| match decision {
+                Decision::Accept => offers(Decision::Accept),
+                Decision::AcceptForSession => can_remember && offers(Decision::AcceptForSession),
+                // A no is always possible.
+                _ => true,
+            })
+            .collect();
+        (request, is_exact)
+    }
+}
+
+/// The option that stands for a decision.
+fn choice<'a>(
+    agent: &Agent,
+    options: &'a [PermissionOption],
+    decision: Decision,
+) -> Option<&'a PermissionOption> {
+    let first = |kind: &str| options.iter().find(|option| option.kind == kind);
+    match decision {
+        Decision::Accept => first("allow_once"),
+        Decision::AcceptForSession => {
+            session_option(agent, options).or_else(|| first("allow_once"))
+        }
+        Decision::Decline => first("reject_once"),
+        // Answered `cancelled`: nothing is done, and most agents end the turn.
+        _ => None,
+    }
+}
+
+/// The option that is known to last for the session.
+fn session_option<'a>(
+    agent: &Agent,
+    options: &'a [PermissionOption],
+) -> Option<&'a PermissionOption> {
+    let known = agent.quirks.session_options;
+    options.iter().find(|option| option.kind == "allow_always" && known.contains(&&*option.id))
+}
+
+fn selected(option: &str) -> Value {
+    json!({ "outcome": { "outcome": "selected", "optionId": option } })
+}
+
+/// What is asked, and what of it could not be shown.
+fn question(call: &CallUpdate, directory: &Path) -> (Question, Vec<Unrecognized>) {
+    let input = call.input.as_deref().map(Object::of).unwrap_or_default();
+    let diffs =
+        call.content.iter().flatten().filter_map(|content| change(content, call, directory));
+    let files: Vec<FileChange> = diffs.collect();
+    match call.kind.as_deref() {
+        Some("execute") if !call.is_mcp => {
+            if let Some(command) = input.text("command") {
+                let known =
+                    ["command", "cwd", "description", "timeout", "is_background", "workdir"];
+                let odd = input.iter().filter(|(name, raw)| {
+                    !known.contains(name)
+                        || (*name == "is_background" && raw.get() != "false")
+                        || (["cwd", "workdir"].contains(name) && !is_at(raw.get(), directory))
+                });
+                let odd = odd.map(|(name, raw)| part(name, raw.get())).collect();
+                return (Question::Command(Command::new(command)), odd);
+            }
+            // The title is for people: what would run was not sent.
+            let title = call.title.clone().unwrap_or_default();
+            let missing = Unrecognized::new("rawInput", Excerpt::from("the agent did not send it"));
+            (Question::Command(Command::new(title)), vec![missing])
+        }
+        Some("edit" | "delete" | "move") if !files.is_empty() => {
+            (Question::Patch(Patch::new(files)), Vec::new())
+        }
+        Some("edit" | "delete" | "move") => {
+            let kind = match call.kind.as_deref() {
+                Some("delete") => ChangeKind::Delete,
+                _ => ChangeKind::Unknown,
+            };
+            let paths = call.locations.iter().flatten();
+            let files = paths.map(|path| FileChange::new(kind, path, directory));
+            let unseen = Unrecognized::new("content", Excerpt::from("the agent sent no diff"));
+            (Question::Patch(Patch::new(files)), vec![unseen])
+        }
+        _ => {
+            let tool = ToolCall::default()
+                .tool(call.title.clone())
+                .description(call.kind.clone())
+                .input(call.input.as_ref().map(|input| Excerpt::new(input.get(), TEXT_BYTES)));
+            (Question::ToolCall(tool), Vec::new())
+        }
+    }
+}
+
+fn is_at(json: &str, directory: &Path) -> bool {
+    serde_json::from_str::<PathBuf>(json).is_ok_and(|path| path == directory)
+}
+
+fn change(content: &Content, call: &CallUpdate, directory: &Path) -> Option<FileChange> {
+    let Content::Diff { path, old, new, is_cut } = content else { return None };
+    let kind = match old.as_deref() {
+        _ if call.kind.as_deref() == Some("delete") => ChangeKind::Delete,
+        None => ChangeKind::Add,
+        Some(_) => ChangeKind::Update,
+    };
+    let diff = diff::unified(old.as_deref(), new, usize::MAX);
+    let mut excerpt = Excerpt::new(&diff, TEXT_BYTES);
+    if *is_cut {
+        excerpt.omitted = excerpt.omitted.max(1);
+    }
+    Some(FileChange::new(kind, path, directory).diff(excerpt))
+}
+
+fn part(name: &str, json: &str) -> Unrecognized {
+    Unrecognized::new(name, Excerpt::new(json, TEXT_BYTES))
+}
+
+/// What makes two requests the same: kind, title, input and content, as they came.
+fn same(call: &CallUpdate) -> Option<String> {
+    let input = call.input.as_ref().map(|input| input.get());
+    let same = format!("{:?} {:?} {input:?} {:?}", call.kind, call.title, call.content);
+    (same.len() <= TEXT_BYTES).then_some(same)
+}
+
+/// Why it is asked, and what the agent offers.
+fn reason(call: &CallUpdate, options: &[PermissionOption]) -> String {
+    let texts = call.content.iter().flatten().filter_map(|content| match content {
+        Content::Text(text) => Some(text.trim()),
+        Content::Diff { .. } => None,
+    });
+    let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
+    let names: Vec<&str> = options.iter().map(|option| option.name.as_str()).collect();
+    let offers = format!("the agent offers: {}", names.join(" / "));
+    let text = texts.into_iter().chain([offers.as_str()]).collect::<Vec<_>>().join("; ");
+    text[..text.floor_char_boundary(4096)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    fn call(call: &Value) -> CallUpdate {
+        let option = json!({ "optionId": "once", "kind": "allow_once", "name": "Allow" });
+        let params = json!({ "toolCall": call, "options": [option] }).to_string();
+        Permission::read(&RawValue::from_string(params).unwrap()).unwrap().call
+    }
+
+    fn asked(value: &Value) -> (Question, Vec<String>) {
+        let (question, odd) = question(&call(value), Path::new("/srv"));
+        (question, odd.into_iter().map(|part| part.field).collect())
+    }
+
+    #[test]
+    fn a_command_is_what_would_run_and_everything_that_widens_it_is_marked() {
+        let (question, odd) = asked(&json!({
+            "toolCallId": "1", "kind": "execute", "title": "shown",
+            "rawInput": { "command": "touch a", "description": "d", "cwd": "/srv" },
+        }));
+        assert_eq!((question, odd), (Question::command("touch a"), Vec::new()));
+        for input in [
+            json!({ "command": "touch a", "sandbox": "off" }),
+            json!({ "command": "touch a", "is_background": true }),
+            json!({ "command": "touch a", "cwd": "/etc" }),
+        ] {
+            let (_, odd) =
+                asked(&json!({ "toolCallId": "1", "kind": "execute", "rawInput": input }));
+            assert_eq!(odd.len(), 1, "{odd:?}");
+        }
+        let (question, odd) =
+            asked(&json!({ "toolCallId": "1", "kind": "execute", "title": "touch a" }));
+        assert_eq!((question, odd.len()), (Question::command("touch a"), 1));
+    }
+
+    #[test]
+    fn files_are_shown_with_their_diff_or_marked_as_unseen() {
+        let diff = json!({ "type": "diff", "path": "/srv/a", "oldText": "x\n", "newText": "y\n" });
+        let (question, odd) =
+            asked(&json!({ "toolCallId": "1", "kind": "edit", "content": [diff] }));
+        let Question::Patch(patch) = question else { panic!() };
+        assert_eq!(patch.files[0].diff.as_ref().unwrap().text, "@@ -1,1 +1,1 @@\n-x\n+y\n");
+        assert!(odd.is_empty());
+        let (_, odd) = asked(&json!({
+            "toolCallId": "1", "kind": "edit", "title": "Edit files", "locations": [{ "path": "/srv/a" }],
+        }));
+        assert_eq!(odd, ["content"]);
+    }
+
+    #[test]
+    fn the_first_option_of_the_kind_is_chosen_and_none_is_invented() {
+        let option = |id: &str, kind: &str| PermissionOption {
+            id: id.to_owned(),
+            name: id.to_owned(),
+            kind: kind.to_owned(),
+        };
+        let qwen = Agent::preset("qwen").unwrap();
+        let options = [
+            option("proceed_always_project", "allow_always"),
+            option("proceed_once", "allow_once"),
+            option("proceed_once_and_switch", "allow_once"),
+            option("cancel", "reject_once"),
+        ];
+        let chosen = |agent: &Agent, options: &[PermissionOption], decision| {
+            choice(agent, options, decision).map(|option| option.id.clone())
+        };
+        assert_eq!(chosen(&qwen, &options, Decision::Accept).as_deref(), Some("proceed_once"));
+        assert_eq!(chosen(&qwen, &options, Decision::Decline).as_deref(), Some("cancel"));
+        // What qwen offers beyond once is permanent.
+        let session = chosen(&qwen, &options, Decision::AcceptForSession);
+        assert_eq!(session.as_deref(), Some("proceed_once"));
+        let gemini = Agent::preset("gemini").unwrap();
+        let always =
+            [option("proceed_always", "allow_always"), option("proceed_once", "allow_once")];
+        let session = chosen(&gemini, &always, Decision::AcceptForSession);
+        assert_eq!(session.as_deref(), Some("proceed_always"));
+        assert_eq!(chosen(&gemini, &always, Decision::Decline), None);
+        assert_eq!(chosen(&gemini, &[], Decision::Accept), None);
+    }
+}

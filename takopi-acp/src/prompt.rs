@@ -1,0 +1,80 @@
+//! The content of a prompt.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use takopi_core::runner::RunError;
+use takopi_core::{Reason, RunRequest};
+
+use crate::Agent;
+
+/// The prompt of a request, with its images. Blocks on the file system.
+pub(crate) fn content(agent: &Agent, request: &RunRequest) -> Result<Vec<Value>, RunError> {
+    let images = request.settings.images.iter().map(|file| image(file));
+    let mut content = images.collect::<Result<Vec<Value>, RunError>>()?;
+    content.push(text(agent, &request.prompt));
+    Ok(content)
+}
+
+/// A text that is nothing else: one that begins like a command of the agent is kept from being one.
+pub(crate) fn text(agent: &Agent, text: &str) -> Value {
+    let is_command = text.trim_start().starts_with('/');
+    let prefix = if is_command { agent.quirks.slash_prefix } else { "" };
+    json!({ "type": "text", "text": format!("{prefix}{text}") })
+}
+
+fn image(file: &Path) -> Result<Value, RunError> {
+    let refused = |error: String| {
+        let error = format!("the image {} {error}", file.display());
+        RunError::new(Reason::InvalidRequest, error)
+    };
+    let bytes = std::fs::read(file).map_err(|error| refused(format!("cannot be read: {error}")))?;
+    let kind = media_type(&bytes).ok_or_else(|| {
+        refused("is of no kind that can be sent: PNG, JPEG, GIF, WebP".to_owned())
+    })?;
+    Ok(json!({ "type": "image", "mimeType": kind, "data": STANDARD.encode(&bytes) }))
+}
+
+/// The kind of an image, by how it begins.
+fn media_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
+        [0xFF, 0xD8, 0xFF, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prompt_that_looks_like_a_command_is_text() {
+        let opencode = Agent::preset("opencode").unwrap();
+        for prompt in ["/etc/hosts: why?", "  /init"] {
+            assert_eq!(text(&opencode, prompt)["text"], format!("\u{200b}{prompt}"));
+        }
+        assert_eq!(text(&opencode, "and/or")["text"], "and/or");
+    }
+
+    #[test]
+    fn images_go_ahead_of_the_text_and_others_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (png, other) = (dir.path().join("a.png"), dir.path().join("b.txt"));
+        std::fs::write(&png, b"\x89PNG\r\n").unwrap();
+        std::fs::write(&other, b"text").unwrap();
+        let agent = Agent::preset("gemini").unwrap();
+        let content_of = |file: &Path| content(&agent, &RunRequest::new("what?").image(file));
+        let sent = content_of(&png).unwrap();
+        assert_eq!(
+            (&sent[0]["mimeType"], &sent[1]["text"]),
+            (&json!("image/png"), &json!("what?"))
+        );
+        let error = content_of(&other).unwrap_err();
+        assert!(error.message.contains("PNG, JPEG, GIF, WebP"), "{error}");
+    }
+}

@@ -1,0 +1,333 @@
+//! What the fake agent does wrong, and what comes of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use takopi_acp::{Acp, Agent};
+use takopi_core::approvals::{accept_all, from_fn};
+use takopi_core::external::CancellationToken;
+use takopi_core::runner::steer_channel;
+use takopi_core::{ActionKind, Decision, ResumeToken, Runner};
+use takopi_tests::acp::fake::{
+    Grandchild, Lab, Place, Process, Script, Signal, Step, answer, binary, command, end,
+    permission, text, text_of, thought,
+};
+use takopi_tests::runs::{finish, is_started, run, until};
+
+const COLD: Duration = Duration::ZERO;
+const WARM: Duration = Duration::from_mins(10);
+
+#[tokio::test]
+async fn a_prompt_is_answered_and_nothing_is_left() {
+    let lab = Lab::new(Process::new().turns(answer("$PROMPT")));
+    let runner = lab.runner(WARM);
+    let seen = run(&runner, lab.request("hello")).await;
+    assert_eq!(seen.ok().answer, "hello");
+    let again = run(&runner, lab.request("again").resume(seen.session())).await;
+    assert_eq!((again.ok().answer.as_str(), again.session()), ("again", seen.session()));
+    assert_eq!(lab.control.starts().len(), 1, "the process was kept");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn another_version_of_the_protocol_is_refused() {
+    let lab = Lab::new(Process { protocol: 2, ..Process::new() });
+    let seen = run(&lab.runner(COLD), lab.request("x")).await;
+    let error = seen.failed("protocol").error.clone().unwrap();
+    assert!(error.contains("version 2"), "{error}");
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_session_in_place_of_the_one_asked_for_ends_the_run() {
+    let other = Step::ReplyWith(json!({ "sessionId": "lab-another" }));
+    let lab = Lab::new(Process::new().always("session/resume", [other]));
+    let token = ResumeToken::new("lab", "lab-1");
+    let seen = run(&lab.runner(COLD), lab.request("x").resume(token.clone())).await;
+    assert_eq!(seen.failed("protocol").resume, Some(token));
+    assert!(!seen.events.iter().any(is_started));
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_unknown_session_is_never_replaced_by_a_new_one() {
+    let lab = Lab::new(Process::new().always("session/resume", [Step::fail(-32603, "kaput")]));
+    let token = ResumeToken::new("lab", "lab-1");
+    let seen = run(&lab.runner(COLD), lab.request("x").resume(token)).await;
+    seen.failed("session_not_found");
+    for method in ["session/new", "session/prompt"] {
+        assert!(lab.control.calls(method).is_empty(), "{method}");
+    }
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_session_that_another_process_holds_is_waited_for() {
+    let busy = Step::Fail {
+        code: -32600,
+        message: "in use".into(),
+        data: Some(json!({ "reason": "thread_active_writer" })),
+    };
+    let process = Process::new()
+        .once("session/resume", [busy.clone()])
+        .once("session/resume", [busy.clone()]);
+    let lab = Lab::new(process);
+    let token = ResumeToken::new("lab", "lab-1");
+    run(&lab.runner(COLD), lab.request("x").resume(token.clone())).await.ok();
+    let lab = Lab::new(Process::new().always("session/resume", [busy]));
+    let request = lab.request("x").resume(token).wait(Duration::ZERO);
+    run(&lab.runner(COLD), request).await.failed("session_busy");
+    lab.assert_nothing_left().await;
+}
+
+/// The replay of a loaded session, behind the response too, is not part of the turn.
+#[tokio::test]
+async fn a_replay_is_dropped_also_if_it_comes_late() {
+    let replay = [text("old before"), Step::Reply, text("old behind"), text("older")];
+    let process = Process {
+        session_capabilities: json!({}),
+        ..Process::new().always("session/load", replay).turns(answer("new"))
+    };
+    let lab = Lab::new(process);
+    let token = ResumeToken::new("lab", "lab-1");
+    let seen = run(&lab.runner(COLD), lab.request("x").resume(token)).await;
+    assert_eq!(seen.ok().answer, "new");
+    assert!(seen.actions(&ActionKind::Note).is_empty(), "{:#?}", seen.events);
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn requests_that_are_not_known_are_refused_at_once() {
+    let asks = [
+        Step::ask("file", "fs/write_text_file", json!({ "path": "/x" })),
+        Step::ask("vendor", "craft/drainMidTurnQueue", json!({})),
+    ];
+    let lab = Lab::new(Process::new().turns(asks.into_iter().chain(answer("on"))));
+    assert_eq!(run(&lab.runner(COLD), lab.request("x")).await.ok().answer, "on");
+    for name in ["file", "vendor"] {
+        let answers = lab.control.answers(name);
+        assert_eq!(answers[0]["error"]["code"], -32601, "{answers:?}");
+    }
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn lines_that_cannot_be_read_are_warnings_and_the_turn_goes_on() {
+    let odd = [
+        Step::raw(b"\xff\xfe not utf-8\n".to_vec()),
+        Step::line("not json"),
+        Step::line(""),
+        Step::line("[1,2]"),
+        Step::line(r#"{"jsonrpc":"2.0","method":"session/update","params":null}"#),
+        Step::line(r#"{"jsonrpc":"2.0","id":4711,"result":{}}"#),
+    ];
+    let lab = Lab::new(Process::new().turns(odd.into_iter().chain(answer("on"))));
+    let seen = run(&lab.runner(COLD), lab.request("x")).await;
+    assert_eq!(seen.ok().answer, "on");
+    assert_eq!(seen.actions(&ActionKind::Warning).len(), 2, "{:#?}", seen.events);
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_cancel_answers_what_is_asked_and_leaves_nothing() {
+    let child = Grandchild::new("child").at(Place::OwnSession).spawn();
+    let steps = [command("c", "in_progress", "sleep 9"), child, permission("ask", "d", "rm x")];
+    let process = Process::new().turns_when("work", steps.into_iter().chain(answer("never")));
+    let lab = Lab::new(process.turns(answer("on")));
+    let runner = lab.runner(WARM);
+    let cancel = CancellationToken::new();
+    let waits = from_fn(|_| std::future::pending::<Decision>());
+    let request = lab.request("work").approvals(Arc::new(waits)).cancel(cancel.clone());
+    let mut stream = runner.run(request);
+    let seen = until(&mut stream, "the question", |event| {
+        matches!(event, takopi_core::TakopiEvent::Action(event) if event.action.kind == ActionKind::Approval)
+    })
+    .await;
+    cancel.cancel();
+    let seen = finish(stream, seen).await;
+    seen.failed("interrupted");
+    let answered = lab.control.answers("ask");
+    assert_eq!(answered[0]["result"]["outcome"]["outcome"], "cancelled", "{answered:?}");
+    assert!(lab.home.processes().is_empty(), "{:?}", lab.home.processes());
+    let again = run(&runner, lab.request("next").resume(seen.session())).await;
+    assert_eq!(again.ok().answer, "on");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_ignores_everything_is_ended_all_the_same() {
+    let hangs = [text("half"), Step::reached("hangs"), Step::SleepForever];
+    let lab = Lab::new(Process::new().turns(hangs).stubborn());
+    let runner = lab.runner(COLD);
+    let cancel = CancellationToken::new();
+    let mut stream = runner.run(lab.request("x").cancel(cancel.clone()));
+    let seen = until(&mut stream, "Started", is_started).await;
+    lab.control.reached("hangs").await;
+    cancel.cancel();
+    let seen = finish(stream, seen).await;
+    assert_eq!(seen.failed("interrupted").answer, "half");
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_dies_fails_its_run_with_what_it_wrote() {
+    let dies = [text("half"), Step::stderr("out of luck"), Step::Exit(3)];
+    let lab = Lab::new(Process::new().turns(dies));
+    let seen = run(&lab.runner(COLD), lab.request("x")).await;
+    assert_eq!(seen.failed("process_died").answer, "half");
+    let warnings = seen.actions(&ActionKind::Warning);
+    assert!(format!("{warnings:?}").contains("out of luck"), "{warnings:?}");
+    lab.assert_nothing_left().await;
+    let dies = [Step::stderr("no licence"), Step::Exit(1)];
+    let lab = Lab::new(Process { first: dies.to_vec(), ..Process::new() });
+    run(&lab.runner(COLD), lab.request("x")).await.failed("process_died");
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_says_the_same_for_ever_is_stopped() {
+    let same = (0..50).map(|n| text_of(&format!("m{n}"), "half "));
+    let lab = Lab::new(Process::new().turns(same.chain([Step::SleepForever])));
+    let seen = run(&lab.runner(COLD), lab.request("x")).await;
+    let error = seen.failed("engine_failed").error.clone().unwrap();
+    assert!(error.contains("over and over"), "{error}");
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn an_end_that_is_not_one_is_a_failure() {
+    for (steps, reason) in [
+        (vec![end("end_turn")], "engine_failed"),
+        (vec![text("x"), end("cancelled")], "engine_failed"),
+        (vec![text("x"), end("refusal")], "engine_failed"),
+        (vec![text("x"), Step::ReplyWith(json!({}))], "protocol"),
+        (vec![text("x"), Step::fail(-32000, "log in")], "auth"),
+        // An agent that marks the model's text: its own at the end is an error.
+        (vec![text_of("m", "half"), text("usage limit reached"), end("end_turn")], "usage_limit"),
+    ] {
+        let lab = Lab::new(Process::new().turns(steps));
+        run(&lab.runner(COLD), lab.request("x")).await.failed(reason);
+        lab.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_allowed_for_the_session_is_asked_once_and_never_for_good() {
+    let steps = [
+        permission("one", "a", "make"),
+        permission("two", "b", "make"),
+        permission("three", "c", "make install"),
+    ];
+    let lab = Lab::new(Process::new().turns(steps.into_iter().chain(answer("done"))));
+    let asked = Arc::new(std::sync::Mutex::new(0));
+    let count = asked.clone();
+    let handler = from_fn(move |_| {
+        *count.lock().unwrap() += 1;
+        std::future::ready(Decision::AcceptForSession)
+    });
+    run(&lab.runner(COLD), lab.request("x").approvals(Arc::new(handler))).await.ok();
+    assert_eq!(*asked.lock().unwrap(), 2, "the same request is not asked again, another is");
+    for name in ["one", "two", "three"] {
+        let answers = lab.control.answers(name);
+        assert_eq!(answers[0]["result"]["outcome"]["optionId"], "once", "{answers:?}");
+    }
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_warm_process_that_died_is_replaced_and_the_prompt_is_answered() {
+    let dies =
+        Process::new().turns(answer("one").into_iter().chain([Step::gate("die"), Step::Exit(0)]));
+    let script = Script { starts: vec![dies, Process::new().turns(answer("two"))] };
+    let lab = Lab::new(script);
+    let runner = lab.runner(WARM);
+    let first = run(&runner, lab.request("x")).await;
+    lab.control.open("die");
+    lab.control.all_gone().await;
+    let second = run(&runner, lab.request("y").resume(first.session())).await;
+    assert_eq!(second.ok().answer, "two");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn settings_that_the_agent_does_not_have_are_refused_by_name() {
+    let lab = Lab::new(Process::new().turns([thought("hm")].into_iter().chain(answer("x"))));
+    let runner = lab.runner(COLD);
+    let allow = || Arc::new(accept_all());
+    for (request, what) in [
+        (lab.request("x").model("m"), "choice of models"),
+        (lab.request("x").effort("high"), "effort setting"),
+        (lab.request("x").permission_mode("plan"), "permission modes"),
+        (lab.request("x").option("fast", "on"), "no option `fast`"),
+        (lab.request("x").sandbox("read-only"), "no sandbox modes"),
+    ] {
+        let seen = run(&runner, request.approvals(allow())).await;
+        let error = seen.failed("invalid_request").error.clone().unwrap();
+        assert!(error.contains(what), "{error}");
+    }
+    lab.assert_nothing_left().await;
+}
+
+/// A message that begins a turn of its own would have no end: it counts as not taken, and the process goes.
+#[tokio::test]
+async fn a_message_is_taken_only_if_the_agent_put_it_into_the_turn() {
+    let says = |outcome: &str| Step::ReplyWith(json!({ "outcome": outcome }));
+    for (reply, taken, starts) in [
+        (says("injected"), true, 1),
+        (says("startedNewTurn"), false, 2),
+        (Step::fail(-32603, "no"), false, 1),
+    ] {
+        let hello = json!({
+            "protocolVersion": 1,
+            "agentCapabilities": { "sessionCapabilities": { "resume": {} } },
+            "_meta": { "steering": { "supported": true } },
+        });
+        let session = json!({ "sessionId": "01a1e21b-26e5-7eb0-9d27-459e98f10b74" });
+        let turn = [Step::reached("runs"), Step::gate("end"), text_of("m", "done")];
+        let process = Process::new()
+            .always("initialize", [Step::ReplyWith(hello)])
+            .always("session/new", [Step::ReplyWith(session)])
+            .always("_session/steering", [reply])
+            .turns(turn.into_iter().chain([end("end_turn")]));
+        let lab = Lab::new(process);
+        let agent = Agent::preset("claude-acp").unwrap();
+        let acp = Acp::new(agent).program(binary()).keep_warm(WARM);
+        let runner = acp.runner().on(lab.host.clone());
+        let (steer, steering) = steer_channel();
+        let stream = runner.run(lab.request("go").steering(steering));
+        let running = tokio::spawn(finish(stream, Vec::new()));
+        lab.control.reached("runs").await;
+        assert_eq!(steer.send("also").await.is_ok(), taken);
+        lab.control.open("end");
+        let seen = running.await.unwrap();
+        assert_eq!(seen.ok().answer, "done");
+        let sent = lab.control.calls("_session/steering");
+        assert_eq!(sent[0].message["params"]["prompt"][0]["text"], "also", "{sent:?}");
+        run(&runner, lab.request("next").resume(seen.session())).await.ok();
+        assert_eq!(lab.control.starts().len(), starts, "{sent:?}");
+        runner.shutdown().await;
+        lab.assert_nothing_left().await;
+    }
+}
+
+/// Programs that start themselves again exit on SIGTERM and leave their inner process.
+#[tokio::test]
+async fn an_agent_that_exits_late_leaves_nothing_of_its_group() {
+    let signals = [Signal::Hup, Signal::Int, Signal::Term];
+    let inner = Grandchild::new("inner").ignoring(signals).spawn();
+    let exits = Step::on_signal(Signal::Term, [Step::Exit(0)]);
+    let process = Process {
+        first: vec![inner, exits],
+        at_eof: Some(vec![Step::SleepForever]),
+        ..Process::new()
+    };
+    let lab = Lab::new(process);
+    let runner = lab.runner(WARM);
+    run(&runner, lab.request("x")).await.ok();
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}

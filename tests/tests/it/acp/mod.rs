@@ -1,0 +1,5 @@
+//! Agents that speak the Agent Client Protocol.
+
+mod contract;
+mod faults;
+mod real;

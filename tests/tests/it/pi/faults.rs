@@ -1,0 +1,183 @@
+//! Faults that the real pi cannot be made to show.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use takopi_core::runner::steer_channel;
+use takopi_core::{ActionKind, Runner};
+use takopi_tests::pi::fake::{
+    Process, Script, Step, answer, answered, ask, command, line, message, run as begun, settled,
+};
+use takopi_tests::pi::lab::Lab;
+use takopi_tests::runs::{Seen, finish, run};
+use tokio_util::sync::CancellationToken;
+
+use super::LONG;
+
+const OTHER: &str = "01a1e443-1aa9-70f6-9a71-8421d061dced";
+
+/// One run, behind which nothing is left.
+async fn one_run(lab: &Lab) -> Seen {
+    let runner = lab.runner(Duration::ZERO);
+    let seen = run(&runner, lab.request("hi")).await;
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+    seen
+}
+
+/// How many prompts a process was sent.
+fn prompts(lab: &Lab, start: usize) -> usize {
+    lab.control.sent(start).iter().filter(|it| it["type"] == "prompt").count()
+}
+
+#[tokio::test]
+async fn a_process_with_another_session_or_without_the_extension_gets_no_prompt() {
+    for (process, reason) in [
+        (Process::new().session(OTHER), "session_not_found"),
+        (Process::new().unguarded(), "protocol"),
+    ] {
+        let lab = Lab::new(process);
+        one_run(&lab).await.failed(reason);
+        assert_eq!(prompts(&lab, 0), 0, "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn a_pi_that_is_too_old_is_not_started() {
+    let script = Script { version: Some("1.0.3".to_owned()), ..Process::new().into() };
+    let lab = Lab::new(script);
+    let seen = one_run(&lab).await;
+    let error = seen.failed("engine_too_old").error.clone().unwrap();
+    assert!(error.contains("this is pi 1.0.3, and takopi needs 1.1.0"), "{error}");
+    assert_eq!(lab.control.starts().len(), 0);
+}
+
+#[tokio::test]
+async fn a_process_that_dies_ends_the_run_with_what_it_said() {
+    let dying = |steps: Vec<Step>| Process::new().always("prompt", begun(steps));
+    let half = vec![message("half", "stop"), line(&json!({ "type": "agent_end" })), Step::Exit(0)];
+    let seen = one_run(&Lab::new(dying(half))).await;
+    assert_eq!(seen.failed("process_died").answer, "half", "agent_end is not the end");
+    let open = vec![command("c", "ls"), Step::stderr("out of memory"), Step::Exit(7)];
+    let seen = one_run(&Lab::new(dying(open))).await;
+    seen.failed("process_died");
+    assert_eq!(seen.done(&ActionKind::Command)[0].ok, Some(false), "what was open is closed");
+    let warning = seen.done(&ActionKind::Warning)[0];
+    assert!(warning.action.detail.get("stderr_tail").is_some(), "{warning:?}");
+    let never = Process::new().first([Step::stderr("no api key found for x"), Step::Exit(1)]);
+    one_run(&Lab::new(never)).await.failed("auth");
+}
+
+#[tokio::test]
+async fn a_warm_process_that_died_is_replaced_and_the_prompt_is_sent_once_more() {
+    let first = Process::new().once("prompt", answer("one")).always("prompt", [Step::Exit(3)]);
+    let lab = Lab::new([first, Process::new().always("prompt", answer("two"))]);
+    let runner = lab.runner(LONG);
+    let one = run(&runner, lab.request("one")).await;
+    let two = run(&runner, lab.request("two").resume(one.session())).await;
+    assert_eq!(two.ok().answer, "two");
+    assert_eq!((prompts(&lab, 0), prompts(&lab, 1)), (2, 1));
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn lines_that_cannot_be_read_never_end_a_run() {
+    let odd = [
+        Step::line("not json"),
+        Step::line(""),
+        Step::line("[1,2]"),
+        Step::raw(b"\xff\xfe{\n".as_slice()),
+        line(&json!({ "type": "from_the_future", "a": [1] })),
+        line(&json!({ "type": "message_end", "message": "?" })),
+        line(&json!({ "type": "tool_execution_end" })),
+        line(&json!({ "type": "response", "id": "nobody", "success": true })),
+        message("fine", "stop"),
+        settled(false),
+    ];
+    let seen = one_run(&Lab::new(Process::new().always("prompt", begun(odd)))).await;
+    assert_eq!(seen.ok().answer, "fine");
+    assert_eq!(seen.done(&ActionKind::Warning).len(), 3, "{:?}", seen.outline());
+}
+
+#[tokio::test]
+async fn a_prompt_that_is_refused_or_taken_by_a_command_fails_the_run() {
+    let refused = [Step::fail(0, "No API key found for mock.")];
+    let seen = one_run(&Lab::new(Process::new().always("prompt", refused))).await;
+    seen.failed("auth");
+    let handled = [Step::ReplyWith(json!({ "disposition": "handled" }))];
+    let seen = one_run(&Lab::new(Process::new().always("prompt", handled))).await;
+    assert!(seen.failed("engine_failed").error.as_ref().unwrap().contains("took the prompt"));
+}
+
+#[tokio::test]
+async fn a_stubborn_process_is_killed_and_the_run_is_interrupted() {
+    let hangs = begun([Step::reached("hangs"), Step::SleepForever]);
+    let lab = Lab::new(Process::new().stubborn().always("prompt", hangs));
+    let runner = lab.runner(LONG);
+    let cancel = CancellationToken::new();
+    let stream = runner.run(lab.request("hi").cancel(cancel.clone()));
+    lab.control.reached("hangs").await;
+    cancel.cancel();
+    finish(stream, Vec::new()).await.failed("interrupted");
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_or_is_asked_by_others_is_declined_visibly() {
+    let confirm = json!({
+        "type": "extension_ui_request", "id": "other", "method": "confirm", "title": "Sure?",
+    });
+    let steps = [
+        ask("odd", "bash", &json!("no object")),
+        ask("bash", "bash", &json!({ "command": "rm -rf /" })),
+        line(&confirm),
+        Step::gate("answered"),
+        message("went on", "stop"),
+        settled(false),
+    ];
+    let lab = Lab::new(Process::new().always("prompt", begun(steps)));
+    let runner = lab.runner(Duration::ZERO);
+    let stream = runner.run(lab.request("hi"));
+    let sent = |id: &str| answered(&lab.control.sent(0), id);
+    for id in ["odd", "bash", "other"] {
+        lab.home.wait_until(|| sent(id).is_some(), "an answer").await;
+    }
+    lab.control.open("answered");
+    let seen = finish(stream, Vec::new()).await;
+    assert_eq!(seen.ok().answer, "went on");
+    for id in ["odd", "bash"] {
+        let answer: Value =
+            serde_json::from_str(sent(id).unwrap()["value"].as_str().unwrap()).unwrap();
+        assert_eq!(answer["decision"], "deny", "{id}");
+    }
+    assert_eq!(sent("other").unwrap()["cancelled"], true);
+    assert_eq!(seen.done(&ActionKind::Approval).len(), 2);
+    let warning = seen.done(&ActionKind::Warning)[0];
+    assert!(warning.action.title.contains("Sure?"), "{warning:?}");
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_message_that_pi_queued_and_did_not_run_is_run_before_the_end() {
+    let queue = |texts: Value| line(&json!({ "type": "queue_update", "steering": texts }));
+    let first =
+        begun([Step::reached("runs"), Step::gate("end"), message("one", "stop"), settled(false)]);
+    let process = Process::new()
+        .once("prompt", first)
+        .always("prompt", answer("both"))
+        .always("steer", [Step::Reply, queue(json!(["also"]))])
+        .always("clear_queue", [Step::ReplyWith(json!({ "steering": ["also"] }))]);
+    let lab = Lab::new(process);
+    let runner = lab.runner(Duration::ZERO);
+    let (steer, steering) = steer_channel();
+    let stream = runner.run(lab.request("hi").steering(steering));
+    lab.control.reached("runs").await;
+    steer.send("also").await.unwrap();
+    lab.control.open("end");
+    let seen = finish(stream, Vec::new()).await;
+    assert_eq!(seen.ok().answer, "both");
+    assert_eq!(prompts(&lab, 0), 2);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
