@@ -1,0 +1,28 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # How it works
+//!
+//! In the order a message travels:
+//!
+//! - [`api`] polls the Bot API; [`update`] reads what came, tolerantly;
+//! - [`bot`] decides who is answered, reads commands, projects and branches, and passes the rest to the bridge;
+//! - [`transport`] shows what the bridge has to show, at a rate that Telegram allows ([`rate`]);
+//! - [`state`] keeps what must survive a restart; [`files`] moves files in and out of a project;
+//! - [`config`] is the table `[telegram]` of the configuration.
+
+pub mod api;
+mod attach;
+pub mod bot;
+mod commands;
+pub mod config;
+pub mod files;
+pub mod rate;
+pub mod state;
+pub mod transport;
+pub mod update;
+
+pub use api::{Api, ApiError, Token};
+pub use bot::{Bot, BotError};
+pub use config::{Config, ConfigError, Mode, Trigger};
+pub use state::Store;
+pub use transport::Telegram;

@@ -1,0 +1,126 @@
+//! What must survive a restart: the offset of the updates, the progress messages of running jobs, the
+//! conversation of each place, and what people chose there.
+//!
+//! One small JSON file that only its owner can read, replaced at once (written beside it, synced, renamed): a
+//! crash at any moment leaves the old or the new state. It holds no prompts and no answers.
+
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+/// The most places that are remembered.
+const PLACES: usize = 1000;
+/// The most open messages that are remembered.
+const OPEN: usize = 1000;
+
+/// What is remembered of a place.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlaceState {
+    /// The last lines of the last message: where the session ran, and how to resume it.
+    pub footer: Option<String>,
+    /// The message that began the conversation, if one was begun on purpose.
+    pub begun: i64,
+    /// The engine that `/agent` chose.
+    pub engine: Option<String>,
+    /// The model that `/model` chose.
+    pub model: Option<String>,
+    /// The effort that `/effort` chose.
+    pub effort: Option<String>,
+}
+
+/// The file's content.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stored {
+    /// The first update that was not handled.
+    pub offset: i64,
+    /// By place: `chat` or `chat:topic`.
+    pub places: BTreeMap<String, PlaceState>,
+    /// Messages that show a running job, `chat/message`, with their last lines.
+    pub open: BTreeMap<String, String>,
+}
+
+/// The state of a bot, in memory and on disk.
+#[derive(Debug)]
+pub struct Store {
+    path: PathBuf,
+    stored: Mutex<Stored>,
+}
+
+impl Store {
+    /// Opens the file; one that does not exist is empty, one that cannot be read is an error.
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        let stored = match std::fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
+                let path = path.display();
+                io::Error::other(format!("{path} is damaged ({error}); move it away"))
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Stored::default(),
+            Err(error) => return Err(error),
+        };
+        if let Some(directory) = path.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        Ok(Self { path, stored: Mutex::new(stored) })
+    }
+
+    /// Reads it.
+    pub fn read<R>(&self, read: impl FnOnce(&Stored) -> R) -> R {
+        read(&self.stored.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes it, and writes the file if something changed. A file that cannot be written is logged: the bot
+    /// goes on.
+    pub fn change<R>(&self, change: impl FnOnce(&mut Stored) -> R) -> R {
+        let mut stored = self.stored.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = stored.clone();
+        let result = change(&mut stored);
+        while stored.places.len() > PLACES {
+            stored.places.pop_first();
+        }
+        while stored.open.len() > OPEN {
+            stored.open.pop_first();
+        }
+        if *stored != before
+            && let Err(error) = write(&self.path, &stored)
+        {
+            tracing::warn!(%error, path = %self.path.display(), "cannot store the state");
+        }
+        result
+    }
+}
+
+fn write(path: &Path, stored: &Stored) -> io::Result<()> {
+    let beside = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&beside)?;
+    file.write_all(&serde_json::to_vec(stored)?)?;
+    file.sync_data()?;
+    std::fs::rename(&beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_was_changed_is_there_after_a_restart_and_for_nobody_else() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = directory.path().join("state/telegram.json");
+        let store = Store::open(&path).unwrap();
+        store.change(|stored| stored.offset = 7);
+        assert_eq!(Store::open(&path).unwrap().read(|stored| stored.offset), 7);
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::write(&path, "{").unwrap();
+        assert!(Store::open(&path).unwrap_err().to_string().contains("damaged"));
+    }
+}

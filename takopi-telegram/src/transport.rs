@@ -1,0 +1,359 @@
+//! The bridge's messages in Telegram.
+//!
+//! Promises:
+//! - a text is sent as plain text with entities, so none can fail to parse; one that is longer than Telegram
+//!   allows is cut, which the limit of the bridge prevents;
+//! - calls keep to the [rate](crate::rate) of the service;
+//! - a message whose response was lost is looked for before it is sent again: the bot edits the messages
+//!   that may be it. What is found is not sent twice;
+//! - the messages of running jobs are stored, so that the next start can close those that a crash left open.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use takopi_bridge::present::Limit;
+use takopi_bridge::present::markup::{Entity, RichText};
+use takopi_bridge::{
+    Content, Kind, MessageId, MessageRef, Outgoing, Place, Transport, TransportError,
+};
+
+use crate::api::{Api, ApiError};
+use crate::rate::{Rate, Urgency};
+use crate::state::Store;
+
+/// The longest text of a message, in UTF-16 units.
+pub const LIMIT: usize = 4096;
+/// How many entities of a message count.
+const ENTITIES: usize = 100;
+/// How many messages are tried to find one whose response was lost.
+const SEARCHED: i64 = 6;
+/// How often a failing call is repeated while a message is looked for.
+const PROBES: usize = 5;
+/// The first and the longest pause before a message is sent again.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(16);
+/// Of how many messages the place is remembered.
+const REMEMBERED: usize = 10_000;
+
+/// The chat service of a bridge.
+#[derive(Debug)]
+pub struct Telegram {
+    api: Api,
+    rate: Rate,
+    store: Arc<Store>,
+    seen: Mutex<Seen>,
+}
+
+/// What is known of messages.
+#[derive(Debug, Default)]
+struct Seen {
+    /// The newest message of each group; private chats count together.
+    newest: HashMap<i64, i64>,
+    /// The places of messages of the bot, each with the message that it answers.
+    places: HashMap<(i64, i64), (Place, i64)>,
+    /// In the order they came.
+    order: std::collections::VecDeque<(i64, i64)>,
+}
+
+/// The name of a place in the state: `chat` or `chat:topic`.
+pub(crate) fn place_key(place: &Place) -> String {
+    match &place.thread {
+        Some(thread) => format!("{}:{thread}", place.chat),
+        None => place.chat.clone(),
+    }
+}
+
+impl Telegram {
+    /// Over this API, at this rate.
+    pub fn new(api: Api, rate: Rate, store: Arc<Store>) -> Self {
+        Self { api, rate, store, seen: Mutex::default() }
+    }
+
+    /// A message of this id was seen in a chat.
+    pub(crate) fn saw(&self, chat: i64, message: i64) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = seen.newest.entry(counter(chat)).or_default();
+        *newest = (*newest).max(message);
+    }
+
+    /// The newest message that was seen in a chat.
+    pub(crate) fn newest(&self, chat: i64) -> i64 {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.newest.get(&counter(chat)).copied().unwrap_or_default()
+    }
+
+    fn remember(&self, chat: i64, message: i64, place: &Place, answers: i64) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.places.insert((chat, message), (place.clone(), answers));
+        seen.order.push_back((chat, message));
+        if seen.order.len() > REMEMBERED
+            && let Some(oldest) = seen.order.pop_front()
+        {
+            seen.places.remove(&oldest);
+        }
+    }
+
+    /// Stores what a restart needs to know of a message.
+    fn note(&self, chat: i64, message: i64, content: &Content) {
+        let key = format!("{chat}/{message}");
+        let place = {
+            let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            seen.places.get(&(chat, message)).cloned()
+        };
+        let footer = footer(content);
+        self.store.change(|stored| {
+            match content.kind {
+                Kind::Queued | Kind::Progress => {
+                    stored.open.insert(key, footer.clone());
+                }
+                _ => {
+                    stored.open.remove(&key);
+                }
+            }
+            if content.resume_line.is_some()
+                && let Some((place, answers)) = place
+            {
+                let state = stored.places.entry(place_key(&place)).or_default();
+                // An answer that arrives late does not end the conversation that was begun meanwhile.
+                if answers >= state.begun {
+                    state.footer = Some(footer);
+                }
+            }
+        });
+    }
+
+    /// Sends a notice of the bot itself.
+    pub(crate) async fn notice(&self, place: &Place, reply_to: i64, text: &str) {
+        let content = Content::new(Kind::Notice, text);
+        let message = Outgoing::new(place.clone(), content)
+            .reply_to(MessageId::from(reply_to.to_string()))
+            .silent(true);
+        for attempt in 0..3_u32 {
+            match self.send(message.clone()).await {
+                Ok(_) => return,
+                Err(TransportError::RateLimited { retry_after }) => {
+                    tokio::time::sleep(retry_after.min(Duration::from_secs(30))).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot send a notice");
+                    tokio::time::sleep(Duration::from_secs(1 << attempt)).await;
+                }
+            }
+        }
+    }
+
+    /// Edits the messages of jobs that a crash cut short. The last lines stay, so that a reply resumes the
+    /// session.
+    pub async fn close_open_messages(&self) {
+        let open = self.store.read(|stored| stored.open.clone());
+        for (key, footer) in open {
+            let ids = key.split_once('/').and_then(|(chat, message)| {
+                Some((chat.parse::<i64>().ok()?, message.parse::<i64>().ok()?))
+            });
+            if let Some((chat, message)) = ids {
+                let text = format!(
+                    "interrupted: takopi was restarted while this ran; reply to go on\n\n{footer}"
+                );
+                let content = Content::new(Kind::Final, text);
+                let message = MessageId::from(message.to_string()).at(chat.to_string());
+                match self.edit(message, content).await {
+                    Ok(()) | Err(TransportError::Gone) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot close the message of an interrupted run");
+                        continue;
+                    }
+                }
+            }
+            self.store.change(|stored| stored.open.remove(&key));
+        }
+    }
+
+    /// Sends a message until there is a response. It keeps its place before the next message of the chat
+    /// meanwhile, so that answers stay in order.
+    async fn send_once(
+        &self,
+        chat: i64,
+        params: &Value,
+        content: &Value,
+    ) -> Result<Option<i64>, TransportError> {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let before = self.newest(chat);
+            let error = match self.api.call("sendMessage", params).await {
+                Ok(sent) => return Ok(sent["message_id"].as_i64()),
+                Err(error @ ApiError::Refused { .. }) => return Err(failure(error)),
+                Err(error) => error,
+            };
+            let unsent = matches!(error, ApiError::Lost { unsent: true, .. });
+            if !unsent && let Some(found) = self.find(chat, before, content).await {
+                return Ok(Some(found));
+            }
+            if pause > LONGEST_PAUSE {
+                return Err(failure(error));
+            }
+            tokio::time::sleep(pause).await;
+            self.rate.wait(chat, Urgency::Message).await;
+            pause *= 2;
+        }
+    }
+
+    /// Looks for a message whose response was lost: an edit to the same content succeeds, or changes
+    /// nothing, if a message is the bot's own and new.
+    async fn find(&self, chat: i64, before: i64, content: &Value) -> Option<i64> {
+        for message in before + 1..=before + SEARCHED {
+            let known = {
+                let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.places.contains_key(&(chat, message))
+            };
+            if known {
+                continue;
+            }
+            let mut params = content.clone();
+            params["chat_id"] = chat.into();
+            params["message_id"] = message.into();
+            self.rate.wait(chat, Urgency::Message).await;
+            for _ in 0..PROBES {
+                match self.api.call("editMessageText", &params).await {
+                    Ok(_) => return Some(message),
+                    Err(error) if error.says("message is not modified") => return Some(message),
+                    Err(error) if error.code() == Some(400) => break,
+                    Err(error) => {
+                        tokio::time::sleep(error.retry_after().unwrap_or(FIRST_PAUSE)).await;
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Private chats share the numbers of their messages; a group has its own.
+fn counter(chat: i64) -> i64 {
+    chat.min(0)
+}
+
+/// The last lines of a message: where it ran, and how to resume it. Markdown.
+fn footer(content: &Content) -> String {
+    let lines: Vec<&str> = content.text.lines().map(str::trim).collect();
+    let from = lines.iter().rposition(|line| line.is_empty()).map_or(0, |blank| blank + 1);
+    let is_footer = |line: &&&str| {
+        takopi_projects::Context::read_line(line).is_some()
+            || content.resume_line.as_deref() == Some(**line)
+    };
+    lines[from..].iter().filter(is_footer).copied().collect::<Vec<_>>().join("  \n")
+}
+
+/// Text, entities and buttons, as the API wants them.
+fn body(content: &Content) -> Value {
+    let rich = RichText::from_markdown(&content.text);
+    let rich = rich.split(Limit::Utf16(LIMIT)).into_iter().next().unwrap_or_default();
+    let shown = rich.telegram();
+    let entities: Vec<Value> = shown.entities.iter().take(ENTITIES).map(Entity::to_json).collect();
+    let text = if shown.text.trim().is_empty() { "…".to_owned() } else { shown.text };
+    let button = |press: &takopi_bridge::Press| json!([{ "text": press.label(), "callback_data": press.to_string() }]);
+    let rows: Vec<Value> = content.buttons.iter().map(button).collect();
+    json!({
+        "text": text,
+        "entities": entities,
+        "reply_markup": { "inline_keyboard": rows },
+        "link_preview_options": { "is_disabled": true },
+    })
+}
+
+fn failure(error: ApiError) -> TransportError {
+    if let Some(retry_after) = error.retry_after() {
+        return TransportError::RateLimited { retry_after };
+    }
+    let gone =
+        ["message to edit not found", "message to be replied not found", "MESSAGE_ID_INVALID"];
+    if gone.iter().any(|text| error.says(text)) {
+        return TransportError::Gone;
+    }
+    TransportError::failed(error)
+}
+
+fn number(text: &str) -> Result<i64, TransportError> {
+    text.parse().map_err(TransportError::failed)
+}
+
+impl Transport for Telegram {
+    async fn send(&self, message: Outgoing) -> Result<MessageId, TransportError> {
+        let chat = number(&message.place.chat)?;
+        let content = body(&message.content);
+        let mut params = content.clone();
+        params["chat_id"] = chat.into();
+        params["disable_notification"] = message.silent.into();
+        if let Some(topic) = &message.place.thread {
+            params["message_thread_id"] = number(topic)?.into();
+        }
+        if let Some(replied) = &message.reply_to {
+            params["reply_parameters"] = json!({ "message_id": number(replied.as_str())? });
+        }
+        self.rate.wait(chat, Urgency::Message).await;
+        let sent = self.send_once(chat, &params, &content).await?;
+        let id = sent.ok_or_else(|| TransportError::failed("sendMessage: no message id"))?;
+        self.saw(chat, id);
+        let answers = message.reply_to.as_ref().and_then(|it| it.as_str().parse().ok());
+        self.remember(chat, id, &message.place, answers.unwrap_or(id));
+        self.note(chat, id, &message.content);
+        Ok(MessageId::from(id.to_string()))
+    }
+
+    async fn edit(&self, message: MessageRef, content: Content) -> Result<(), TransportError> {
+        let (chat, id) = (number(&message.chat)?, number(message.message.as_str())?);
+        let progress = matches!(content.kind, Kind::Queued | Kind::Progress);
+        let urgency = if progress { Urgency::Progress } else { Urgency::Message };
+        if !self.rate.wait(chat, urgency).await {
+            return Err(TransportError::failed("progress waits for the rate limit of the chat"));
+        }
+        let mut params = body(&content);
+        params["chat_id"] = chat.into();
+        params["message_id"] = id.into();
+        match self.api.call("editMessageText", &params).await {
+            Ok(_) => {}
+            Err(error) if error.says("message is not modified") => {}
+            Err(error) => return Err(failure(error)),
+        }
+        self.note(chat, id, &content);
+        Ok(())
+    }
+
+    async fn delete(&self, message: MessageRef) -> Result<(), TransportError> {
+        let (chat, id) = (number(&message.chat)?, number(message.message.as_str())?);
+        self.rate.wait(chat, Urgency::Message).await;
+        let params = json!({ "chat_id": chat, "message_id": id });
+        match self.api.call("deleteMessage", &params).await {
+            Ok(_) => {}
+            Err(error) if error.says("message to delete not found") => {}
+            Err(error) => return Err(failure(error)),
+        }
+        self.store.change(|stored| stored.open.remove(&format!("{chat}/{id}")));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_of_a_message_are_its_footer() {
+        let text = "done · Codex · 3s\n\nan answer\nctx: lie\n\n`ctx: web @x`  \n`codex resume 1`";
+        let content = Content::new(Kind::Final, text).resume_line("`codex resume 1`");
+        assert_eq!(footer(&content), "`ctx: web @x`  \n`codex resume 1`");
+        assert_eq!(footer(&Content::new(Kind::Final, "hello")), "");
+    }
+
+    #[test]
+    fn a_message_is_plain_text_with_entities_and_short_button_data() {
+        let press = takopi_bridge::Press::Choose(takopi_core::Decision::AcceptForSession);
+        let content = Content::new(Kind::Question, "**a** _b_ <i> `c`").buttons([press]);
+        let body = body(&content);
+        assert_eq!(body["text"], "a b <i> c");
+        assert!(body["parse_mode"].is_null());
+        let data = &body["reply_markup"]["inline_keyboard"][0][0]["callback_data"];
+        assert!(data.as_str().unwrap().len() <= 64);
+    }
+}

@@ -1,0 +1,224 @@
+//! What the service delivers, as far as a bot needs it. What is unknown is ignored.
+
+use serde_json::Value;
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Update {
+    /// A person wrote.
+    Message(Box<Message>),
+    /// A person pressed a button.
+    Press(Press),
+    /// Anything else.
+    Other,
+}
+
+/// A person.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    /// The id.
+    pub id: i64,
+    /// The name, for people.
+    pub name: String,
+}
+
+/// A message of a person.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Message {
+    /// Its id.
+    pub id: i64,
+    /// Its chat.
+    pub chat: i64,
+    /// Its topic.
+    pub topic: Option<i64>,
+    /// Whether the chat is a private one.
+    pub private: bool,
+    /// Its author.
+    pub user: User,
+    /// Its text, or the caption of its file.
+    pub text: String,
+    /// Whether it was forwarded.
+    pub forwarded: bool,
+    /// The message it replies to.
+    pub reply: Option<Reply>,
+    /// The file that it carries.
+    pub file: Option<Attachment>,
+}
+
+// Not derived, so that texts of people are never logged.
+impl std::fmt::Debug for Message {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Message")
+            .field("chat", &self.chat)
+            .field("id", &self.id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The message that another one replies to.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// Its id.
+    pub id: i64,
+    /// Its text.
+    pub text: String,
+    /// The id of its author.
+    pub by: i64,
+}
+
+/// A file of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// The id for the download.
+    pub id: String,
+    /// Its name, as the sender gave it.
+    pub name: String,
+    /// Its kind.
+    pub kind: Kind,
+}
+
+/// The kind of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A photo.
+    Image,
+    /// Any file.
+    Document,
+    /// A voice note.
+    Voice,
+}
+
+/// A button that was pressed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Press {
+    /// The id of the press, to answer it.
+    pub id: String,
+    /// Who pressed.
+    pub user: User,
+    /// The chat of the message with the button.
+    pub chat: i64,
+    /// The message.
+    pub message: i64,
+    /// Whether the chat is a private one.
+    pub private: bool,
+    /// The data of the button.
+    pub data: String,
+}
+
+/// The number of an update.
+pub fn number(update: &Value) -> Option<i64> {
+    update["update_id"].as_i64()
+}
+
+/// Reads an update.
+pub fn read(update: &Value) -> Update {
+    if let Some(message) = message(&update["message"]) {
+        return Update::Message(Box::new(message));
+    }
+    press(&update["callback_query"]).map_or(Update::Other, Update::Press)
+}
+
+fn user(value: &Value) -> Option<User> {
+    let id = value["id"].as_i64()?;
+    let name = value["username"].as_str().or(value["first_name"].as_str());
+    // Names are shown in messages.
+    let name: String =
+        name.unwrap_or("somebody").chars().filter(|c| !c.is_control()).take(64).collect();
+    Some(User { id, name })
+}
+
+fn is_private(message: &Value) -> bool {
+    message["chat"]["type"] == "private"
+}
+
+fn message(value: &Value) -> Option<Message> {
+    let id = value["message_id"].as_i64()?;
+    let is_topic = value["is_topic_message"] == true;
+    let topic = value["message_thread_id"].as_i64().filter(|_| is_topic);
+    let replied = &value["reply_to_message"];
+    let reply = replied["message_id"].as_i64().map(|id| Reply {
+        id,
+        text: text(replied),
+        by: replied["from"]["id"].as_i64().unwrap_or_default(),
+    });
+    Some(Message {
+        id,
+        chat: value["chat"]["id"].as_i64()?,
+        topic,
+        private: is_private(value),
+        user: user(&value["from"])?,
+        text: text(value),
+        forwarded: !value["forward_origin"].is_null(),
+        // In a topic every message replies to the one that opened it.
+        reply: reply.filter(|reply| Some(reply.id) != topic),
+        file: file(value),
+    })
+}
+
+fn text(value: &Value) -> String {
+    value["text"].as_str().or(value["caption"].as_str()).unwrap_or_default().to_owned()
+}
+
+fn file(value: &Value) -> Option<Attachment> {
+    let attachment = |file: &Value, name: &str, kind| {
+        let id = file["file_id"].as_str()?.to_owned();
+        Some(Attachment { id, name: file["file_name"].as_str().unwrap_or(name).to_owned(), kind })
+    };
+    if let Some(largest) = value["photo"].as_array().and_then(|sizes| sizes.last()) {
+        return attachment(largest, "photo.jpg", Kind::Image);
+    }
+    attachment(&value["document"], "file", Kind::Document)
+        .or_else(|| attachment(&value["voice"], "voice.ogg", Kind::Voice))
+}
+
+fn press(value: &Value) -> Option<Press> {
+    let message = &value["message"];
+    Some(Press {
+        id: value["id"].as_str()?.to_owned(),
+        user: user(&value["from"])?,
+        chat: message["chat"]["id"].as_i64()?,
+        message: message["message_id"].as_i64()?,
+        private: is_private(message),
+        data: value["data"].as_str().unwrap_or_default().to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_unknown_is_ignored() {
+        for update in [
+            json!({}),
+            json!({ "update_id": 1, "poll": {} }),
+            json!({ "update_id": 1, "message": {} }),
+            json!({ "update_id": 1, "message": { "message_id": "x", "chat": 3 } }),
+            json!({ "update_id": 1, "callback_query": { "id": 5 } }),
+            json!([]),
+            json!(null),
+        ] {
+            assert_eq!(read(&update), Update::Other, "{update}");
+        }
+    }
+
+    #[test]
+    fn the_message_that_opened_a_topic_is_not_replied_to() {
+        let message = |reply: i64| {
+            let update = json!({ "message": {
+                "message_id": 9, "chat": { "id": -1, "type": "supergroup" }, "from": { "id": 5 },
+                "is_topic_message": true, "message_thread_id": 7, "text": "hi",
+                "reply_to_message": { "message_id": reply, "from": { "id": 1 } },
+            }});
+            match read(&update) {
+                Update::Message(message) => message,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(message(7).reply.map(|reply| reply.id), None);
+        assert_eq!(message(8).reply.map(|reply| reply.id), Some(8));
+        assert_eq!(message(8).topic, Some(7));
+    }
+}

@@ -1,0 +1,101 @@
+//! Commands, conversations, forwarded messages.
+
+use serde_json::json;
+use takopi_tests::telegram::Room;
+
+use crate::lab::{ALICE, GROUP, Lab};
+
+const CHAT: Room = Room { chat: ALICE, topic: None };
+
+#[tokio::test]
+async fn progress_is_one_silent_message_and_the_answer_a_new_one_that_notifies() {
+    let lab = Lab::new();
+    let bot = lab.bot().await;
+    lab.fake.write(CHAT, ALICE, "hello");
+    let answer = lab.fake.shows(CHAT, "You said: hello").await;
+    assert!(answer.notified && answer.buttons.is_empty());
+    assert!(answer.text.lines().last().unwrap().contains("--resume demo-"), "{}", answer.text);
+    bot.stop().await;
+    let sent: Vec<_> =
+        lab.fake.calls().into_iter().filter(|call| call.method == "sendMessage").collect();
+    assert_eq!(sent.len(), 2, "progress and answer");
+    assert_eq!(sent[0].params["disable_notification"], true);
+    let commands =
+        lab.fake.calls().into_iter().find(|call| call.method == "setMyCommands").unwrap();
+    assert_eq!(commands.params["commands"][0]["command"], "cancel");
+    assert_eq!(lab.fake.refusals(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn commands_answer_and_what_is_chosen_is_kept() {
+    let lab = Lab::new();
+    let web = lab.work();
+    let lab = lab.project("web", &web);
+    let bot = lab.bot().await;
+    for (text, answer) in [
+        ("/projects", "/web"),
+        ("/ctx", "no project; name one with /NAME"),
+        ("/agent nope", "there is no engine nope; known engines: demo"),
+        ("/agent demo", "use engine demo"),
+        ("/model big", "use model big"),
+        ("/effort high", "use effort high"),
+        ("/cancel", "there is nothing to cancel"),
+        ("/start", "Before a message"),
+        ("/wbe fix it", "/wbe is no engine, project or command; did you mean /web?"),
+        ("/web @x fix it", "is not a git repository"),
+    ] {
+        lab.fake.write(CHAT, ALICE, text);
+        lab.fake.shows(CHAT, answer).await;
+    }
+    lab.fake.write(CHAT, ALICE, "/ctx");
+    lab.fake.shows(CHAT, "engine demo · model big · effort high").await;
+    lab.fake.write(CHAT, ALICE, "/web hello");
+    let answer = lab.fake.shows(CHAT, "You said: hello").await;
+    assert!(answer.text.contains("ctx: web"), "{}", answer.text);
+    bot.stop().await;
+}
+
+#[tokio::test]
+async fn a_place_is_one_conversation_if_it_is_set_so_also_after_a_restart() {
+    let lab = Lab::new().with("mode", "chat");
+    let session = |text: &str| {
+        text.lines()
+            .find_map(|line| line.split_once("--resume "))
+            .map(|it| it.1.to_owned())
+            .unwrap()
+    };
+    let bot = lab.bot().await;
+    let mut sessions = Vec::new();
+    for text in ["one", "two"] {
+        lab.fake.write(CHAT, ALICE, text);
+        sessions.push(session(&lab.fake.shows(CHAT, &format!("You said: {text}")).await.text));
+    }
+    assert_eq!(sessions[0], sessions[1]);
+    lab.fake.write(Room::topic(GROUP, 3), ALICE, "/demo elsewhere");
+    let other = session(&lab.fake.shows(Room::topic(GROUP, 3), "You said: elsewhere").await.text);
+    assert_ne!(other, sessions[0], "a topic is a conversation of its own");
+    bot.stop().await;
+
+    let bot = lab.bot().await;
+    lab.fake.write(CHAT, ALICE, "three");
+    assert_eq!(session(&lab.fake.shows(CHAT, "You said: three").await.text), sessions[0]);
+    lab.fake.write(CHAT, ALICE, "/new");
+    lab.fake.shows(CHAT, "begins a new conversation").await;
+    lab.fake.write(CHAT, ALICE, "four");
+    assert_ne!(session(&lab.fake.shows(CHAT, "You said: four").await.text), sessions[0]);
+    bot.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_and_what_is_forwarded_behind_it_are_one_prompt() {
+    let lab = Lab::new().with("forward_window", "50ms");
+    lab.fake.write(CHAT, ALICE, "what do they want?");
+    let forwarded = json!({ "text": "a cup of tea", "forward_origin": { "type": "user" } });
+    lab.fake.receive(CHAT, ALICE, forwarded);
+    let bot = lab.bot().await;
+    let answer = lab.fake.shows(CHAT, "You said: what do they want?").await;
+    assert!(answer.text.contains("a cup of tea"), "{}", answer.text);
+    bot.stop().await;
+    let answers = lab.fake.messages(ALICE).into_iter().filter(|it| it.text.contains("You said"));
+    assert_eq!(answers.count(), 1);
+}

@@ -1,0 +1,78 @@
+//! Files in and out.
+
+use std::os::unix::fs::symlink;
+
+use serde_json::json;
+use takopi_tests::telegram::Room;
+
+use crate::lab::{ALICE, Lab};
+
+const CHAT: Room = Room { chat: ALICE, topic: None };
+
+#[tokio::test]
+async fn a_document_goes_into_the_project_and_is_named_in_the_prompt() {
+    let lab = Lab::new();
+    let bot = lab.bot().await;
+    lab.fake.send_file(CHAT, ALICE, "../../notes.txt", b"hello", "read this");
+    let answer = lab.fake.shows(CHAT, "You said: read this").await;
+    assert!(answer.text.contains("Attached file: incoming/notes.txt"), "{}", answer.text);
+    assert_eq!(std::fs::read(lab.work().join("incoming/notes.txt")).unwrap(), b"hello");
+    lab.fake.send_file(CHAT, ALICE, ".env", b"x", "and this");
+    lab.fake.shows(CHAT, "may hold secrets and is not transferred").await;
+    bot.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_that_is_too_large_is_refused() {
+    let lab = Lab::new().with("max_file", 3);
+    let bot = lab.bot().await;
+    lab.fake.send_file(CHAT, ALICE, "a.txt", b"hello", "read this");
+    lab.fake.shows(CHAT, "the file is larger than 3 bytes").await;
+    bot.stop().await;
+}
+
+#[tokio::test]
+async fn only_files_of_the_project_are_sent() {
+    let lab = Lab::new();
+    std::fs::create_dir(lab.work().join("src")).unwrap();
+    std::fs::write(lab.work().join("src/a.rs"), "fn main() {}").unwrap();
+    std::fs::write(lab.directory.path().join("secret"), "x").unwrap();
+    symlink(lab.directory.path().join("secret"), lab.work().join("link")).unwrap();
+    let bot = lab.bot().await;
+    for path in ["../secret", "/etc/passwd", "link"] {
+        lab.fake.write(CHAT, ALICE, &format!("/file get {path}"));
+        lab.fake.shows(CHAT, &format!("{path} is not inside of the project")).await;
+    }
+    lab.fake.write(CHAT, ALICE, "/file get src/a.rs");
+    let file = |name: &'static str| {
+        move |fake: &takopi_tests::telegram::FakeTelegram| {
+            fake.messages(ALICE).into_iter().find_map(|it| it.file.filter(|file| file.0 == name))
+        }
+    };
+    assert_eq!(lab.fake.until("the file", file("a.rs")).await.1, 12);
+    lab.fake.write(CHAT, ALICE, "/file get src");
+    assert!(lab.fake.until("the archive", file("src.zip")).await.1 > 12);
+    bot.stop().await;
+    let sent = lab.fake.messages(ALICE).into_iter().filter(|it| it.file.is_some());
+    assert_eq!(sent.count(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_voice_note_needs_a_command() {
+    let voice = |lab: &Lab| {
+        let id = "file-0";
+        lab.fake.send_file(CHAT, ALICE, "x", b"spoken words", "a file, so that there is one");
+        lab.fake.receive(CHAT, ALICE, json!({ "voice": { "file_id": id } }));
+    };
+    let lab = Lab::new();
+    let bot = lab.bot().await;
+    voice(&lab);
+    lab.fake.shows(CHAT, "voice notes are not set up here; please write").await;
+    bot.stop().await;
+
+    let lab = Lab::new().with("transcribe", "cat {file}");
+    let bot = lab.bot().await;
+    voice(&lab);
+    lab.fake.shows(CHAT, "You said: spoken words").await;
+    bot.stop().await;
+}
