@@ -1,0 +1,325 @@
+//! Connections: where the database is, how it is reached, and one connection that is made again after it broke.
+//!
+//! TLS is required, and the server's certificate verified, unless the database is on this machine (a socket or a loopback
+//! address). The password is taken from the URL, `PGPASSWORD` or the password file, and is in no message.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use thiserror::Error;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::board::BoardError;
+
+/// How long connecting may take.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// The database could not be reached, or its address is wrong.
+#[derive(Debug, Clone, Error)]
+#[error("{detail}")]
+pub struct ConnectError {
+    detail: String,
+}
+
+impl ConnectError {
+    fn new(detail: impl Into<String>) -> Self {
+        Self { detail: detail.into() }
+    }
+}
+
+/// Where the database is: `postgres://user@host/database`, or `host=… dbname=…`.
+///
+/// ```
+/// use takopi_fleet::board::pg::Url;
+///
+/// let url: Url = "postgres://alice:secret@db.example/takopi".parse()?;
+/// assert_eq!(url.to_string(), "alice@db.example/takopi");
+/// assert!(url.uses_tls());
+/// # Ok::<(), takopi_fleet::board::pg::ConnectError>(())
+/// ```
+#[derive(Clone)]
+pub struct Url {
+    config: Config,
+    tls: Option<MakeRustlsConnect>,
+}
+
+impl Url {
+    /// Whether the connection is encrypted and the server verified.
+    pub fn uses_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    pub(super) async fn connect(&self) -> Result<Client, ConnectError> {
+        let (client, connection) = self.open().await?;
+        tokio::spawn(connection.run());
+        Ok(client)
+    }
+
+    pub(super) async fn open(&self) -> Result<(Client, Wire), ConnectError> {
+        let fail = |error: tokio_postgres::Error| {
+            ConnectError::new(format!("cannot connect to {self}: {}", describe(&error)))
+        };
+        let connect = async {
+            if let Some(tls) = &self.tls {
+                let (client, connection) = self.config.connect(tls.clone()).await.map_err(fail)?;
+                Ok((client, Wire::Tls(Box::new(connection))))
+            } else {
+                let (client, connection) = self.config.connect(NoTls).await.map_err(fail)?;
+                Ok((client, Wire::Plain(Box::new(connection))))
+            }
+        };
+        timeout(CONNECT_LIMIT, connect).await.unwrap_or_else(|_| {
+            Err(ConnectError::new(format!("cannot connect to {self}: no answer within 5 s")))
+        })
+    }
+}
+
+impl std::str::FromStr for Url {
+    type Err = ConnectError;
+
+    fn from_str(text: &str) -> Result<Self, ConnectError> {
+        let (text, root) = take_root_certificate(text);
+        // Not the parser's message: it may quote what it could not read, and that may be the password.
+        let mut config: Config = text.parse().map_err(|_| {
+            ConnectError::new("the address of the fleet's database is not a PostgreSQL URL")
+        })?;
+        if config.get_hosts().is_empty() {
+            return Err(ConnectError::new("the address of the fleet's database names no host"));
+        }
+        if config.get_password().is_none()
+            && let Some(password) = std::env::var_os("PGPASSWORD")
+        {
+            config.password(password.as_encoded_bytes());
+        }
+        config.application_name("takopi").connect_timeout(CONNECT_LIMIT);
+        config.keepalives_idle(Duration::from_secs(10));
+        let tls = if config.get_hosts().iter().all(is_local)
+            && config.get_ssl_mode() != SslMode::Require
+        {
+            config.ssl_mode(SslMode::Disable);
+            None
+        } else {
+            config.ssl_mode(SslMode::Require);
+            Some(tls(root.as_deref())?)
+        };
+        Ok(Self { config, tls })
+    }
+}
+
+/// Splits `sslrootcert=FILE` off: the client library does not know it.
+fn take_root_certificate(text: &str) -> (String, Option<String>) {
+    let Some(start) = text.find("sslrootcert=") else { return (text.to_owned(), None) };
+    let rest = &text[start + "sslrootcert=".len()..];
+    let end = rest.find(['&', ' ']).unwrap_or(rest.len());
+    let before = text[..start].trim_end_matches('&');
+    let after = rest[end..].trim_start_matches('&');
+    let joint =
+        if before.ends_with('?') || after.is_empty() || after.starts_with(' ') { "" } else { "&" };
+    let text = format!("{before}{joint}{after}");
+    (text.trim_end_matches('?').to_owned(), Some(rest[..end].to_owned()))
+}
+
+fn is_local(host: &Host) -> bool {
+    match host {
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
+        }
+        #[cfg(unix)]
+        Host::Unix(_) => true,
+    }
+}
+
+fn tls(root: Option<&str>) -> Result<MakeRustlsConnect, ConnectError> {
+    let mut roots = rustls::RootCertStore::empty();
+    if let Some(file) = root {
+        let fail = |error: &dyn fmt::Display| {
+            ConnectError::new(format!("cannot read the certificate {file}: {error}"))
+        };
+        let certificates = CertificateDer::pem_file_iter(file).map_err(|error| fail(&error))?;
+        for certificate in certificates {
+            let certificate = certificate.map_err(|error| fail(&error))?;
+            roots.add(certificate).map_err(|error| fail(&error))?;
+        }
+    } else {
+        let found = rustls_native_certs::load_native_certs();
+        roots.add_parsable_certificates(found.certs);
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| ConnectError::new(error.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(MakeRustlsConnect::new(config))
+}
+
+// Neither shows the password.
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(user) = self.config.get_user() {
+            write!(f, "{user}@")?;
+        }
+        for (n, host) in self.config.get_hosts().iter().enumerate() {
+            let comma = if n > 0 { "," } else { "" };
+            match host {
+                Host::Tcp(name) => write!(f, "{comma}{name}")?,
+                #[cfg(unix)]
+                Host::Unix(path) => write!(f, "{comma}{}", path.display())?,
+            }
+        }
+        write!(f, "/{}", self.config.get_dbname().unwrap_or("postgres"))
+    }
+}
+
+impl fmt::Debug for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Url({self})")
+    }
+}
+
+type PlainStream =
+    tokio_postgres::Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>;
+type TlsStream = tokio_postgres::Connection<
+    tokio_postgres::Socket,
+    <MakeRustlsConnect as tokio_postgres::tls::MakeTlsConnect<tokio_postgres::Socket>>::Stream,
+>;
+
+/// The other half of a client: it must be polled for anything to happen.
+pub(super) enum Wire {
+    Plain(Box<PlainStream>),
+    Tls(Box<TlsStream>),
+}
+
+impl Wire {
+    /// Runs until the client is dropped or the connection breaks.
+    async fn run(mut self) {
+        while let Some(Ok(_)) = self.message().await {}
+    }
+
+    /// The next message that answers no call; `None` when the client is gone.
+    pub(super) async fn message(
+        &mut self,
+    ) -> Option<Result<tokio_postgres::AsyncMessage, tokio_postgres::Error>> {
+        std::future::poll_fn(|context| match self {
+            Self::Plain(connection) => connection.poll_message(context),
+            Self::Tls(connection) => connection.poll_message(context),
+        })
+        .await
+    }
+}
+
+/// One connection, used for one call at a time or for several in a row.
+pub(super) struct Link {
+    url: Url,
+    limit: Duration,
+    client: Mutex<Option<Arc<Client>>>,
+}
+
+impl Link {
+    pub(super) fn new(url: Url, limit: Duration) -> Self {
+        Self { url, limit, client: Mutex::new(None) }
+    }
+
+    async fn client(&self) -> Result<Arc<Client>, BoardError> {
+        let mut client = self.client.lock().await;
+        if let Some(client) = client.as_ref().filter(|client| !client.is_closed()) {
+            return Ok(client.clone());
+        }
+        let unreachable = |error: ConnectError| BoardError::Unreachable(error.to_string());
+        let fresh = Arc::new(self.url.connect().await.map_err(unreachable)?);
+        *client = Some(fresh.clone());
+        Ok(fresh)
+    }
+
+    pub(super) async fn query(
+        &self,
+        sql: &str,
+        params: &[(&(dyn ToSql + Sync), Type)],
+    ) -> Result<Vec<Row>, BoardError> {
+        let client = self.client().await?;
+        if let Ok(rows) = timeout(self.limit, client.query_typed(sql, params)).await {
+            return rows.map_err(|error| board_error(&error));
+        }
+        // Whatever it still answers is nobody's.
+        self.client.lock().await.take_if(|held| Arc::ptr_eq(held, &client));
+        Err(BoardError::Unreachable(format!("no answer within {:?}", self.limit)))
+    }
+}
+
+/// What the server or the connection says, without what was sent.
+pub(super) fn describe(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(refused) => refused.message().to_owned(),
+        None => {
+            std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+        }
+    }
+}
+
+fn board_error(error: &tokio_postgres::Error) -> BoardError {
+    let passing = match error.code() {
+        None => {
+            error.is_closed()
+                || std::error::Error::source(error)
+                    .and_then(<dyn std::error::Error>::downcast_ref::<std::io::Error>)
+                    .is_some()
+        }
+        // The server stops or starts, or two calls waited for each other.
+        Some(code) => {
+            let class = &code.code()[..2];
+            ["08", "53", "57"].contains(&class)
+                || *code == SqlState::T_R_DEADLOCK_DETECTED
+                || *code == SqlState::T_R_SERIALIZATION_FAILURE
+        }
+    };
+    let detail = describe(error);
+    if passing { BoardError::Unreachable(detail) } else { BoardError::Refused(detail) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_never_shows_its_password() {
+        let url: Url = "postgres://alice:hunter2@localhost/takopi".parse().unwrap();
+        assert_eq!(format!("{url} {url:?}"), "alice@localhost/takopi Url(alice@localhost/takopi)");
+        let error = "postgres://alice:hunter2@[/takopi".parse::<Url>().unwrap_err().to_string();
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn only_a_database_on_this_machine_is_reached_without_tls() {
+        let tls = |text: &str| text.parse::<Url>().unwrap().uses_tls();
+        assert!(
+            !tls("postgres://localhost/a")
+                && !tls("postgres://127.0.0.1/a")
+                && !tls("host=/run/postgresql")
+        );
+        assert!(tls("postgres://db.example/a") && tls("postgres://db.example/a?sslmode=disable"));
+        assert!(tls("postgres://localhost/a?sslmode=require"));
+    }
+
+    #[test]
+    fn a_root_certificate_is_split_off_the_address() {
+        let split = |text: &str| take_root_certificate(text);
+        assert_eq!(split("postgres://h/a"), ("postgres://h/a".to_owned(), None));
+        assert_eq!(
+            split("postgres://h/a?sslrootcert=/c.pem"),
+            ("postgres://h/a".to_owned(), Some("/c.pem".to_owned()))
+        );
+        assert_eq!(
+            split("postgres://h/a?x=1&sslrootcert=/c.pem&y=2"),
+            ("postgres://h/a?x=1&y=2".to_owned(), Some("/c.pem".to_owned()))
+        );
+    }
+}

@@ -1,0 +1,348 @@
+//! One run that happens elsewhere: enqueues it, follows it to its end, and passes on what its consumer wants.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt as _};
+use serde_json::{Value, json};
+use takopi_core::RunRequest;
+use takopi_core::model::{Completed, Reason, ResumeToken, TakopiEvent};
+use takopi_core::runner::{EngineRun, Reply, RunError, SteerMessage, StoppedError};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use uuid::Uuid;
+
+use crate::board::{
+    Bell, Board, BoardError, ControlKind, ControlRequest, ControlState, Enqueued, JobRow, NewJob,
+    Waiting,
+};
+use crate::frame::{AnswerBody, Frame, SteerBody};
+
+/// How often a run looks by itself: a bell may be lost.
+const LOOK: Duration = Duration::from_secs(1);
+/// A wait that is shorter is not reported.
+const WAIT_UNREPORTED: Duration = Duration::from_millis(300);
+/// How long a job may take to be claimed although nobody is before it, whatever the request's `wait`.
+const CLAIM_TIME: Duration = Duration::from_secs(2);
+/// How many rows are read at once.
+const ROWS: u32 = 256;
+
+/// One run that happens elsewhere.
+pub(super) struct Follow {
+    pub(super) run: EngineRun,
+    pub(super) board: Arc<dyn Board>,
+    pub(super) job: String,
+    /// The session as the consumer knows it.
+    pub(super) told: Option<ResumeToken>,
+    pub(super) cursor: i64,
+    /// Messages into the turn that are not settled.
+    pub(super) steers: HashMap<String, SteerMessage>,
+    /// Questions that wait for an answer, each with what withdraws it.
+    pub(super) asked: HashMap<String, Arc<Notify>>,
+    /// Whether a worker has it.
+    pub(super) begun: bool,
+}
+
+impl Follow {
+    pub(super) async fn until_the_end(mut self, job: NewJob, rung: &Notify) {
+        let run = self.run.clone();
+        let enqueued = tokio::select! {
+            biased;
+            () = run.stop().cancelled() => None,
+            outcome = self.enqueue(job) => Some(outcome),
+        };
+        let refused = match enqueued {
+            // It may be enqueued although the answer has not come.
+            None => return self.cancelled(rung).await,
+            Some(Ok(Enqueued::New | Enqueued::Known)) => None,
+            Some(Ok(Enqueued::NoSession)) => Some((
+                Reason::SessionNotFound,
+                "the fleet knows no such session: import it from the machine that has it"
+                    .to_owned(),
+            )),
+            Some(Ok(Enqueued::QueueFull)) => Some((
+                Reason::QueueFull,
+                "too many jobs of this user wait in the fleet: try again later".to_owned(),
+            )),
+            Some(Ok(Enqueued::Foreign)) => Some((
+                Reason::InvalidRequest,
+                "the key of this request is another user's".to_owned(),
+            )),
+            Some(Err(error)) => Some((Reason::SpawnFailed, error.to_string())),
+        };
+        if let Some((reason, error)) = refused {
+            return run.fail(RunError::new(reason, error)).await;
+        }
+        self.board.ring(Bell::Work);
+        let mut messages = run.steer_messages();
+        let mut replies = FuturesUnordered::new();
+        let begun_at = Instant::now();
+        let mut look_at_wait = Box::pin(sleep(first_look(&run.request)));
+        loop {
+            match self.read(&mut replies).await {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(StoppedError) => return self.cancelled(rung).await,
+            }
+            tokio::select! {
+                biased;
+                () = run.stop().cancelled() => return self.cancelled(rung).await,
+                message = messages.next() => self.steer(message).await,
+                Some((id, reply)) = replies.next() => self.answer(id, reply).await,
+                () = rung.notified() => {}
+                () = &mut look_at_wait, if !self.begun => {
+                    if self.report_wait(begun_at).await {
+                        return;
+                    }
+                    look_at_wait.as_mut().reset(Instant::now() + next_look(&run.request, begun_at));
+                }
+                () = sleep(LOOK) => {}
+            }
+        }
+    }
+
+    /// Enqueues, as often as it takes to know that it was.
+    async fn enqueue(&self, job: NewJob) -> Result<Enqueued, BoardError> {
+        loop {
+            match self.board.enqueue(vec![job.clone()]).await {
+                Ok(outcomes) => {
+                    let none = || {
+                        BoardError::Schema(
+                            "the database did not say what became of the job".to_owned(),
+                        )
+                    };
+                    return outcomes.first().copied().ok_or_else(none);
+                }
+                Err(error) if error.is_passing() => {
+                    self.run.waiting(format!("waiting: {error}"));
+                    sleep(LOOK).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn rows(&self) -> Vec<JobRow> {
+        match self.board.follow(vec![(self.job.clone(), self.cursor)], ROWS).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                tracing::debug!("cannot read the rows of a job: {error}");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Passes on what is new; `true` at the end of the run.
+    async fn read(
+        &mut self,
+        replies: &mut FuturesUnordered<BoxFuture<'static, (String, Option<Reply>)>>,
+    ) -> Result<bool, StoppedError> {
+        loop {
+            let rows = self.rows().await;
+            let more = rows.len() >= ROWS as usize;
+            for row in rows {
+                self.cursor = row.seq;
+                let Some(frame) = frame(row.body) else { continue };
+                if !self.begun
+                    && !matches!(&frame, Frame::Event(event) if matches!(**event, TakopiEvent::Completed(_)))
+                {
+                    self.begun = true;
+                    self.run.wait_over().await?;
+                }
+                match frame {
+                    Frame::Event(event) => {
+                        if let Some(completed) = self.pass(*event).await? {
+                            self.steers.clear();
+                            let _ = self.run.emit(completed).await;
+                            return Ok(true);
+                        }
+                    }
+                    Frame::Ask { id, request } => {
+                        let withdrawn = Arc::new(Notify::new());
+                        self.asked.insert(id.clone(), withdrawn.clone());
+                        let run = self.run.clone();
+                        replies.push(Box::pin(async move {
+                            let reply = tokio::select! {
+                                biased;
+                                () = withdrawn.notified() => None,
+                                reply = run.request_approval(*request) => reply.ok().flatten(),
+                            };
+                            (id, reply)
+                        }));
+                    }
+                    Frame::Withdrawn { id } => {
+                        if let Some(withdrawn) = self.asked.remove(&id) {
+                            withdrawn.notify_one();
+                        }
+                    }
+                    Frame::Settled { id, taken } => {
+                        if let Some(message) = self.steers.remove(&id)
+                            && taken
+                        {
+                            message.taken();
+                        }
+                    }
+                    Frame::TakenOver { lost } => {
+                        let title =
+                            format!("the worker {lost} was lost; another one runs this again");
+                        self.run.note(title).await?;
+                    }
+                }
+            }
+            if !more {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Passes an event on, under the id that the consumer knows; gives back the last one.
+    async fn pass(&mut self, event: TakopiEvent) -> Result<Option<Completed>, StoppedError> {
+        match event {
+            TakopiEvent::Started(mut started) => {
+                started.resume = self.told.get_or_insert(started.resume).clone();
+                self.run.emit(started).await?;
+            }
+            TakopiEvent::Completed(completed) => {
+                let resume = self.told.clone().or_else(|| completed.resume.clone());
+                return Ok(Some(completed.resume(resume)));
+            }
+            other => self.run.emit(other).await?,
+        }
+        Ok(None)
+    }
+
+    /// The run is stopped: cancels the job and waits for its end.
+    async fn cancelled(mut self, rung: &Notify) {
+        self.steers.clear();
+        let mut state = None;
+        loop {
+            if state.is_none() {
+                state = self
+                    .control(ControlKind::Cancel, format!("cancel:{}", self.job), json!({}))
+                    .await;
+                if state == Some(ControlState::Unknown) {
+                    return;
+                }
+            }
+            for row in self.rows().await {
+                self.cursor = row.seq;
+                if let Some(Frame::Event(event)) = frame(row.body)
+                    && let TakopiEvent::Completed(completed) = *event
+                {
+                    let resume = self.told.clone().or_else(|| completed.resume.clone());
+                    let _ = self.run.emit(completed.resume(resume)).await;
+                    return;
+                }
+            }
+            tokio::select! {
+                () = rung.notified() => {}
+                () = sleep(LOOK) => {}
+            }
+        }
+    }
+
+    async fn control(&self, kind: ControlKind, id: String, body: Value) -> Option<ControlState> {
+        let request = ControlRequest { id, job: self.job.clone(), kind, body };
+        match self.board.control(request).await {
+            Ok(state) => Some(state),
+            Err(error) => {
+                tracing::debug!("a request to a job failed: {error}");
+                None
+            }
+        }
+    }
+
+    async fn steer(&mut self, message: SteerMessage) {
+        let id = Uuid::new_v4().to_string();
+        let body = json!(SteerBody { text: message.text().to_owned() });
+        // Without an answer it is handed back, as a run that is over does.
+        if self.control(ControlKind::Steer, id.clone(), body).await == Some(ControlState::Waiting) {
+            self.steers.insert(id, message);
+        }
+    }
+
+    async fn answer(&mut self, ask: String, reply: Option<Reply>) {
+        // Withdrawn meanwhile: nobody waits for it.
+        if self.asked.remove(&ask).is_none() {
+            return;
+        }
+        let Some(reply) = reply else { return };
+        let body = json!(AnswerBody { ask: ask.clone(), reply });
+        while self
+            .control(ControlKind::Answer, format!("answer:{}:{ask}", self.job), body.clone())
+            .await
+            .is_none()
+        {
+            sleep(LOOK).await;
+        }
+    }
+
+    /// Reports what the job waits for; `true` if it waited for too long, and was ended.
+    async fn report_wait(&self, since: Instant) -> bool {
+        let Ok(Some(waiting)) = self.board.waiting(&self.job).await else { return false };
+        if waiting.state != "queued" {
+            return false;
+        }
+        let limit = self
+            .run
+            .request
+            .settings
+            .wait
+            .map(|wait| if waiting.ahead > 0 { wait } else { wait.max(CLAIM_TIME) });
+        if limit.is_none_or(|limit| since.elapsed() < limit) {
+            self.run.waiting(describe(&waiting));
+            return false;
+        }
+        let id = format!("cancel:{}", self.job);
+        if self.control(ControlKind::Cancel, id, json!({})).await != Some(ControlState::Taken) {
+            return false;
+        }
+        let reason = if waiting.ahead > 0 { Reason::SessionBusy } else { Reason::NoWorker };
+        self.run.fail(RunError::new(reason, describe(&waiting))).await;
+        true
+    }
+}
+
+/// When a run first looks whether it waits.
+fn first_look(request: &RunRequest) -> Duration {
+    request.settings.wait.map_or(WAIT_UNREPORTED, |wait| wait.min(WAIT_UNREPORTED))
+}
+
+fn next_look(request: &RunRequest, since: Instant) -> Duration {
+    let left = request.settings.wait.map(|wait| wait.saturating_sub(since.elapsed()));
+    let left = left.filter(|left| !left.is_zero());
+    left.map_or(LOOK, |left| left.min(LOOK))
+}
+
+/// What a job waits for, for people.
+fn describe(waiting: &Waiting) -> String {
+    if waiting.ahead > 0 {
+        let inside =
+            waiting.holder.as_ref().map(|holder| format!(" (on {holder})")).unwrap_or_default();
+        return format!("waiting: {} before this one in the session{inside}", waiting.ahead);
+    }
+    if let Some(home) = &waiting.stranded {
+        return format!(
+            "waiting: the session cannot leave {home}, which is gone: start its worker again, or release the session"
+        );
+    }
+    if !waiting.missing.is_empty() {
+        return format!("waiting: no worker offers {}", waiting.missing.join(", "));
+    }
+    if !waiting.offered {
+        return format!(
+            "waiting: no worker offers {} together, with an engine that is new enough",
+            waiting.needs.join(", ")
+        );
+    }
+    "waiting: every worker is busy".to_owned()
+}
+
+/// A row that this version does not know is passed over.
+fn frame(body: Value) -> Option<Frame> {
+    serde_json::from_value(body)
+        .map_err(|error| tracing::warn!("a row of a job cannot be read: {error}"))
+        .ok()
+}

@@ -1,0 +1,346 @@
+//! A worker: serves the queue with runners of this machine.
+//!
+//! - It holds one lease, renewed on time by a beat. When the last good beat is too old by its own clock (which counts time
+//!   asleep), it stops its runs by itself, before others may begin, and goes on as a new worker.
+//! - Everything it writes carries the token of the claim. What it does not hold any more it cuts.
+//! - It claims only as much as it has slots for.
+//! - Told to stop it drains: no claims, running turns may end within the grace time, the rest is handed back.
+
+mod lease;
+mod turn;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use takopi_core::Runner;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use self::lease::Lease;
+use self::turn::{Handle, Turn};
+use crate::board::{
+    Board, BoardError, Claimed, ControlKind, Held, Listener, PendingControl, Retention, Ring,
+    WorkerInfo,
+};
+
+/// How often a worker looks for work by itself: a bell may be lost.
+const LOOK: Duration = Duration::from_secs(1);
+const CLEAN: Duration = Duration::from_mins(1);
+
+/// An engine that a worker serves.
+#[derive(Clone)]
+pub struct Served {
+    /// Runs it.
+    pub runner: Arc<dyn Runner>,
+    /// Its version, as [`version_number`](crate::files::version_number) makes it; 0 if every version may open every session.
+    pub version: u64,
+    /// Whether its sessions can leave this machine.
+    pub travels: Travels,
+}
+
+/// Whether the sessions of an engine can leave their machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Travels {
+    /// They are nowhere but in the conversation's id: nothing has to be moved.
+    Freely,
+    /// They stay where they are: only this machine resumes them.
+    No,
+}
+
+/// How a worker serves.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct WorkerOptions {
+    /// The machine's name: the same over restarts, and no other worker's.
+    pub machine: String,
+    /// How many jobs run at once.
+    pub slots: u32,
+    /// What it offers beside its engines and places, e.g. `label:gpu`.
+    pub offers: Vec<String>,
+    /// The directories that jobs may name, by their names.
+    pub places: BTreeMap<String, PathBuf>,
+    /// Where it keeps directories of sessions without a place.
+    pub state: PathBuf,
+    /// How long its lease is.
+    pub lease: Duration,
+    /// How long running turns may take to end once it is told to stop.
+    pub grace: Duration,
+}
+
+impl WorkerOptions {
+    /// A worker of this name that keeps its files there.
+    pub fn new(machine: impl Into<String>, state: impl Into<PathBuf>) -> Self {
+        Self {
+            machine: machine.into(),
+            slots: 4,
+            offers: Vec::new(),
+            places: BTreeMap::new(),
+            state: state.into(),
+            lease: Duration::from_secs(30),
+            grace: Duration::from_mins(10),
+        }
+    }
+}
+
+/// Serves the queue.
+pub struct Worker {
+    board: Arc<dyn Board>,
+    engines: HashMap<String, Served>,
+    options: WorkerOptions,
+}
+
+/// Why a time of serving ended.
+enum Over {
+    /// It was told to stop, and has.
+    Stopped,
+    /// Its lease was lost.
+    Lost,
+}
+
+impl Worker {
+    /// A worker without engines.
+    pub fn new(board: Arc<dyn Board>, options: WorkerOptions) -> Self {
+        Self { board, engines: HashMap::new(), options }
+    }
+
+    /// Adds an engine.
+    pub fn engine(mut self, served: Served) -> Self {
+        self.engines.insert(served.runner.engine().to_string(), served);
+        self
+    }
+
+    fn info(&self, id: &str) -> WorkerInfo {
+        let engines = self.engines.keys().map(|engine| format!("engine:{engine}"));
+        let places = self.options.places.keys().map(|place| format!("place:{place}"));
+        WorkerInfo {
+            id: id.to_owned(),
+            machine: self.options.machine.clone(),
+            offers: self.options.offers.iter().cloned().chain(engines).chain(places).collect(),
+            versions: self
+                .engines
+                .iter()
+                .map(|(engine, served)| (engine.clone(), served.version))
+                .collect(),
+            slots: self.options.slots,
+        }
+    }
+
+    /// Serves until `stop` fires and everything has ended. A database that is away is waited for.
+    pub async fn serve(self, stop: CancellationToken) -> Result<(), BoardError> {
+        let shared = Arc::new(self);
+        loop {
+            let id =
+                format!("{}/{}", shared.options.machine, &Uuid::new_v4().simple().to_string()[..8]);
+            let sent = Lease::now();
+            let registered = shared.board.register(shared.info(&id), shared.options.lease);
+            match tokio::select! { () = stop.cancelled() => return Ok(()), registered = registered => registered }
+            {
+                Ok(()) => {}
+                Err(error) if error.is_passing() => {
+                    tracing::warn!("{error}; trying again");
+                    tokio::select! { () = stop.cancelled() => return Ok(()), () = sleep(LOOK) => continue }
+                }
+                Err(error) => return Err(error),
+            }
+            // What this machine's worker before held is free now.
+            if let Err(error) = shared.board.reap().await {
+                tracing::debug!("cannot reap: {error}");
+            }
+            tracing::info!("worker {id} serves {} slots", shared.options.slots);
+            let lease = Arc::new(Lease::new(shared.options.lease, sent));
+            match Serving::new(shared.clone(), id, lease).run(&stop).await {
+                Over::Stopped => return Ok(()),
+                Over::Lost => tracing::warn!(
+                    "the lease was lost: every run was stopped; serving again under a new name"
+                ),
+            }
+        }
+    }
+}
+
+/// One worker's life, from its registration to the end of its lease.
+struct Serving {
+    worker: Arc<Worker>,
+    id: String,
+    lease: Arc<Lease>,
+    runs: HashMap<Held, Handle>,
+    turns: JoinSet<Held>,
+    draining: bool,
+}
+
+impl Serving {
+    fn new(worker: Arc<Worker>, id: String, lease: Arc<Lease>) -> Self {
+        Self { worker, id, lease, runs: HashMap::new(), turns: JoinSet::new(), draining: false }
+    }
+
+    async fn run(mut self, stop: &CancellationToken) -> Over {
+        let board = self.worker.board.clone();
+        let mut rings = board.listen(Listener::Worker(self.id.clone()));
+        let length = self.worker.options.lease;
+        let mut beat = interval(length / 6);
+        let mut clean = interval(CLEAN);
+        clean.reset();
+        let (mut claim_name, mut look) = (None, true);
+        let mut end_of_grace = None;
+        loop {
+            if look && !self.draining {
+                look = self.claim(&mut claim_name).await;
+            }
+            if self.draining && self.runs.is_empty() {
+                // So that nobody waits for the lease.
+                let _ = board.beat(&self.id, Duration::ZERO, 0, true).await;
+                return Over::Stopped;
+            }
+            tokio::select! {
+                biased;
+                () = self.lease.over() => return self.lost().await,
+                () = stop.cancelled(), if !self.draining => {
+                    self.draining = true;
+                    end_of_grace = Some(Instant::now() + self.worker.options.grace);
+                    beat.reset_immediately();
+                }
+                () = moment(end_of_grace), if end_of_grace.is_some() => {
+                    end_of_grace = None;
+                    self.runs.values().for_each(Handle::hand_back);
+                }
+                Some(ended) = self.turns.join_next() => {
+                    if let Ok(held) = ended {
+                        self.runs.remove(&held);
+                    }
+                    look = true;
+                }
+                _ = beat.tick() => {
+                    if !self.beat().await {
+                        return self.lost().await;
+                    }
+                    look = true;
+                }
+                ring = rings.recv() => match ring {
+                    Some(Ring::Control) => self.controls().await,
+                    Some(Ring::Everything) => {
+                        self.controls().await;
+                        look = true;
+                    }
+                    Some(_) => look = true,
+                    None => sleep(LOOK).await,
+                },
+                _ = clean.tick() => {
+                    if let Err(error) = board.gc(Retention::default(), false).await {
+                        tracing::debug!("cannot remove what is over: {error}");
+                    }
+                }
+                () = sleep(LOOK) => look = true,
+            }
+        }
+    }
+
+    /// Claims for the free slots; `true` if it must be asked again. The name is kept until the answer is known.
+    async fn claim(&mut self, name: &mut Option<String>) -> bool {
+        let free = self
+            .worker
+            .options
+            .slots
+            .saturating_sub(u32::try_from(self.runs.len()).unwrap_or(u32::MAX));
+        if free == 0 {
+            return false;
+        }
+        let claim = name.get_or_insert_with(|| Uuid::new_v4().simple().to_string()).clone();
+        match self.worker.board.claim(&self.id, &claim, free).await {
+            Ok(claimed) => {
+                *name = None;
+                for claimed in claimed {
+                    self.begin(claimed);
+                }
+                false
+            }
+            Err(error) => {
+                tracing::debug!("cannot claim: {error}");
+                // At the next look, under the same name.
+                false
+            }
+        }
+    }
+
+    fn begin(&mut self, claimed: Claimed) {
+        let held = claimed.held.clone();
+        if self.runs.contains_key(&held) {
+            return;
+        }
+        let (turn, handle) =
+            Turn::new(self.worker.clone(), self.id.clone(), self.lease.clone(), claimed);
+        self.runs.insert(held.clone(), handle);
+        self.turns.spawn(async move {
+            turn.run().await;
+            held
+        });
+    }
+
+    /// Renews the lease, and cuts what the board says is not held; `false` if the lease is over.
+    async fn beat(&mut self) -> bool {
+        let sent = Lease::now();
+        let busy = u32::try_from(self.runs.len()).unwrap_or(u32::MAX);
+        let board = self.worker.board.clone();
+        let beat = board.beat(&self.id, self.worker.options.lease, busy, self.draining);
+        // The own clock goes on while the board does not answer.
+        let answer = tokio::select! {
+            biased;
+            () = self.lease.over() => return false,
+            answer = beat => answer,
+        };
+        match answer {
+            Ok(None) => return false,
+            Ok(Some(held)) => {
+                self.lease.renewed(sent);
+                for (own, handle) in &self.runs {
+                    if !held.contains(own) && handle.is_older_than(sent) {
+                        handle.cut();
+                    }
+                }
+            }
+            Err(error) => tracing::debug!("a beat failed: {error}"),
+        }
+        if let Err(error) = board.reap().await {
+            tracing::debug!("cannot reap: {error}");
+        }
+        self.controls().await;
+        true
+    }
+
+    async fn controls(&mut self) {
+        match self.worker.board.controls(&self.id).await {
+            Ok(pending) => pending.into_iter().for_each(|control| self.pass(control)),
+            Err(error) => tracing::debug!("cannot read requests: {error}"),
+        }
+    }
+
+    fn pass(&self, control: PendingControl) {
+        let Some(handle) = self.runs.get(&control.held) else { return };
+        match control.kind {
+            ControlKind::Cancel => handle.cancel(),
+            ControlKind::Answer => handle.answer(control),
+            ControlKind::Steer => handle.steer(control),
+        }
+    }
+
+    /// The lease is over: stops every run and waits until nothing of them is left.
+    async fn lost(mut self) -> Over {
+        self.runs.values().for_each(Handle::cut);
+        let all = async { while self.turns.join_next().await.is_some() {} };
+        if timeout(takopi_core::runner::STOP_LIMIT, all).await.is_err() {
+            tracing::error!("runs did not stop in time");
+        }
+        Over::Lost
+    }
+}
+
+async fn moment(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,457 @@
+//! One job on a worker: runs it, writes what happens, and ends it under its token.
+//!
+//! Rows are gathered for [`GATHER`], or until there are [`FULL`] bytes of them; what a submitter waits for (`Started`, questions) is
+//! written at once. A database that is away delays rows and the result, as long as the lease holds; then the run is cut, and
+//! nothing of it is written.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use takopi_core::model::{Completed, Reason, ResumeToken, TakopiEvent};
+use takopi_core::runner::{
+    ApprovalHandler, ApprovalRequest, Decision, Reply, SteerSender, steer_channel,
+};
+use takopi_core::{EventStream, RunError, RunRequest};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::lease::Lease;
+use super::{Travels, Worker};
+use crate::board::{Bell, Claimed, Completion, Held, JobRow, Opened, PendingControl};
+use crate::frame::{AnswerBody, Frame, SteerBody};
+use crate::spec::JobSpec;
+
+const GATHER: Duration = Duration::from_millis(50);
+const FULL: usize = 64 * 1024;
+/// The pause before a call is repeated.
+const AGAIN: Duration = Duration::from_millis(250);
+/// How many messages of the worker wait for a turn.
+const INBOX: usize = 64;
+
+type Answers = Arc<Mutex<HashMap<String, oneshot::Sender<Reply>>>>;
+
+/// The worker's hold on a turn.
+pub(super) struct Handle {
+    cancel: CancellationToken,
+    /// The job is not to be ended, but given back.
+    back: Arc<AtomicBool>,
+    /// The job is not held any more: nothing is to be written.
+    cut: CancellationToken,
+    inbox: mpsc::Sender<PendingControl>,
+    since: u64,
+}
+
+impl Handle {
+    pub(super) fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    pub(super) fn hand_back(&self) {
+        self.back.store(true, Ordering::Relaxed);
+        self.cancel.cancel();
+    }
+
+    pub(super) fn cut(&self) {
+        self.cut.cancel();
+        self.cancel.cancel();
+    }
+
+    pub(super) fn answer(&self, control: PendingControl) {
+        let _ = self.inbox.try_send(control);
+    }
+
+    pub(super) fn steer(&self, control: PendingControl) {
+        let _ = self.inbox.try_send(control);
+    }
+
+    /// Whether it was claimed before this moment of [`Lease::now`].
+    pub(super) fn is_older_than(&self, moment: u64) -> bool {
+        self.since < moment
+    }
+}
+
+/// A job that is being run.
+pub(super) struct Turn {
+    worker: Arc<Worker>,
+    id: String,
+    lease: Arc<Lease>,
+    claimed: Claimed,
+    cancel: CancellationToken,
+    back: Arc<AtomicBool>,
+    cut: CancellationToken,
+    inbox: mpsc::Receiver<PendingControl>,
+    seen: Vec<String>,
+    answers: Answers,
+    rows: Vec<JobRow>,
+    bytes: usize,
+    next_seq: i64,
+    flush_at: Option<Instant>,
+}
+
+impl Turn {
+    pub(super) fn new(
+        worker: Arc<Worker>,
+        id: String,
+        lease: Arc<Lease>,
+        claimed: Claimed,
+    ) -> (Self, Handle) {
+        let (sender, inbox) = mpsc::channel(INBOX);
+        let (cancel, cut) = (CancellationToken::new(), CancellationToken::new());
+        let back = Arc::new(AtomicBool::new(false));
+        let handle = Handle {
+            cancel: cancel.clone(),
+            back: back.clone(),
+            cut: cut.clone(),
+            inbox: sender,
+            since: Lease::now(),
+        };
+        let next_seq = i64::from(claimed.attempt) * 1_000_000_000;
+        let turn = Self {
+            worker,
+            id,
+            lease,
+            claimed,
+            cancel,
+            back,
+            cut,
+            inbox,
+            seen: Vec::new(),
+            answers: Answers::default(),
+            rows: Vec::new(),
+            bytes: 0,
+            next_seq,
+            flush_at: None,
+        };
+        (turn, handle)
+    }
+
+    pub(super) async fn run(mut self) {
+        // The answer to the claim may have been on its way for longer than the lease.
+        if self.lease.is_over() {
+            return;
+        }
+        if let Some(lost) = self.claimed.lost.clone() {
+            self.write(&Frame::TakenOver { lost });
+        }
+        let completed = match self.request() {
+            Ok((request, frames, steer)) => {
+                match self.worker.engines.get(self.claimed.engine.as_str()) {
+                    Some(served) => {
+                        let stream = served.runner.run(request);
+                        self.follow(stream, frames, steer).await
+                    }
+                    None => Some(self.failure(RunError::new(
+                        Reason::EngineMissing,
+                        "the worker does not serve this engine",
+                    ))),
+                }
+            }
+            Err(error) => Some(self.failure(error)),
+        };
+        if let Some(completed) = completed {
+            self.end(completed).await;
+        }
+    }
+
+    fn failure(&self, error: RunError) -> Completed {
+        let resume = self
+            .claimed
+            .value
+            .clone()
+            .map(|value| ResumeToken::new(self.claimed.engine.clone(), value));
+        Completed::failure(self.claimed.engine.clone(), error.reason, error.message).resume(resume)
+    }
+
+    fn request(
+        &self,
+    ) -> Result<(RunRequest, mpsc::Receiver<Frame>, Option<SteerSender>), RunError> {
+        let unreadable = |error: serde_json::Error| {
+            RunError::new(Reason::InvalidRequest, format!("the job cannot be read: {error}"))
+        };
+        let spec: JobSpec =
+            serde_json::from_value(self.claimed.spec.clone()).map_err(unreadable)?;
+        let options = &self.worker.options;
+        let own = options.state.join("scratch").join(self.claimed.sid.to_string());
+        let place = match &self.claimed.place {
+            None => own.join("work"),
+            Some(place) => options.places.get(place).cloned().ok_or_else(|| {
+                RunError::new(Reason::InvalidRequest, format!("the worker has no place {place}"))
+            })?,
+        };
+        if self.claimed.place.is_none() {
+            let made = std::fs::create_dir_all(&place);
+            made.map_err(|error| {
+                RunError::new(
+                    Reason::SpawnFailed,
+                    format!("cannot create {}: {error}", place.display()),
+                )
+            })?;
+        }
+        let mut request = spec.request(&place, &own.join("files"), &self.claimed.blobs)?;
+        // A first turn that is run again begins anew: nothing of it was stored.
+        let stored = self.claimed.generation > 0 || self.claimed.attempt == 1;
+        if let Some(value) = self.claimed.value.clone().filter(|_| stored) {
+            request = request.resume(ResumeToken::new(self.claimed.engine.clone(), value));
+        }
+        request = request.cancel(self.cancel.clone());
+        let (sender, frames) = mpsc::channel(INBOX);
+        if spec.asks {
+            let answers = self.answers.clone();
+            request = request.approvals(Arc::new(Remote { frames: sender, answers }));
+        }
+        let mut steer = None;
+        if spec.steers {
+            let (sender, receiver) = steer_channel();
+            request = request.steering(receiver);
+            steer = Some(sender);
+        }
+        Ok((request, frames, steer))
+    }
+
+    /// Follows the run to its end; `None` if the job is not held any more.
+    async fn follow(
+        &mut self,
+        mut stream: EventStream,
+        mut frames: mpsc::Receiver<Frame>,
+        steer: Option<SteerSender>,
+    ) -> Option<Completed> {
+        let (settled, mut settles) = mpsc::channel::<(String, bool)>(INBOX);
+        let mut asking = true;
+        loop {
+            tokio::select! {
+                biased;
+                event = stream.next() => match event {
+                    Some(TakopiEvent::Completed(completed)) => {
+                        return (!self.cut.is_cancelled()).then_some(completed);
+                    }
+                    Some(TakopiEvent::Started(started)) => {
+                        if !self.opened(&started.resume.value).await {
+                            self.cut.cancel();
+                            self.cancel.cancel();
+                            continue;
+                        }
+                        self.write(&Frame::Event(Box::new(started.into())));
+                        self.flush().await;
+                    }
+                    Some(event) => self.write(&Frame::Event(Box::new(event))),
+                    None => return None,
+                },
+                frame = frames.recv(), if asking => match frame {
+                    Some(frame) => {
+                        self.write(&frame);
+                        self.flush().await;
+                    }
+                    None => asking = false,
+                },
+                Some((id, taken)) = settles.recv() => {
+                    self.settle(&id, taken).await;
+                    self.write(&Frame::Settled { id, taken });
+                    self.flush().await;
+                }
+                Some(control) = self.inbox.recv() => self.control(control, steer.as_ref(), &settled).await,
+                () = flush_time(self.flush_at) => self.flush().await,
+            }
+            if self.bytes >= FULL {
+                self.flush().await;
+            }
+        }
+    }
+
+    async fn control(
+        &mut self,
+        control: PendingControl,
+        steer: Option<&SteerSender>,
+        settled: &mpsc::Sender<(String, bool)>,
+    ) {
+        if self.seen.contains(&control.id) {
+            return;
+        }
+        self.seen.push(control.id.clone());
+        if let Ok(AnswerBody { ask, reply }) = serde_json::from_value(control.body.clone()) {
+            let waiting = self.answers.lock().unwrap_or_else(PoisonError::into_inner).remove(&ask);
+            let taken = waiting.is_some_and(|waiting| waiting.send(reply).is_ok());
+            self.settle(&control.id, taken).await;
+        } else if let Ok(SteerBody { text }) = serde_json::from_value(control.body) {
+            let (steer, settled) = (steer.cloned(), settled.clone());
+            tokio::spawn(async move {
+                let taken = match steer {
+                    Some(steer) => steer.send(text).await.is_ok(),
+                    None => false,
+                };
+                let _ = settled.send((control.id, taken)).await;
+            });
+        }
+    }
+
+    async fn settle(&self, control: &str, taken: bool) {
+        if let Err(error) = self.worker.board.settle(&self.id, control, taken).await {
+            tracing::debug!("cannot settle a request: {error}");
+        }
+    }
+
+    /// The session is confirmed before anybody hears of it; `false` if the job is not held any more.
+    async fn opened(&mut self, value: &str) -> bool {
+        loop {
+            match self.worker.board.opened(&self.id, self.held(), value).await {
+                Ok(Opened::Ok) => return true,
+                Ok(Opened::Fenced | Opened::Taken) => return false,
+                Err(error) if error.is_passing() && !self.lease.is_over() => sleep(AGAIN).await,
+                Err(error) => {
+                    tracing::warn!("cannot confirm a session: {error}");
+                    return false;
+                }
+            }
+        }
+    }
+
+    fn held(&self) -> Held {
+        self.claimed.held.clone()
+    }
+
+    fn write(&mut self, frame: &Frame) {
+        let body = match serde_json::to_value(frame) {
+            Ok(body) => body,
+            Err(error) => return tracing::warn!("an event cannot be written: {error}"),
+        };
+        self.bytes += weight(&body);
+        self.rows.push(JobRow { job: self.claimed.held.job.clone(), seq: self.next_seq, body });
+        self.next_seq += 1;
+        self.flush_at.get_or_insert_with(|| Instant::now() + GATHER);
+    }
+
+    /// Writes what was gathered. What cannot be written now is written with what follows.
+    async fn flush(&mut self) {
+        self.flush_at = None;
+        if self.rows.is_empty() || self.cut.is_cancelled() {
+            return;
+        }
+        match self.worker.board.events(&self.id, vec![self.held()], self.rows.clone()).await {
+            Ok(fenced) => {
+                self.rows.clear();
+                self.bytes = 0;
+                if fenced.is_empty() {
+                    self.ring();
+                } else {
+                    self.cut.cancel();
+                    self.cancel.cancel();
+                }
+            }
+            Err(error) => {
+                tracing::debug!("events wait: {error}");
+                self.bytes = 0;
+                self.flush_at = Some(Instant::now() + AGAIN);
+            }
+        }
+    }
+
+    fn ring(&self) {
+        let (id, job) = (self.claimed.submitter.clone(), self.claimed.held.job.clone());
+        self.worker.board.ring(Bell::Submitter { id, job });
+    }
+
+    /// Ends the job, or gives it back, as often as it takes to know that it was.
+    async fn end(&mut self, completed: Completed) {
+        self.flush().await;
+        let back =
+            self.back.load(Ordering::Relaxed) && completed.reason == Some(Reason::Interrupted);
+        let served = self.worker.engines.get(self.claimed.engine.as_str());
+        let stays = match served.map(|served| &served.travels) {
+            Some(Travels::No) => Some("its engine's sessions do not travel".to_owned()),
+            _ => None,
+        };
+        let Ok(result) = serde_json::to_value(TakopiEvent::from(completed)) else { return };
+        let completion = Completion {
+            held: self.held(),
+            result,
+            home: self.worker.options.machine.clone(),
+            version: served.map_or(0, |served| served.version),
+            stays,
+            files: Vec::new(),
+        };
+        let board = &self.worker.board;
+        while !self.cut.is_cancelled() && !self.lease.is_over() {
+            let ended = if back {
+                board.hand_back(&self.id, self.held()).await
+            } else {
+                board.complete(&self.id, completion.clone()).await
+            };
+            match ended {
+                Ok(true) => {
+                    self.ring();
+                    return board.ring(Bell::Work);
+                }
+                Ok(false) => {
+                    return tracing::warn!("a result was refused: the job is not held any more");
+                }
+                Err(error) if error.is_passing() => sleep(AGAIN).await,
+                Err(error) => return tracing::error!("a result could not be stored: {error}"),
+            }
+        }
+    }
+}
+
+fn weight(body: &Value) -> usize {
+    body.to_string().len()
+}
+
+async fn flush_time(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Passes approval requests to the submitter.
+struct Remote {
+    frames: mpsc::Sender<Frame>,
+    answers: Answers,
+}
+
+/// Withdraws a question when nobody waits for its answer any more.
+struct Asked {
+    id: String,
+    frames: mpsc::Sender<Frame>,
+    answers: Answers,
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        let waiting = self.answers.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        if waiting.is_some() {
+            let _ = self.frames.try_send(Frame::Withdrawn { id: std::mem::take(&mut self.id) });
+        }
+    }
+}
+
+impl ApprovalHandler for Remote {
+    fn decide(&self, request: ApprovalRequest) -> BoxFuture<'static, Decision> {
+        let reply = self.reply(request);
+        Box::pin(async move { reply.await.decision })
+    }
+
+    fn reply(&self, request: ApprovalRequest) -> BoxFuture<'static, Reply> {
+        let (frames, answers) = (self.frames.clone(), self.answers.clone());
+        Box::pin(async move {
+            let id = Uuid::new_v4().simple().to_string();
+            let (sender, answer) = oneshot::channel();
+            answers.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), sender);
+            let asked = Asked { id: id.clone(), frames: frames.clone(), answers };
+            let sent = frames.send(Frame::Ask { id, request: Box::new(request) }).await;
+            let reply = match sent {
+                Ok(()) => answer.await.ok(),
+                Err(_) => None,
+            };
+            drop(asked);
+            reply.unwrap_or_else(|| {
+                Reply::from(Decision::Decline).because("the submitter does not answer")
+            })
+        })
+    }
+}

@@ -1,0 +1,182 @@
+//! The faults that a prototype of the protocol had, each with its interleaving forced: other transactions are held open while
+//! the board is called.
+
+use std::time::Duration;
+
+use takopi_fleet::board::Enqueued;
+use tokio_postgres::{Client, NoTls};
+
+use crate::lab::{LEASE, Lab, completion, ids, job, session, worker};
+
+/// A connection whose transactions a test holds open.
+async fn client(lab: &Lab) -> Client {
+    let Lab::Pg { url, .. } = lab else { panic!("only PostgreSQL has transactions") };
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client
+}
+
+/// Waits until a call of the board waits for a lock.
+async fn until_blocked(lab: &Lab) {
+    for _ in 0..2000 {
+        let waiting = lab
+            .sql("select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
+            .await;
+        if waiting != "0" {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("nothing waits for a lock");
+}
+
+const ENQUEUE: &str = "select takopi.enqueue('[{\"id\":\"2\",\"sid\":\"00000000-0000-0000-0000-000000000001\",\"engine\":\"demo\",\"needs\":[\"engine:demo\"],\"submitter\":\"s\",\"spec\":{},\"blobs\":[],\"on_loss\":\"retry\",\"on_gone\":\"continue\"}]', 100)";
+
+/// Fault 2: a job that is enqueued while its session is being claimed is not lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_enqueued_while_its_session_completes_becomes_its_head() {
+    let Some(lab) = Lab::pg().await else { return };
+    let board = lab.board();
+    board.register(worker("a/1"), LEASE).await.unwrap();
+    board.enqueue(vec![job("1", session(1))]).await.unwrap();
+    let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    let other = client(&lab).await;
+    other.batch_execute("begin").await.unwrap();
+    other.batch_execute(ENQUEUE).await.unwrap();
+    // The enqueue holds the session's row and is not committed: the completion waits and then sees it.
+    let completing = {
+        let board = board.clone();
+        tokio::spawn(async move { board.complete("a/1", completion(held, "a")).await })
+    };
+    until_blocked(&lab).await;
+    other.batch_execute("commit").await.unwrap();
+    assert!(completing.await.unwrap().unwrap());
+    assert_eq!(ids(&board.claim("a/1", "c2", 9).await.unwrap()), ["2"]);
+}
+
+/// Fault 2, the other way round: the completion is first, and the enqueue waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_enqueued_behind_a_completion_becomes_the_head() {
+    let Some(lab) = Lab::pg().await else { return };
+    let board = lab.board();
+    board.register(worker("a/1"), LEASE).await.unwrap();
+    board.enqueue(vec![job("1", session(1))]).await.unwrap();
+    board.claim("a/1", "c1", 1).await.unwrap();
+    let other = client(&lab).await;
+    other.batch_execute("begin").await.unwrap();
+    other.batch_execute("select takopi.complete('a/1', '1', 1, '{\"ok\": true}', 'a', 0, null, '{}', '{}', '{}')").await.unwrap();
+    let enqueuing = {
+        let board = board.clone();
+        tokio::spawn(async move { board.enqueue(vec![job("2", session(1))]).await })
+    };
+    until_blocked(&lab).await;
+    other.batch_execute("commit").await.unwrap();
+    assert_eq!(enqueuing.await.unwrap().unwrap(), [Enqueued::New]);
+    assert_eq!(ids(&board.claim("a/1", "c2", 9).await.unwrap()), ["2"]);
+}
+
+/// Fault 3: a claim that began while its worker lived commits before the worker can be buried.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_is_not_buried_in_the_middle_of_its_claim() {
+    let Some(lab) = Lab::pg().await else { return };
+    let board = lab.board();
+    board.register(worker("a/1"), LEASE).await.unwrap();
+    board.enqueue(vec![job("1", session(1))]).await.unwrap();
+    let other = client(&lab).await;
+    other.batch_execute("begin; select takopi.claim('a/1', 'c1', 1, '2 s')").await.unwrap();
+    let burying = {
+        let board = board.clone();
+        tokio::spawn(async move { board.register(worker("a/2"), LEASE).await })
+    };
+    until_blocked(&lab).await;
+    other.batch_execute("commit").await.unwrap();
+    burying.await.unwrap().unwrap();
+    assert_eq!(board.reap().await.unwrap().again, 1, "what the claim took is found");
+    assert_eq!(ids(&board.claim("a/2", "c1", 1).await.unwrap()), ["1"]);
+}
+
+/// A reaper whose view is older than a worker does not take a session from that worker.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reaper_with_an_old_view_does_not_free_the_session_of_a_new_worker() {
+    let Some(lab) = Lab::pg().await else { return };
+    let board = lab.board();
+    board.register(worker("a/1"), LEASE).await.unwrap();
+    for number in 1..=12 {
+        board.enqueue(vec![job(&number.to_string(), session(number))]).await.unwrap();
+    }
+    assert_eq!(board.claim("a/1", "c1", 12).await.unwrap().len(), 12);
+    lab.sql("delete from takopi.worker").await;
+    // The reaper reads the dead worker's sessions ten at a time, and is stopped at the first of them.
+    lab.sql("create function takopi.slow() returns trigger language plpgsql as $$ begin perform pg_advisory_xact_lock(99); return new; end $$; create trigger slow before update on takopi.job for each row when (old.id = '1' and new.state = 'queued') execute function takopi.slow()").await;
+    let gate = client(&lab).await;
+    gate.batch_execute("select pg_advisory_lock(99)").await.unwrap();
+    let reaping = {
+        let board = board.clone();
+        tokio::spawn(async move { board.reap().await })
+    };
+    until_blocked(&lab).await;
+    assert_eq!(
+        board.reap().await.unwrap().again,
+        2,
+        "another one frees those that it has not read yet"
+    );
+    board.register(worker("b/1"), LEASE).await.unwrap();
+    let claimed = board.claim("b/1", "c1", 9).await.unwrap();
+    assert_eq!(ids(&claimed), ["11", "12"]);
+    gate.batch_execute("select pg_advisory_unlock(99)").await.unwrap();
+    assert_eq!(reaping.await.unwrap().unwrap().again, 10);
+    for claimed in claimed {
+        assert!(
+            board.complete("b/1", completion(claimed.held, "b")).await.unwrap(),
+            "they are still its own"
+        );
+    }
+}
+
+/// Fault 4: the answer to a claim or a completion is lost with its connection.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_lost_with_their_connection_are_given_again() {
+    let Some(lab) = Lab::pg().await else { return };
+    let board = lab.board();
+    board.register(worker("a/1"), LEASE).await.unwrap();
+    board.enqueue(vec![job("1", session(1))]).await.unwrap();
+    // Committed, and nobody heard of it.
+    lab.sql("select takopi.claim('a/1', 'c1', 1, '2 s')").await;
+    let claimed = board.claim("a/1", "c1", 1).await.unwrap();
+    assert_eq!(ids(&claimed), ["1"]);
+    lab.sql(
+        "select takopi.complete('a/1', '1', 1, '{\"ok\": true}', 'a', 0, null, '{}', '{}', '{}')",
+    )
+    .await;
+    assert!(board.complete("a/1", completion(claimed[0].held.clone(), "a")).await.unwrap());
+    // The board's own connections are cut: the next calls make new ones.
+    lab.sql("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()").await;
+    let mut outcome = board.enqueue(vec![job("2", session(1))]).await;
+    while outcome.as_ref().is_err_and(takopi_fleet::board::BoardError::is_passing) {
+        outcome = board.enqueue(vec![job("2", session(1))]).await;
+    }
+    assert!(matches!(outcome.unwrap()[..], [Enqueued::New | Enqueued::Known]));
+}
+
+/// Fault 6: a worker that is free takes what waits longest, also if it has the files of another session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_waits_long_is_claimed_before_one_at_home() {
+    let Some(lab) = Lab::pg().await else { return };
+    let board = lab.board();
+    board.register(worker("a/1"), LEASE).await.unwrap();
+    board.enqueue(vec![job("1", session(1))]).await.unwrap();
+    let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    board.enqueue(vec![job("long", session(2)), job("home", session(1))]).await.unwrap();
+    board.complete("a/1", completion(held, "a")).await.unwrap();
+    lab.sql("update takopi.session set ready_at = ready_at - interval '3 s' where home is null")
+        .await;
+    assert_eq!(ids(&board.claim("a/1", "c2", 1).await.unwrap()), ["long"]);
+}
+
+/// Fault 1: no function of the protocol notifies, which would make all commits wait for each other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_commit_of_the_protocol_notifies() {
+    let Some(lab) = Lab::pg().await else { return };
+    let notifying = "select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname = 'takopi' and p.prosrc ~* '(pg_notify|notify )'";
+    assert_eq!(lab.sql(notifying).await, "0");
+}

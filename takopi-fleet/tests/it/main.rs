@@ -1,0 +1,11 @@
+//! Tests of the fleet: the board in memory and on a real PostgreSQL, runners and workers over it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
+
+mod contract;
+mod faults;
+mod lab;
+mod model;
+mod outages;
+mod roles;
+mod runs;
+mod suite;

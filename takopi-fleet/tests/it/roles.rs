@@ -1,0 +1,77 @@
+//! What users of the database may do.
+
+use takopi_fleet::PgBoard;
+use takopi_fleet::board::{Board, BoardError, Enqueued};
+
+use crate::lab::{LEASE, Lab, database, ids, job, session, worker};
+
+async fn board_of(lab: &Lab, user: &str, role: &str) -> PgBoard {
+    let Lab::Pg { url, .. } = lab else { panic!("only PostgreSQL has users") };
+    // Users are the server's, and shared by its databases.
+    let sql = format!(
+        "do $$ begin if not exists (select 1 from pg_roles where rolname = '{user}') then create role {user} login; end if; exception when duplicate_object or unique_violation then null; end $$; grant {role} to {user}"
+    );
+    lab.sql(&sql).await;
+    PgBoard::connect(url.replace("user=takopi", &format!("user={user}")).parse().unwrap())
+        .await
+        .unwrap()
+}
+
+fn refused<T: std::fmt::Debug>(answer: &Result<T, BoardError>) {
+    assert!(
+        matches!(answer, Err(BoardError::Refused(detail)) if detail.contains("permission denied")),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_submitter_cannot_work_and_a_worker_cannot_submit() {
+    let Some(lab) = Lab::pg().await else { return };
+    let submitter = board_of(&lab, "alice", "takopi_submit").await;
+    let server = board_of(&lab, "wanda", "takopi_work").await;
+    assert_eq!(submitter.enqueue(vec![job("1", session(1))]).await.unwrap(), [Enqueued::New]);
+    refused(&submitter.register(worker("a/1"), LEASE).await);
+    refused(&submitter.claim("a/1", "c", 1).await);
+    refused(&submitter.reap().await);
+    refused(&server.enqueue(vec![job("2", session(2))]).await);
+    refused(&server.follow(vec![("1".to_owned(), 0)], 9).await);
+    server.register(worker("a/1"), LEASE).await.unwrap();
+    assert_eq!(ids(&server.claim("a/1", "c", 1).await.unwrap()), ["1"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_submitter_sees_and_touches_only_what_is_its_own() {
+    let Some(lab) = Lab::pg().await else { return };
+    let alice = board_of(&lab, "alice", "takopi_submit").await;
+    let mallory = board_of(&lab, "mallory", "takopi_submit").await;
+    alice.enqueue(vec![job("1", session(1))]).await.unwrap();
+    assert_eq!(mallory.enqueue(vec![job("1", session(2))]).await.unwrap(), [Enqueued::Foreign]);
+    // A session of somebody else cannot be joined by guessing its name.
+    assert_eq!(mallory.enqueue(vec![job("2", session(1))]).await.unwrap(), [Enqueued::NoSession]);
+    assert!(mallory.follow(vec![("1".to_owned(), -1)], 9).await.unwrap().is_empty());
+    assert_eq!(mallory.waiting("1").await.unwrap(), None);
+    assert!(mallory.jobs(9).await.unwrap().is_empty());
+    assert_eq!(alice.jobs(9).await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_reads_the_tables() {
+    let Some(lab) = Lab::pg().await else { return };
+    board_of(&lab, "alice", "takopi_submit").await;
+    for table in ["job", "event", "session", "file", "worker", "control", "name"] {
+        let may = lab.sql(&format!("select has_table_privilege('alice', 'takopi.{table}', 'select, insert, update, delete')")).await;
+        assert_eq!(may, "f", "{table}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_without_a_queue_is_named_and_init_is_repeatable() {
+    let Some(server) = takopi_tests::postgres::shared_or_skip() else { return };
+    let url: takopi_fleet::board::pg::Url = database(server).await.parse().unwrap();
+    let error = PgBoard::connect(url.clone()).await.err().unwrap().to_string();
+    assert!(error.contains("PgBoard::init"), "{error}");
+    let both = futures::future::join(PgBoard::init(&url), PgBoard::init(&url)).await;
+    let applied = [both.0.unwrap(), both.1.unwrap()].concat();
+    assert_eq!(applied, [1, 2, 3], "each once, by one of them");
+    assert!(PgBoard::init(&url).await.unwrap().is_empty());
+}

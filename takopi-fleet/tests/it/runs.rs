@@ -1,0 +1,229 @@
+//! Runs over a fleet: takeover, drain, keys, steering, and what a waiting run reports.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use takopi_core::demo::{DEMO, Demo, Step};
+use takopi_core::runner::{WAIT_ACTION, steer_channel};
+use takopi_core::{EventStream, Host, RunRequest, Runner, TakopiEvent};
+use takopi_fleet::Board;
+use takopi_fleet::board::OnLoss;
+use takopi_fleet::submit::{FleetEngine, FleetOptions};
+use takopi_fleet::work::WorkerOptions;
+use takopi_tests::runs::{finish, is_started, until};
+use tokio_util::sync::CancellationToken;
+
+use crate::contract::{demo_worker, fleet_runner};
+use crate::lab::Lab;
+
+/// A fleet with nothing in it.
+struct Fleet {
+    board: Arc<dyn Board>,
+    host: Host,
+    dir: tempfile::TempDir,
+    stop: CancellationToken,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let board = Lab::memory().board();
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::builder().state_directory(dir.path().join("submitter")).build().unwrap();
+        Self { board, host, dir, stop: CancellationToken::new() }
+    }
+
+    fn options(&self, machine: &str) -> WorkerOptions {
+        let mut options = WorkerOptions::new(machine, self.dir.path().join(machine));
+        options.grace = Duration::from_millis(10);
+        options
+    }
+
+    /// A worker whose turns take until it is stopped, or say the prompt.
+    fn worker(
+        &self,
+        options: WorkerOptions,
+        demo: Demo,
+    ) -> (CancellationToken, std::thread::JoinHandle<()>) {
+        let stop = self.stop.child_token();
+        let thread = demo_worker(self.board.clone(), options, demo, stop.clone());
+        (stop, thread)
+    }
+
+    fn runner_with(&self, options: FleetOptions) -> impl Runner {
+        let codec = Demo::new().runner().resume_codec();
+        FleetEngine::new(self.board.clone(), DEMO, codec)
+            .options(options)
+            .runner()
+            .on(self.host.clone())
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn hanging() -> Demo {
+    Demo::scripted([Step::Pause(Duration::from_hours(1))])
+}
+
+fn saying(text: &str) -> Demo {
+    Demo::scripted([Step::Say(text.to_owned())])
+}
+
+fn titles(events: &[TakopiEvent]) -> Vec<&str> {
+    let actions = events.iter().filter_map(|event| match event {
+        TakopiEvent::Action(action) => Some(action),
+        _ => None,
+    });
+    actions.map(|action| action.action.title.as_str()).collect()
+}
+
+async fn until_note(stream: &mut EventStream, text: &str) -> Vec<TakopiEvent> {
+    until(stream, text, |event| {
+        matches!(event, TakopiEvent::Action(action) if action.action.id == WAIT_ACTION && action.action.title.contains(text))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_worker_that_is_told_to_stop_hands_its_turn_to_another() {
+    let fleet = Fleet::new();
+    let (stop, first) = fleet.worker(fleet.options("m1"), hanging());
+    let runner = fleet_runner(&fleet.board, &fleet.host);
+    let mut stream = runner.run(RunRequest::new("hello"));
+    let seen = until(&mut stream, "Started", is_started).await;
+    stop.cancel();
+    first.join().unwrap();
+    let (_, _second) = fleet.worker(fleet.options("m2"), saying("done"));
+    let seen = finish(stream, seen).await;
+    assert_eq!(seen.ok().answer, "done");
+    assert_eq!(seen.ok().resume, Some(seen.session()), "under the id it was first reported with");
+    let events = titles(&seen.events);
+    assert!(
+        events.iter().any(|title| title.contains("m1/") && title.contains("was lost")),
+        "{events:?}"
+    );
+    // The session is found by that id.
+    let again = runner.run(RunRequest::new("again").resume(seen.session()));
+    assert_eq!(finish(again, Vec::new()).await.ok().answer, "done");
+}
+
+#[tokio::test]
+async fn a_worker_whose_lease_was_lost_stops_its_runs_and_serves_again() {
+    let fleet = Fleet::new();
+    let mut options = fleet.options("m1");
+    options.lease = Duration::from_secs(1);
+    let _worker = fleet.worker(options, hanging());
+    let mut request = FleetOptions::default();
+    request.on_loss = OnLoss::Fail;
+    let runner = fleet.runner_with(request);
+    let mut stream = runner.run(RunRequest::new("hello"));
+    let seen = until(&mut stream, "Started", is_started).await;
+    let holder = fleet.board.status().await.unwrap().workers[0].id.clone();
+    // Another worker of that name takes its place, as after a partition.
+    let usurper = crate::lab::worker("m1/usurper");
+    fleet.board.register(usurper, Duration::from_millis(1)).await.unwrap();
+    fleet.board.reap().await.unwrap();
+    let end = finish(stream, seen).await;
+    assert!(end.failed("worker_lost").error.as_ref().unwrap().contains(&holder));
+    // It comes back under a new name.
+    loop {
+        let workers = fleet.board.status().await.unwrap().workers;
+        if workers
+            .iter()
+            .any(|worker| worker.id != holder && worker.id != "m1/usurper" && worker.held == 0)
+        {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_same_key_attaches_to_the_running_and_to_the_finished_job() {
+    let fleet = Fleet::new();
+    let request = || RunRequest::new("hello").key("order-66".to_owned());
+    let first = fleet.runner_with(FleetOptions::default());
+    let second = fleet.runner_with(FleetOptions::default());
+    let (one, two) = (first.run(request()), second.run(request()));
+    let (_, _worker) = fleet.worker(fleet.options("m1"), saying("once"));
+    let (one, two) = futures::future::join(finish(one, Vec::new()), finish(two, Vec::new())).await;
+    assert_eq!((one.ok().answer.as_str(), one.session()), ("once", two.session()));
+    let third = finish(first.run(request()), Vec::new()).await;
+    assert_eq!(third.session(), one.session(), "one run, three who saw it");
+    assert_eq!(fleet.board.jobs(9).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_run_reports_what_it_waits_for() {
+    let fleet = Fleet::new();
+    let mut options = FleetOptions::default();
+    options.needs = vec!["label:gpu".to_owned()];
+    let mut stream = fleet.runner_with(options).run(RunRequest::new("hello"));
+    let seen = until_note(&mut stream, "no worker offers engine:demo, label:gpu").await;
+    let (_, _plain) = fleet.worker(fleet.options("m1"), saying("no"));
+    let more = until_note(&mut stream, "no worker offers label:gpu").await;
+    let mut able = fleet.options("m2");
+    able.offers = vec!["label:gpu".to_owned()];
+    let (_, _able) = fleet.worker(able, saying("yes"));
+    let seen = finish(stream, [seen, more].concat()).await;
+    assert_eq!(seen.ok().answer, "yes");
+}
+
+#[tokio::test]
+async fn a_run_that_nobody_can_take_ends_when_its_wait_is_over() {
+    let fleet = Fleet::new();
+    let runner = fleet_runner(&fleet.board, &fleet.host);
+    let seen = finish(runner.run(RunRequest::new("hello").wait(Duration::ZERO)), Vec::new()).await;
+    assert!(
+        seen.failed("no_worker").error.as_ref().unwrap().contains("no worker offers engine:demo")
+    );
+    assert_eq!(fleet.board.status().await.unwrap().queued, 0, "it does not wait any more");
+}
+
+#[tokio::test]
+async fn a_session_that_the_fleet_does_not_know_is_not_begun_anew() {
+    let fleet = Fleet::new();
+    let runner = fleet_runner(&fleet.board, &fleet.host);
+    let token = runner.token("demo-abc").unwrap();
+    let seen = finish(runner.run(RunRequest::new("hello").resume(token.clone())), Vec::new()).await;
+    assert_eq!(seen.failed("session_not_found").resume, Some(token));
+}
+
+#[tokio::test]
+async fn a_message_into_the_turn_is_taken_or_handed_back() {
+    let fleet = Fleet::new();
+    let (_, _worker) = fleet.worker(fleet.options("m1"), hanging());
+    let runner = fleet_runner(&fleet.board, &fleet.host);
+    let (steer, steering) = steer_channel();
+    let cancel = CancellationToken::new();
+    let mut stream = runner.run(RunRequest::new("hello").steering(steering).cancel(cancel.clone()));
+    let mut seen = until(&mut stream, "Started", is_started).await;
+    let sent = steer.send("and be quick");
+    tokio::pin!(sent);
+    loop {
+        tokio::select! {
+            taken = &mut sent => break taken.unwrap(),
+            Some(event) = stream.next() => seen.push(event),
+        }
+    }
+    cancel.cancel();
+    let seen = finish(stream, seen).await;
+    assert!(seen.failed("interrupted").answer.contains("You also said: and be quick"));
+    assert!(steer.send("too late").await.is_err());
+}
+
+#[tokio::test]
+async fn limits_count_on_the_worker_and_not_while_waiting() {
+    let fleet = Fleet::new();
+    let runner = fleet_runner(&fleet.board, &fleet.host);
+    let mut stream = runner.run(RunRequest::new("hello").wall_timeout(Duration::from_millis(500)));
+    // Longer than its limit: nobody runs it.
+    let seen = until_note(&mut stream, "no worker").await;
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let (_, _worker) = fleet.worker(fleet.options("m1"), saying("in time"));
+    assert_eq!(finish(stream, seen).await.ok().answer, "in time");
+}

@@ -1,0 +1,506 @@
+//! What every board promises, over each of them.
+
+use serde_json::json;
+use std::time::Duration;
+use takopi_fleet::board::{
+    Bell, ControlKind, ControlRequest, ControlState, Enqueued, Held, Import, JobRow, Listener,
+    OnGone, OnLoss, Opened, Piece, Retention, Ring, SessionRef,
+};
+use uuid::Uuid;
+
+use crate::lab::{LEASE, Lab, completion, ids, job, session, worker};
+
+macro_rules! over_every_board {
+    ($($name:ident,)*) => {
+        mod memory {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(&crate::lab::Lab::memory()).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                if let Some(lab) = crate::lab::Lab::pg().await { super::$name(&lab).await; }
+            })*
+        }
+    };
+}
+
+over_every_board!(
+    jobs_of_a_session_run_one_at_a_time_in_order,
+    the_same_key_is_the_same_job,
+    a_claim_asked_again_answers_the_same,
+    a_completion_asked_again_answers_the_same_and_a_late_one_is_refused,
+    a_lost_worker_gives_its_jobs_back_at_their_place,
+    a_job_ends_as_lost_when_it_may_not_be_tried_again,
+    a_worker_whose_lease_is_over_gets_nothing,
+    a_restart_buries_its_predecessor,
+    events_are_read_behind_a_cursor_and_the_result_is_last,
+    a_fenced_worker_writes_nothing,
+    a_session_is_found_by_every_name_it_had,
+    a_queued_job_is_cancelled_without_a_worker,
+    a_request_reaches_the_worker_and_ends_with_the_job,
+    only_workers_that_offer_what_is_needed_get_a_job,
+    a_session_never_reaches_an_older_engine,
+    files_are_stored_with_the_result_and_only_for_who_holds_the_session,
+    a_session_that_stays_is_stranded_without_its_machine_until_released,
+    a_worker_prefers_the_sessions_whose_files_it_has,
+    a_job_that_is_handed_back_keeps_its_place,
+    jobs_of_a_submitter_that_is_gone_are_cancelled,
+    an_imported_session_can_be_resumed,
+    what_is_over_is_removed_and_nothing_else,
+    bells_reach_those_they_are_for,
+    the_status_counts_what_is_there,
+);
+
+async fn enqueue(lab: &Lab, ids: &[(&str, u64)]) {
+    for (id, number) in ids {
+        let outcome = lab.board().enqueue(vec![job(id, session(*number))]).await.unwrap();
+        assert_eq!(outcome, [Enqueued::New], "{id}");
+    }
+}
+
+async fn workers(lab: &Lab, ids: &[&str]) {
+    for id in ids {
+        lab.board().register(worker(id), LEASE).await.unwrap();
+    }
+}
+
+async fn jobs_of_a_session_run_one_at_a_time_in_order(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1", "b/1"]).await;
+    enqueue(lab, &[("1", 1), ("2", 1), ("3", 2)]).await;
+    let first = board.claim("a/1", "c1", 10).await.unwrap();
+    assert_eq!(ids(&first), ["1", "3"]);
+    assert!(board.claim("b/1", "c1", 10).await.unwrap().is_empty(), "both sessions are in use");
+    assert!(board.complete("a/1", completion(first[0].held.clone(), "a")).await.unwrap());
+    let second = board.claim("a/1", "c2", 10).await.unwrap();
+    assert_eq!(ids(&second), ["2"]);
+    assert!(second[0].held.token > first[0].held.token);
+}
+
+async fn the_same_key_is_the_same_job(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    enqueue(lab, &[("1", 1)]).await;
+    let again = || vec![job("1", session(2))];
+    assert_eq!(board.enqueue(again()).await.unwrap(), [Enqueued::Known]);
+    let claimed = board.claim("a/1", "c1", 10).await.unwrap();
+    assert_eq!(ids(&claimed), ["1"]);
+    assert_eq!(board.enqueue(again()).await.unwrap(), [Enqueued::Known]);
+    board.complete("a/1", completion(claimed[0].held.clone(), "a")).await.unwrap();
+    assert_eq!(board.enqueue(again()).await.unwrap(), [Enqueued::Known]);
+    assert!(board.claim("a/1", "c2", 10).await.unwrap().is_empty(), "it ran once");
+    let unknown = job("2", SessionRef::Known("demo-none".to_owned()));
+    assert_eq!(board.enqueue(vec![unknown]).await.unwrap(), [Enqueued::NoSession]);
+}
+
+async fn a_claim_asked_again_answers_the_same(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    enqueue(lab, &[("1", 1), ("2", 2)]).await;
+    let first = board.claim("a/1", "c1", 1).await.unwrap();
+    assert_eq!(board.claim("a/1", "c1", 1).await.unwrap(), first);
+    assert_eq!(first[0].attempt, 1);
+    assert_eq!(ids(&board.claim("a/1", "c2", 1).await.unwrap()), ["2"]);
+}
+
+async fn a_completion_asked_again_answers_the_same_and_a_late_one_is_refused(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1", "b/1"]).await;
+    enqueue(lab, &[("1", 1)]).await;
+    let late = board.claim("a/1", "c1", 1).await.unwrap().remove(0);
+    lab.expire("a/1").await;
+    board.reap().await.unwrap();
+    let held = board.claim("b/1", "c1", 1).await.unwrap().remove(0).held;
+    assert!(!board.complete("a/1", completion(late.held.clone(), "a")).await.unwrap(), "fenced");
+    assert!(board.complete("b/1", completion(held.clone(), "b")).await.unwrap());
+    assert!(board.complete("b/1", completion(held, "b")).await.unwrap(), "asked again");
+    assert!(!board.complete("a/1", completion(late.held, "a")).await.unwrap(), "still fenced");
+}
+
+async fn a_lost_worker_gives_its_jobs_back_at_their_place(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1", "b/1"]).await;
+    enqueue(lab, &[("1", 1), ("2", 1)]).await;
+    let lost = board.claim("a/1", "c1", 1).await.unwrap().remove(0);
+    assert_eq!(board.reap().await.unwrap().again, 0, "it lives");
+    lab.expire("a/1").await;
+    assert_eq!(board.reap().await.unwrap().again, 1);
+    let next = board.claim("b/1", "c1", 9).await.unwrap();
+    assert_eq!(ids(&next), ["1"]);
+    assert_eq!((next[0].attempt, next[0].lost.as_deref()), (2, Some("a/1")));
+    assert!(next[0].held.token > lost.held.token);
+    assert_eq!(board.beat("a/1", LEASE, 0, false).await.unwrap(), None, "dead is dead");
+}
+
+async fn a_job_ends_as_lost_when_it_may_not_be_tried_again(lab: &Lab) {
+    let board = lab.board();
+    let mut once = job("once", session(1));
+    once.on_loss = OnLoss::Fail;
+    board.enqueue(vec![once, job("many", session(2))]).await.unwrap();
+    for attempt in 1..=3 {
+        let id = format!("a/{attempt}");
+        workers(lab, &[&id]).await;
+        board.claim(&id, "c", 9).await.unwrap();
+        lab.expire(&id).await;
+        board.reap().await.unwrap();
+    }
+    for id in ["once", "many"] {
+        let rows = board.follow(vec![(id.to_owned(), 0)], 9).await.unwrap();
+        assert_eq!(rows.last().unwrap().body["event"]["reason"], "worker_lost", "{id}");
+    }
+    assert_eq!(board.status().await.unwrap().queued, 0);
+}
+
+async fn a_worker_whose_lease_is_over_gets_nothing(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    enqueue(lab, &[("1", 1)]).await;
+    lab.expire("a/1").await;
+    assert!(board.claim("a/1", "c1", 1).await.unwrap().is_empty());
+    assert!(board.claim("nobody", "c1", 1).await.unwrap().is_empty());
+    assert_eq!(board.beat("a/1", LEASE, 0, false).await.unwrap(), None);
+}
+
+async fn a_restart_buries_its_predecessor(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    enqueue(lab, &[("1", 1)]).await;
+    board.claim("a/1", "c1", 1).await.unwrap();
+    workers(lab, &["a/2"]).await;
+    assert_eq!(board.reap().await.unwrap().again, 1, "without waiting for the lease");
+    assert_eq!(ids(&board.claim("a/2", "c1", 1).await.unwrap()), ["1"]);
+}
+
+fn row(job: &str, seq: i64) -> JobRow {
+    JobRow { job: job.to_owned(), seq, body: json!({ "n": seq }) }
+}
+
+async fn events_are_read_behind_a_cursor_and_the_result_is_last(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    enqueue(lab, &[("1", 1)]).await;
+    let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    let rows = vec![row("1", 10), row("1", 11), row("1", 12)];
+    let fenced = board.events("a/1", vec![held.clone()], rows.clone()).await.unwrap();
+    assert!(fenced.is_empty());
+    board.events("a/1", vec![held.clone()], rows).await.unwrap();
+    let seqs = |after: i64, max: u32| {
+        let board = board.clone();
+        async move {
+            let rows = board.follow(vec![("1".to_owned(), after)], max).await.unwrap();
+            rows.iter().map(|row| row.seq).collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(seqs(0, 9).await, [10, 11, 12], "written twice, there once");
+    assert_eq!(seqs(10, 1).await, [11]);
+    board.complete("a/1", completion(held, "a")).await.unwrap();
+    let last = board.follow(vec![("1".to_owned(), 12)], 9).await.unwrap();
+    assert_eq!(last.len(), 1);
+    assert_eq!(last[0].body["event"]["answer"], "1");
+    assert!(seqs(last[0].seq, 9).await.is_empty());
+    assert!(board.follow(vec![("none".to_owned(), 0)], 9).await.unwrap().is_empty());
+}
+
+async fn a_fenced_worker_writes_nothing(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1", "b/1"]).await;
+    enqueue(lab, &[("1", 1)]).await;
+    let old = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    lab.expire("a/1").await;
+    board.reap().await.unwrap();
+    board.claim("b/1", "c1", 1).await.unwrap();
+    let fenced = board.events("a/1", vec![old.clone()], vec![row("1", 10)]).await.unwrap();
+    assert_eq!(fenced, ["1"]);
+    assert_eq!(board.opened("a/1", old.clone(), "demo-x").await.unwrap(), Opened::Fenced);
+    assert!(!board.hand_back("a/1", old).await.unwrap());
+    assert!(board.follow(vec![("1".to_owned(), 0)], 9).await.unwrap().is_empty());
+}
+
+async fn a_session_is_found_by_every_name_it_had(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1", "b/1"]).await;
+    enqueue(lab, &[("1", 1)]).await;
+    let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    assert_eq!(board.opened("a/1", held, "demo-one").await.unwrap(), Opened::Ok);
+    lab.expire("a/1").await;
+    board.reap().await.unwrap();
+    let held = board.claim("b/1", "c1", 1).await.unwrap().remove(0).held;
+    assert_eq!(board.opened("b/1", held.clone(), "demo-two").await.unwrap(), Opened::Ok);
+    board.complete("b/1", completion(held, "b")).await.unwrap();
+    for (id, name) in [("2", "demo-one"), ("3", "demo-two")] {
+        let named = job(id, SessionRef::Known(name.to_owned()));
+        assert_eq!(board.enqueue(vec![named]).await.unwrap(), [Enqueued::New], "{name}");
+    }
+    let next = board.claim("b/1", "c2", 9).await.unwrap();
+    assert_eq!((ids(&next), next[0].value.as_deref()), (vec!["2"], Some("demo-two")));
+    enqueue(lab, &[("4", 4)]).await;
+    let other = board.claim("b/1", "c3", 9).await.unwrap().remove(0).held;
+    assert_eq!(board.opened("b/1", other, "demo-one").await.unwrap(), Opened::Taken);
+}
+
+fn request(id: &str, job: &str, kind: ControlKind) -> ControlRequest {
+    ControlRequest { id: id.to_owned(), job: job.to_owned(), kind, body: json!({ "text": id }) }
+}
+
+async fn a_queued_job_is_cancelled_without_a_worker(lab: &Lab) {
+    let board = lab.board();
+    enqueue(lab, &[("1", 1), ("2", 1), ("3", 1)]).await;
+    for id in ["1", "2"] {
+        let cancel = request(&format!("x{id}"), id, ControlKind::Cancel);
+        assert_eq!(board.control(cancel).await.unwrap(), ControlState::Taken);
+        let rows = board.follow(vec![(id.to_owned(), 0)], 9).await.unwrap();
+        assert_eq!(rows[0].body["event"]["reason"], "interrupted");
+    }
+    workers(lab, &["a/1"]).await;
+    assert_eq!(ids(&board.claim("a/1", "c1", 9).await.unwrap()), ["3"]);
+    let unknown = request("x", "none", ControlKind::Cancel);
+    assert_eq!(board.control(unknown).await.unwrap(), ControlState::Unknown);
+    assert_eq!(board.waiting("none").await.unwrap(), None);
+}
+
+async fn a_request_reaches_the_worker_and_ends_with_the_job(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    enqueue(lab, &[("1", 1)]).await;
+    let steer = request("s", "1", ControlKind::Steer);
+    assert_eq!(board.control(steer.clone()).await.unwrap(), ControlState::Waiting);
+    assert!(board.controls("a/1").await.unwrap().is_empty(), "not its job yet");
+    let held = board.claim("a/1", "c1", 9).await.unwrap().remove(0).held;
+    assert_eq!(
+        board.control(request("x", "1", ControlKind::Cancel)).await.unwrap(),
+        ControlState::Waiting
+    );
+    let pending = board.controls("a/1").await.unwrap();
+    let kinds: Vec<_> = pending.iter().map(|pending| pending.kind).collect();
+    assert_eq!(kinds, [ControlKind::Steer, ControlKind::Cancel]);
+    assert_eq!((&pending[0].held, &pending[0].body), (&held, &steer.body));
+    board.settle("a/1", "s", true).await.unwrap();
+    assert_eq!(board.control(steer.clone()).await.unwrap(), ControlState::Taken);
+    assert_eq!(board.controls("a/1").await.unwrap().len(), 1);
+    board.complete("a/1", completion(held, "a")).await.unwrap();
+    assert_eq!(
+        board.control(request("x", "1", ControlKind::Cancel)).await.unwrap(),
+        ControlState::Refused
+    );
+    assert_eq!(
+        board.control(request("late", "1", ControlKind::Steer)).await.unwrap(),
+        ControlState::Refused
+    );
+}
+
+async fn only_workers_that_offer_what_is_needed_get_a_job(lab: &Lab) {
+    let board = lab.board();
+    let mut special = job("1", session(1));
+    special.needs = vec!["engine:demo".to_owned(), "label:gpu".to_owned()];
+    board.enqueue(vec![special]).await.unwrap();
+    workers(lab, &["a/1"]).await;
+    assert!(board.claim("a/1", "c1", 9).await.unwrap().is_empty());
+    let waiting = board.waiting("1").await.unwrap().unwrap();
+    assert_eq!((waiting.offered, waiting.missing), (false, vec!["label:gpu".to_owned()]));
+    let mut able = worker("b/1");
+    able.offers.push("label:gpu".to_owned());
+    board.register(able, LEASE).await.unwrap();
+    assert!(board.waiting("1").await.unwrap().unwrap().offered);
+    assert_eq!(ids(&board.claim("b/1", "c1", 9).await.unwrap()), ["1"]);
+}
+
+async fn a_session_never_reaches_an_older_engine(lab: &Lab) {
+    let board = lab.board();
+    for (id, version) in [("old/1", 125), ("new/1", 166)] {
+        let mut info = worker(id);
+        info.versions.insert("demo".to_owned(), version);
+        board.register(info, LEASE).await.unwrap();
+    }
+    enqueue(lab, &[("1", 1), ("2", 1), ("3", 3)]).await;
+    let held = board.claim("new/1", "c1", 1).await.unwrap().remove(0).held;
+    let mut done = completion(held, "new");
+    done.version = 166;
+    board.complete("new/1", done).await.unwrap();
+    assert_eq!(
+        ids(&board.claim("old/1", "c1", 9).await.unwrap()),
+        ["3"],
+        "not the session of the newer"
+    );
+    lab.expire("new/1").await;
+    board.reap().await.unwrap();
+    assert!(board.claim("old/1", "c2", 9).await.unwrap().is_empty());
+    let waiting = board.waiting("2").await.unwrap().unwrap();
+    assert_eq!((waiting.offered, waiting.min_version), (false, 166));
+}
+
+async fn files_are_stored_with_the_result_and_only_for_who_holds_the_session(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    enqueue(lab, &[("1", 1), ("2", 1), ("3", 1), ("4", 1)]).await;
+    let piece = |start: i64, data: &str| Piece { path: "p".to_owned(), start, data: data.into() };
+    let sid = Uuid::from_u64_pair(0, 1);
+    for (claim, pieces) in [("c1", piece(0, "ab")), ("c2", piece(2, "cd")), ("c3", piece(0, "new"))]
+    {
+        let claimed = board.claim("a/1", claim, 1).await.unwrap().remove(0);
+        let mut done = completion(claimed.held.clone(), "a");
+        done.files = vec![pieces];
+        board.complete("a/1", done).await.unwrap();
+        assert!(board.files("a/1", sid).await.unwrap().is_empty(), "it does not hold it any more");
+        if claim == "c2" {
+            workers(lab, &["b/1"]).await;
+        }
+    }
+    let claimed = board.claim("a/1", "c4", 1).await.unwrap().remove(0);
+    assert_eq!((claimed.generation, claimed.home.as_deref()), (3, Some("a")));
+    assert_eq!(board.files("a/1", sid).await.unwrap(), [piece(0, "new")]);
+    assert!(board.files("b/1", sid).await.unwrap().is_empty());
+}
+
+async fn a_session_that_stays_is_stranded_without_its_machine_until_released(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1", "b/1"]).await;
+    enqueue(lab, &[("1", 1), ("2", 1)]).await;
+    let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    board.opened("a/1", held.clone(), "demo-one").await.unwrap();
+    let mut done = completion(held, "a");
+    done.stays = Some("it is too large".to_owned());
+    board.complete("a/1", done).await.unwrap();
+    lab.expire("a/1").await;
+    board.reap().await.unwrap();
+    assert!(board.claim("b/1", "c1", 9).await.unwrap().is_empty());
+    assert_eq!(board.waiting("2").await.unwrap().unwrap().stranded.as_deref(), Some("a"));
+    assert_eq!(board.status().await.unwrap().stranded, 1);
+    assert!(!board.release("demo", "demo-none").await.unwrap());
+    assert!(board.release("demo", "demo-one").await.unwrap());
+    assert_eq!(ids(&board.claim("b/1", "c2", 9).await.unwrap()), ["2"]);
+}
+
+async fn a_worker_prefers_the_sessions_whose_files_it_has(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1", "b/1"]).await;
+    enqueue(lab, &[("1", 1), ("2", 2)]).await;
+    for (worker, claim) in [("a/1", "c1"), ("b/1", "c1")] {
+        let held = board.claim(worker, claim, 1).await.unwrap().remove(0).held;
+        let home = worker.split('/').next().unwrap();
+        board.complete(worker, completion(held, home)).await.unwrap();
+    }
+    enqueue(lab, &[("3", 1), ("4", 2)]).await;
+    assert_eq!(
+        ids(&board.claim("b/1", "c2", 9).await.unwrap()),
+        ["4"],
+        "the other one is at home elsewhere"
+    );
+    lab.expire("a/1").await;
+    assert_eq!(ids(&board.claim("b/1", "c3", 9).await.unwrap()), ["3"], "its home is gone");
+}
+
+async fn a_job_that_is_handed_back_keeps_its_place(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1", "b/1"]).await;
+    enqueue(lab, &[("1", 1), ("2", 1)]).await;
+    let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    assert!(board.hand_back("a/1", held).await.unwrap());
+    assert_eq!(ids(&board.claim("b/1", "c1", 9).await.unwrap()), ["1"]);
+}
+
+async fn jobs_of_a_submitter_that_is_gone_are_cancelled(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    let of = |id: &str, number, on_gone| {
+        let mut job = job(id, session(number));
+        (job.on_gone, job.submitter) = (on_gone, "gone".to_owned());
+        job
+    };
+    board.submitter_beat("gone", Duration::ZERO).await.unwrap();
+    let jobs = vec![
+        of("run", 1, OnGone::Cancel),
+        of("wait", 1, OnGone::Cancel),
+        of("on", 3, OnGone::Continue),
+    ];
+    board.enqueue(jobs).await.unwrap();
+    assert_eq!(ids(&board.claim("a/1", "c1", 1).await.unwrap()), ["run"]);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    board.reap().await.unwrap();
+    let pending = board.controls("a/1").await.unwrap();
+    assert_eq!((pending.len(), pending[0].kind), (1, ControlKind::Cancel));
+    assert_eq!(board.waiting("wait").await.unwrap().unwrap().state, "done");
+    assert_eq!(board.waiting("on").await.unwrap().unwrap().state, "queued");
+}
+
+async fn an_imported_session_can_be_resumed(lab: &Lab) {
+    let board = lab.board();
+    let import = Import {
+        sid: Uuid::from_u64_pair(0, 9),
+        engine: "demo".to_owned(),
+        value: "demo-mine".to_owned(),
+        place: None,
+        machine: "a".to_owned(),
+        version: 7,
+        stays: None,
+        files: vec![Piece { path: "p".to_owned(), start: 0, data: b"x".to_vec() }],
+    };
+    assert!(board.import(import.clone()).await.unwrap());
+    assert!(!board.import(import).await.unwrap(), "it is there");
+    board.enqueue(vec![job("1", SessionRef::Known("demo-mine".to_owned()))]).await.unwrap();
+    let mut info = worker("a/1");
+    info.versions.insert("demo".to_owned(), 7);
+    board.register(info, LEASE).await.unwrap();
+    let claimed = board.claim("a/1", "c1", 1).await.unwrap().remove(0);
+    assert_eq!(claimed.value.as_deref(), Some("demo-mine"));
+    assert_eq!(board.files("a/1", claimed.sid).await.unwrap().len(), 1);
+}
+
+async fn what_is_over_is_removed_and_nothing_else(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    enqueue(lab, &[("1", 1), ("2", 2), ("3", 2)]).await;
+    for claimed in board.claim("a/1", "c1", 9).await.unwrap() {
+        board
+            .events("a/1", vec![claimed.held.clone()], vec![row(&claimed.held.job, 5)])
+            .await
+            .unwrap();
+        board.complete("a/1", completion(claimed.held, "a")).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let nothing = board.gc(Retention::default(), false).await.unwrap();
+    assert_eq!((nothing.events, nothing.results, nothing.sessions), (0, 0, 0));
+    let zero = Duration::ZERO;
+    let all = Retention { events: zero, results: zero, sessions: zero };
+    let counted = board.gc(all, true).await.unwrap();
+    assert_eq!((counted.events, counted.results, counted.sessions), (2, 2, 1));
+    board.gc(all, false).await.unwrap();
+    assert_eq!(board.waiting("1").await.unwrap(), None);
+    assert_eq!(ids(&board.claim("a/1", "c2", 9).await.unwrap()), ["3"], "its session has work");
+}
+
+async fn bells_reach_those_they_are_for(lab: &Lab) {
+    let board = lab.board();
+    let mut worker = board.listen(Listener::Worker("a/1".to_owned()));
+    let mut submitter = board.listen(Listener::Submitter("s1".to_owned()));
+    assert_eq!(worker.recv().await, Some(Ring::Everything), "what was rung before was missed");
+    assert_eq!(submitter.recv().await, Some(Ring::Everything));
+    board.ring(Bell::Submitter { id: "s2".to_owned(), job: "0".to_owned() });
+    board.ring(Bell::Worker("b/1".to_owned()));
+    board.ring(Bell::Submitter { id: "s1".to_owned(), job: "1".to_owned() });
+    assert_eq!(submitter.recv().await, Some(Ring::Jobs(vec!["1".to_owned()])));
+    board.ring(Bell::Work);
+    assert_eq!(worker.recv().await, Some(Ring::Work));
+    board.ring(Bell::Worker("a/1".to_owned()));
+    assert_eq!(worker.recv().await, Some(Ring::Control));
+}
+
+async fn the_status_counts_what_is_there(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    enqueue(lab, &[("1", 1), ("2", 1), ("3", 3)]).await;
+    let claimed = board.claim("a/1", "c1", 1).await.unwrap().remove(0);
+    let held = vec![Held { job: "1".to_owned(), token: claimed.held.token }];
+    assert_eq!(board.beat("a/1", LEASE, 1, true).await.unwrap(), Some(held));
+    let status = board.status().await.unwrap();
+    assert_eq!((status.queued, status.running, status.sessions), (2, 1, 2));
+    assert_eq!((status.workers[0].busy, status.workers[0].held), (1, 1));
+    assert!(status.workers[0].draining && status.workers[0].alive);
+    assert_eq!((status.lines.len(), status.lines[0].sessions_ready), (1, 1));
+    assert!(board.claim("a/1", "c2", 9).await.unwrap().is_empty(), "it takes no more");
+    let jobs = board.jobs(9).await.unwrap();
+    let states: Vec<_> = jobs.iter().map(|job| (job.id.as_str(), job.state.as_str())).collect();
+    assert_eq!(states, [("3", "queued"), ("2", "queued"), ("1", "running")]);
+}
