@@ -1,7 +1,7 @@
 //! Benchmarks of takopi: each figure as a ratio to a floor measured in the same run.
 //!
 //! `cargo run --release -p takopi-bench` builds what it needs and prints all tables; with names (`locks`,
-//! `pipeline`, `many`, `codex`, `claude`) only those. `--write` puts them into `docs/performance.md` too;
+//! `pipeline`, `many`, `codex`, `claude`, `terminal`) only those. `--write` puts them into `docs/performance.md` too;
 //! `--quick` does only a few rounds with the real agents, to see that it works. What is measured, and why
 //! so, is on that page.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints tables")]
@@ -15,6 +15,7 @@ mod many;
 mod measure;
 mod pipeline;
 mod table;
+mod terminal;
 
 use std::path::Path;
 
@@ -28,17 +29,17 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 type Section = (&'static str, fn(Rounds) -> anyhow::Result<String>);
 
-const SECTIONS: [Section; 6] = [
+const SECTIONS: [Section; 7] = [
     ("machine", |_| machine::describe()),
     ("locks", |_| locks::bench()),
     ("pipeline", |_| pipeline::bench()),
     ("many", |_| many::bench()),
     ("codex", codex::bench),
     ("claude", claude::bench),
+    ("terminal", terminal::bench),
 ];
 
-const USAGE: &str =
-    "usage: takopi-bench [machine] [locks] [pipeline] [many] [codex] [claude] [--write | --quick]";
+const USAGE: &str = "usage: takopi-bench [machine] [locks] [pipeline] [many] [codex] [claude] [terminal] [--write | --quick]";
 
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();

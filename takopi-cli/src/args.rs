@@ -14,10 +14,12 @@ use serde::Deserialize;
 use takopi_core::catalog::{COMMON_SETTINGS, EngineEntry};
 use takopi_core::settings::parse_duration;
 use takopi_core::{EngineId, RunSettings};
+use takopi_projects::Projects;
 
 use crate::batch::BatchArgs;
 use crate::config::Config;
 use crate::engines::{self, EngineFlags, NameParser};
+use crate::projects::ProjectsArgs;
 
 /// Runs coding agents: one prompt in, one answer out, one writer per session.
 #[derive(Debug, Parser)]
@@ -64,8 +66,15 @@ pub(crate) enum Command {
     Chat(Box<ChatArgs>),
     /// Chat with the agent in a browser
     Serve(Box<ServeArgs>),
+    /// Chat with the agent in Telegram
+    #[cfg(feature = "telegram")]
+    Telegram(Box<crate::telegram::TelegramArgs>),
     /// List the stored sessions on this machine, newest first
     Sessions(SessionsArgs),
+    /// List the engines: which are installed, and what they support
+    Engines(EnginesArgs),
+    /// List projects, register the current repository, remove worktrees that are done
+    Projects(ProjectsArgs),
     /// Check the installation and report problems
     Doctor(DoctorArgs),
     /// Show what takopi does; needs no account and no agent
@@ -83,12 +92,15 @@ pub(crate) struct RunArgs {
     /// prompt
     #[arg(value_name = "PROMPT")]
     pub(crate) prompt: Vec<String>,
-    /// Resume this session: its id, or text with a line such as `codex resume ID` or `claude --resume ID`
+    /// Resume this session: its id, a unique prefix of it, or text with a line such as `codex resume ID` or `claude --resume ID`
     #[arg(long, value_name = "TOKEN|LINE", conflicts_with = "last")]
     pub(crate) resume: Option<String>,
     /// Resume the newest session of this directory
     #[arg(long)]
     pub(crate) last: bool,
+    /// With --json: print the answer in pieces as well, while it is written
+    #[arg(long, requires = "json")]
+    pub(crate) deltas: bool,
     #[command(flatten)]
     pub(crate) options: Options,
 }
@@ -140,6 +152,9 @@ pub(crate) struct RunOptions {
     /// bypassPermissions, auto
     #[arg(long, value_name = "MODE", env = "TAKOPI_PERMISSION_MODE")]
     pub(crate) permission_mode: Option<String>,
+    /// Do not store the session: it cannot be resumed
+    #[arg(long)]
+    pub(crate) ephemeral: bool,
     /// How approval requests are decided. Default: ask on a terminal and in `serve`, otherwise deny
     #[arg(long, value_enum, value_name = "MODE", env = "TAKOPI_APPROVE")]
     pub(crate) approve: Option<Approve>,
@@ -156,6 +171,15 @@ pub(crate) struct RunOptions {
     /// Stop the run when it takes longer than this
     #[arg(long, value_name = "DURATION", value_parser = parse_duration, env = "TAKOPI_TIMEOUT")]
     pub(crate) timeout: Option<Duration>,
+    /// Run in this project of the configuration file
+    #[arg(long, value_name = "NAME")]
+    pub(crate) project: Option<String>,
+    /// Run on this branch, in a git worktree of its own; without --project, of the repository here
+    #[arg(long, value_name = "BRANCH")]
+    pub(crate) branch: Option<String>,
+    /// The projects of the configuration file.
+    #[arg(skip)]
+    pub(crate) projects: Projects,
     /// The settings of the configuration file.
     #[arg(skip)]
     pub(crate) defaults: RunSettings,
@@ -199,6 +223,11 @@ impl RunOptions {
         settings
     }
 
+    /// The engine that the command line names.
+    pub(crate) fn engine_flag(&self) -> Option<&str> {
+        self.engine.as_deref().filter(|_| self.flags.is_typed("engine"))
+    }
+
     /// What flags and `TAKOPI_*` set.
     fn typed(&self) -> RunSettings {
         let mut settings = RunSettings::new();
@@ -207,6 +236,7 @@ impl RunOptions {
         settings.effort.clone_from(&self.effort);
         settings.sandbox.clone_from(&self.sandbox);
         settings.permission_mode.clone_from(&self.permission_mode);
+        settings.ephemeral = self.ephemeral.then_some(true);
         settings.options.clone_from(&self.settings);
         settings.wait = self.wait;
         settings.idle_timeout = self.idle_timeout;
@@ -244,6 +274,7 @@ impl RunOptions {
         self.flags.fill(config.programs);
         self.defaults = config.run;
         self.engine_defaults = config.engines;
+        self.projects = config.projects;
         self
     }
 }
@@ -286,6 +317,9 @@ pub(crate) struct SessionsArgs {
     /// List only sessions that began in this directory
     #[arg(long, short = 'C', value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
+    /// List only sessions with this text in their name, first prompt, directory or id
+    #[arg(long, short, value_name = "TEXT")]
+    pub(crate) search: Option<String>,
     /// The number of sessions to list; 0 lists all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
@@ -296,17 +330,27 @@ pub(crate) struct SessionsArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionsCommand {
-    /// Print the messages of a session
+    /// Print the messages of a session, with --steps also what the agent did
     Show {
         /// The id, or a unique prefix of it
         id: String,
         /// Look only among the sessions of this engine
         #[arg(long, value_name = "ENGINE", value_parser = NameParser::Engine)]
         engine: Option<String>,
+        /// Print commands and notes too, not only messages
+        #[arg(long)]
+        steps: bool,
         /// Print one message per line, as JSON
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct EnginesArgs {
+    /// Print the engines as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -345,7 +389,7 @@ pub(crate) enum Color {
 }
 
 /// How approval requests are decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Approve {
     /// Ask the user

@@ -2,17 +2,20 @@
 //!
 //! `--config`, else `TAKOPI_CONFIG`, else `takopi/config.toml` under `XDG_CONFIG_HOME` or `~/.config`.
 //! Its keys are the names of the flags; a table with the name of an engine has settings for that engine alone,
-//! which win over those above it. A file that is named must exist; errors name the file and the
-//! line.
+//! which win over those above it. `[engines.NAME]` is an agent that speaks ACP, by its command line. A file that is
+//! named must exist; errors name the file and the line.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use takopi_acp::{AcpEntry, Agent};
 use takopi_core::catalog::{COMMON_SETTINGS, EngineEntry};
 use takopi_core::{EngineId, RunSettings};
+use takopi_projects::Projects;
 use toml::Spanned;
 
 use crate::args::{Approve, Color};
@@ -32,6 +35,68 @@ pub(crate) struct Config {
     pub(crate) run: RunSettings,
     /// The settings of runs on one engine, by engine.
     pub(crate) engines: BTreeMap<EngineId, RunSettings>,
+    /// The projects.
+    pub(crate) projects: Projects,
+    /// The table of `takopi telegram`.
+    pub(crate) telegram: Map<String, Value>,
+    /// The agents that the file names by their command lines.
+    pub(crate) agents: Vec<Agent>,
+}
+
+/// A table `[engines.NAME]`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct AgentTable {
+    /// Only `acp`; takopi's own agents need none.
+    kind: Option<String>,
+    /// The program and its arguments.
+    command: Option<Vec<String>>,
+    /// The name of the session store.
+    sessions: Option<String>,
+    /// The command that resumes a session interactively.
+    resume: Option<String>,
+    /// What people read.
+    title: Option<String>,
+}
+
+impl AgentTable {
+    fn into_agent(self, name: &str) -> Result<Agent, String> {
+        match self.kind.as_deref() {
+            Some("acp") => {}
+            None if Agent::preset(name).is_some() => {}
+            None => return Err(format!("engines.{name}: `kind` is missing; it must be \"acp\"")),
+            Some(kind) => {
+                return Err(format!("engines.{name}: unknown kind `{kind}`; known: acp"));
+            }
+        }
+        if engines::is_fixed(name) {
+            return Err(format!("engines.{name}: {name} is built in; choose another name"));
+        }
+        let need = |what: &str| format!("engines.{name}: `{what}` is missing");
+        let agent = match (Agent::preset(name), self.command) {
+            (Some(preset), Some(command)) => preset.with_command(command),
+            (Some(preset), None) => Ok(preset),
+            (None, command) => {
+                let command = command.ok_or_else(|| need("command"))?;
+                let store = self.sessions.clone().ok_or_else(|| {
+                    let what = need("sessions");
+                    format!("{what}: name the agent's session store, the same for engines that reach the same sessions")
+                })?;
+                Agent::custom(name, command, store)
+            }
+        };
+        let mut agent = agent.map_err(|error| error.to_string())?;
+        if let Some(store) = self.sessions {
+            agent = agent.with_store(store).map_err(|error| error.to_string())?;
+        }
+        if let Some(resume) = self.resume {
+            agent = agent.resumed_by(&resume).map_err(|error| error.to_string())?;
+        }
+        if let Some(title) = self.title {
+            agent = agent.with_title(title);
+        }
+        Ok(agent)
+    }
 }
 
 impl Config {
@@ -43,7 +108,9 @@ impl Config {
         match name {
             "engine" => {
                 let engine: String = read(value)?.unwrap_or_default();
-                engines::find(&engine).map_err(|error| error.to_string())?;
+                if self.agent(&engine).is_none() {
+                    engines::find(&engine).map_err(|error| error.to_string())?;
+                }
                 self.engine = Some(engine);
             }
             "transport" => {
@@ -55,10 +122,24 @@ impl Config {
                 }
                 self.transport = Some(transport);
             }
+            "engines" => {
+                let tables: BTreeMap<String, AgentTable> = read(value)?.unwrap_or_default();
+                for (name, table) in tables {
+                    self.agents.push(table.into_agent(&name)?);
+                }
+            }
             "approve" => self.approve = read(value)?,
             "color" => self.color = read(value)?,
+            "projects" => {
+                let table: Map<String, Value> = read(value)?.unwrap_or_default();
+                self.projects = Projects::read(&table).map_err(|error| error.to_string())?;
+            }
+            "telegram" => self.telegram = read(value)?.unwrap_or_default(),
             _ if let Some(program) = engines::programs().find(|program| program.flag == name) => {
                 self.programs.extend(read(value)?.map(|path: PathBuf| (program.flag, path)));
+            }
+            _ if let (Some(agent), Value::Object(settings)) = (self.agent(name), &value) => {
+                return self.set_engine(&AcpEntry::new(agent.clone()), settings);
             }
             _ if let (Ok(entry), Value::Object(settings)) = (engines::find(name), &value) => {
                 return self.set_engine(entry, settings);
@@ -66,6 +147,11 @@ impl Config {
             _ => self.run.set(name, &value).map_err(|error| error.to_string())?,
         }
         Ok(())
+    }
+
+    /// The agent of this name.
+    fn agent(&self, name: &str) -> Option<&Agent> {
+        self.agents.iter().find(|agent| agent.id().as_str() == name)
     }
 
     /// Sets what the table of an engine has.
@@ -106,7 +192,9 @@ pub(crate) fn load(named: Option<&Path>) -> anyhow::Result<Config> {
             return Err(Usage::new(format!("cannot read {}: {error}", path.display())).into());
         }
     };
-    Ok(parse(&text, &path)?)
+    let config = parse(&text, &path)?;
+    engines::configure(config.agents.clone());
+    Ok(config)
 }
 
 /// The user's own file, whether or not it exists.
@@ -126,7 +214,10 @@ pub(crate) fn parse(text: &str, path: &Path) -> Result<Config, Usage> {
     let entries: BTreeMap<String, Spanned<Value>> =
         toml::from_str(text).map_err(|error| at(error.span(), error.message()))?;
     let mut config = Config::default();
-    for (name, value) in entries {
+    // Others may name the engines that are defined here.
+    let (defined, others): (Vec<_>, Vec<_>) =
+        entries.into_iter().partition(|(name, _)| name == "engines");
+    for (name, value) in defined.into_iter().chain(others) {
         let span = value.span();
         config.set(&name, value.into_inner()).map_err(|error| at(Some(span), &error))?;
     }
@@ -151,7 +242,10 @@ mod tests {
             "{kind}"
         );
         let engine = error("engine = 'abacus'");
-        assert_eq!(engine, "c.toml:1: unknown engine `abacus`; known engines: codex, claude, demo");
+        assert_eq!(
+            engine,
+            "c.toml:1: unknown engine `abacus`; known engines: codex, claude, pi, opencode, gemini, qwen, codex-acp, claude-acp, demo"
+        );
         let syntax = error("model = \n");
         assert!(syntax.starts_with("c.toml:1: "), "{syntax}");
         let table = error("model = 'x'\n[claude]\nsandbox = 'read-only'\n");
@@ -159,6 +253,57 @@ mod tests {
         assert!(error("[abacus]\nmodel = 'x'\n").contains("unknown setting `abacus`"));
         let length = error("model = 'x'\nwait = 'soon'");
         assert!(length.starts_with("c.toml:2: `wait`: expected a length of time"), "{length}");
+    }
+
+    #[test]
+    fn agents_are_defined_by_their_command_lines() {
+        let text = "engine = 'mine'\n[mine]\nmodel = 'm'\n[engines.mine]\nkind = 'acp'\n\
+                    command = ['my-agent', '--acp']\nsessions = 'my-agent'\nresume = 'my-agent --session'\n\
+                    [engines.opencode]\ncommand = ['/opt/opencode', 'acp']\n";
+        let config = parse(text, Path::new("c.toml")).unwrap();
+        assert_eq!(config.engine.as_deref(), Some("mine"));
+        assert_eq!(config.engines[&EngineId::from("mine")].model.as_deref(), Some("m"));
+        let agent = config.agent("mine").unwrap();
+        assert_eq!(
+            (agent.command(), agent.store()),
+            (&["my-agent".into(), "--acp".into()][..], "my-agent")
+        );
+        let known = config.agent("opencode").unwrap();
+        assert_eq!((known.command()[0].as_str(), known.store()), ("/opt/opencode", "opencode"));
+    }
+
+    #[test]
+    fn an_agent_that_is_not_well_defined_is_refused_by_what_is_wrong() {
+        for (table, message) in [
+            (
+                "[engines.mine]\ncommand = ['x']",
+                "engines.mine: `kind` is missing; it must be \"acp\"",
+            ),
+            ("[engines.mine]\nkind = 'http'", "unknown kind `http`; known: acp"),
+            ("[engines.mine]\nkind = 'acp'\nsessions = 's'", "engines.mine: `command` is missing"),
+            (
+                "[engines.mine]\nkind = 'acp'\ncommand = ['x']",
+                "engines.mine: `sessions` is missing: name the",
+            ),
+            (
+                "[engines.mine]\nkind = 'acp'\ncommand = []\nsessions = 's'",
+                "the command of engine mine is empty",
+            ),
+            ("[engines.mine]\nkind = 'acp'\ncommand = 'x'\nsessions = 's'", "expected a sequence"),
+            ("[engines.mine]\nkind = 'acp'\ncomand = ['x']", "unknown field `comand`"),
+            ("[engines.codex]\nkind = 'acp'\ncommand = ['x']\nsessions = 's'", "codex is built in"),
+            (
+                "[engines.\"My Agent\"]\nkind = 'acp'\ncommand = ['x']\nsessions = 's'",
+                "no name for an engine",
+            ),
+            (
+                "[engines.mine]\nkind = 'acp'\ncommand = ['x']\nsessions = 'a b'",
+                "no name for a session store",
+            ),
+        ] {
+            let error = error(table);
+            assert!(error.starts_with("c.toml:1: ") && error.contains(message), "{table}: {error}");
+        }
     }
 
     #[test]

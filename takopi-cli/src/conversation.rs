@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use takopi_bridge::{Continuity, FinalBy, Pace, Router, Settings};
-use takopi_core::approvals::accept_all;
+use takopi_core::approvals::{ChannelHandler, accept_all};
 use takopi_core::process::raise_descriptor_limit;
 use takopi_core::runner::ResumeCodec;
-use takopi_core::{EngineId, EventStream, RunRequest, RunSettings, Runner};
+use takopi_core::{ApprovalHandler, EngineId, EventStream, RunRequest, RunSettings, Runner};
 
 use crate::approve;
 use crate::args::{Approve, RunOptions};
@@ -52,7 +52,9 @@ impl Runner for WithSettings {
     }
 
     fn run(&self, request: RunRequest) -> EventStream {
-        self.runner.run(request.settings(self.settings.clone()))
+        let mut settings = request.settings.clone();
+        settings.fill_from(&self.settings);
+        self.runner.run(request.settings(settings))
     }
 
     fn resume_codec(&self) -> ResumeCodec {
@@ -67,15 +69,28 @@ impl Runner for WithSettings {
 /// The settings of the bridge: each place is a conversation, messages are updated at this interval;
 /// `default` decides approval requests if the options do not.
 pub(crate) fn settings(options: &RunOptions, default: Approve, interval: Duration) -> Settings {
-    let is_default = options.approve.is_none();
-    let approve = options.approve.unwrap_or(default);
-    Settings::default()
+    approval_settings(options, default)
         .continuity(Continuity::Place)
         .final_by(FinalBy::Edit)
         .pace(Pace::default().interval(interval).refresh(REFRESH))
-        .approvals(move |people| match approve {
-            Approve::Ask => Arc::new(people),
-            Approve::Deny => approve::denial(is_default),
-            Approve::Accept => Arc::new(accept_all()),
-        })
+}
+
+/// Settings with nothing set but how approval requests are decided.
+pub(crate) fn approval_settings(options: &RunOptions, default: Approve) -> Settings {
+    let is_default = options.approve.is_none();
+    let approve = options.approve.unwrap_or(default);
+    Settings::default().approvals(move |people| approvals(approve, is_default, people))
+}
+
+/// What decides approval requests in this way; `people` are asked in the conversation.
+pub(crate) fn approvals(
+    approve: Approve,
+    is_default: bool,
+    people: ChannelHandler,
+) -> Arc<dyn ApprovalHandler> {
+    match approve {
+        Approve::Ask => Arc::new(people),
+        Approve::Deny => approve::denial(is_default),
+        Approve::Accept => Arc::new(accept_all()),
+    }
 }

@@ -1,35 +1,81 @@
 //! The engines of the command, and the one that a command line chooses.
 //!
 //! Everything that differs between engines is in their [`EngineEntry`]. Adding an engine to the command is
-//! adding its entry to [`ENGINES`].
+//! adding its entry to [`built_in`]. Agents that the configuration file names are added by [`configure`].
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, PossibleValue, StringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, FromArgMatches};
+use takopi_acp::{AcpEntry, Agent};
 use takopi_claude::ClaudeEntry;
 use takopi_codex::CodexEntry;
 use takopi_core::catalog::{EngineEntry, EngineSetup, Feature, Program, TransportInfo};
 use takopi_core::demo::DemoEntry;
 use takopi_core::process::EnvPolicy;
 use takopi_core::{EngineId, Runner};
+use takopi_pi::PiEntry;
 
 use crate::args::{Approve, RunOptions, TOKEN};
 use crate::exit::Usage;
 
-/// All engines; the first is the default.
-pub(crate) static ENGINES: &[&dyn EngineEntry] = &[&CodexEntry, &ClaudeEntry, &DemoEntry];
+/// A list of entries, which live as long as the command.
+type Entries = Vec<&'static dyn EngineEntry>;
+
+/// The engines that takopi knows by itself; the first is the default.
+fn built_in() -> &'static [&'static dyn EngineEntry] {
+    static ENTRIES: LazyLock<Entries> = LazyLock::new(|| {
+        let mut entries: Entries = vec![&CodexEntry, &ClaudeEntry, &PiEntry];
+        entries.extend(AcpEntry::presets().into_iter().map(leaked));
+        entries.push(&DemoEntry);
+        entries
+    });
+    &ENTRIES
+}
+
+/// The agents of the configuration file, by the name of the engine that they are or replace.
+static CONFIGURED: OnceLock<Entries> = OnceLock::new();
+
+fn leaked(entry: AcpEntry) -> &'static dyn EngineEntry {
+    Box::leak(Box::new(entry))
+}
+
+/// Adds the agents of the configuration file, once: the file is read once.
+pub(crate) fn configure(agents: Vec<Agent>) {
+    if !agents.is_empty() {
+        let _ = CONFIGURED.set(agents.into_iter().map(AcpEntry::new).map(leaked).collect());
+    }
+}
+
+/// All engines; the first is the default. One of the configuration file replaces the known one of its name.
+pub(crate) fn all() -> impl Iterator<Item = &'static dyn EngineEntry> {
+    let configured = CONFIGURED.get().map_or(&[][..], Vec::as_slice);
+    let is_replaced =
+        |entry: &&'static dyn EngineEntry| configured.iter().any(|own| own.id() == entry.id());
+    let known = built_in().iter().copied().filter(move |entry| !is_replaced(entry));
+    // The demo is the last.
+    let (demo, known): (Entries, Entries) =
+        known.partition(|entry| entry.id() == takopi_core::demo::DEMO);
+    known.into_iter().chain(configured.iter().copied()).chain(demo)
+}
+
+/// Whether an engine of this name is built in and cannot be replaced by a command line.
+pub(crate) fn is_fixed(name: &str) -> bool {
+    let known = built_in().iter().any(|entry| entry.id().as_str() == name);
+    known && Agent::preset(name).is_none()
+}
 
 /// Flags that not every engine understands: the argument's id, the flag, the setting it sets.
-const ENGINE_FLAGS: [EngineFlag; 7] = [
+const ENGINE_FLAGS: [EngineFlag; 8] = [
     EngineFlag { id: "model", flag: "--model", setting: "model" },
     EngineFlag { id: "effort", flag: "--effort", setting: "effort" },
     EngineFlag { id: "sandbox", flag: "--sandbox", setting: "sandbox" },
+    EngineFlag { id: "ephemeral", flag: "--ephemeral", setting: "ephemeral" },
     EngineFlag { id: "permission_mode", flag: "--permission-mode", setting: "permission_mode" },
     EngineFlag { id: "settings", flag: "-c", setting: "options" },
     EngineFlag { id: "image", flag: "--image", setting: "images" },
@@ -44,23 +90,23 @@ struct EngineFlag {
 
 /// The engine of this name.
 pub(crate) fn find(name: &str) -> Result<&'static dyn EngineEntry, Usage> {
-    let found = ENGINES.iter().find(|entry| entry.id().as_str() == name);
-    found.copied().ok_or_else(|| {
-        let known: Vec<String> = ENGINES.iter().map(|entry| entry.id().to_string()).collect();
+    let found = all().find(|entry| entry.id().as_str() == name);
+    found.ok_or_else(|| {
+        let known: Vec<String> = all().map(|entry| entry.id().to_string()).collect();
         Usage::new(format!("unknown engine `{name}`; known engines: {}", known.join(", ")))
     })
 }
 
 /// The engine that the options name, or the default.
 pub(crate) fn named(name: Option<&str>) -> Result<&'static dyn EngineEntry, Usage> {
-    name.map_or(Ok(ENGINES[0]), find)
+    name.map_or(Ok(built_in()[0]), find)
 }
 
 /// A runner of every engine as it is by default, this one first: to read sessions, not to run them.
 pub(crate) fn readers(first: &EngineId) -> Result<Vec<Arc<dyn Runner>>, Usage> {
-    let first_of_all = ENGINES.iter().filter(|entry| entry.id() == *first);
-    let others = ENGINES.iter().filter(|entry| entry.id() != *first);
-    first_of_all.chain(others).map(|entry| make(*entry, &EngineSetup::new())).collect()
+    let first_of_all = all().filter(|entry| entry.id() == *first);
+    let others = all().filter(|entry| entry.id() != *first);
+    first_of_all.chain(others).map(|entry| make(entry, &EngineSetup::new())).collect()
 }
 
 /// The names of engines, for messages: `/codex, /claude`.
@@ -71,12 +117,12 @@ pub(crate) fn directives(engines: &[EngineId]) -> String {
 
 /// The programs that engines run.
 pub(crate) fn programs() -> impl Iterator<Item = &'static Program> {
-    ENGINES.iter().filter_map(|entry| entry.program())
+    built_in().iter().filter_map(|entry| entry.program())
 }
 
 /// All transports of all engines.
 pub(crate) fn transports() -> impl Iterator<Item = &'static TransportInfo> {
-    ENGINES.iter().flat_map(|entry| entry.transports())
+    built_in().iter().flat_map(|entry| entry.transports())
 }
 
 /// The engine of a command, set up as its options ask.
@@ -135,7 +181,8 @@ impl Chosen {
 
     /// The other engines.
     pub(crate) fn others(&self) -> impl Iterator<Item = &'static dyn EngineEntry> {
-        ENGINES.iter().copied().filter(|entry| entry.id() != self.entry.id())
+        let chosen = self.entry.id();
+        all().filter(move |entry| entry.id() != chosen)
     }
 
     /// Whether the agent can ask for approval.
@@ -190,8 +237,8 @@ pub(crate) fn other_runner(
 
 /// What the options say about an engine.
 fn setup(entry: &'static dyn EngineEntry, options: &RunOptions) -> EngineSetup {
-    // An agent must not be able to use the token of `takopi serve`.
-    let policy = EnvPolicy::default().deny(TOKEN);
+    // An agent must not be able to use the tokens of `takopi serve` and `takopi telegram`.
+    let policy = EnvPolicy::default().deny(TOKEN).deny("TAKOPI_TELEGRAM_TOKEN");
     let program = entry.program().and_then(|program| options.flags.programs.get(program.flag));
     EngineSetup::new()
         .program(program.cloned())
@@ -294,12 +341,12 @@ impl TypedValueParser for NameParser {
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         Some(match self {
-            Self::Engine => Box::new(ENGINES.iter().map(|entry| {
+            Self::Engine => Box::new(all().map(|entry| {
                 PossibleValue::new(entry.id().to_string()).help(entry.title().to_owned())
             })),
             // Those of engines with a choice.
             Self::Transport => {
-                let choices = ENGINES.iter().filter(|entry| entry.transports().len() > 1);
+                let choices = built_in().iter().filter(|entry| entry.transports().len() > 1);
                 Box::new(
                     choices
                         .flat_map(|entry| entry.transports())
@@ -316,7 +363,7 @@ mod tests {
 
     #[test]
     fn names_of_engines_and_program_flags_are_unique() {
-        let mut names: Vec<String> = ENGINES.iter().map(|entry| entry.id().to_string()).collect();
+        let mut names: Vec<String> = all().map(|entry| entry.id().to_string()).collect();
         names.extend(programs().map(|program| program.flag.to_owned()));
         let count = names.len();
         names.sort();
@@ -326,7 +373,7 @@ mod tests {
 
     #[test]
     fn every_engine_has_a_transport() {
-        for entry in ENGINES {
+        for entry in all() {
             assert!(!entry.transports().is_empty(), "{}", entry.id());
         }
     }

@@ -1,15 +1,12 @@
 //! Hints: what a person can do about a run that failed.
 
-use std::path::PathBuf;
-
 use futures::FutureExt as _;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::Value;
 use takopi_bridge::progress::{ActionStatus, Progress};
-use takopi_core::catalog::{EngineEntry, Program};
+use takopi_core::catalog::EngineEntry;
 use takopi_core::locks::{Holder, SessionKey};
-use takopi_core::process::find_program;
 use takopi_core::{ActionKind, Completed, Host, Reason, ResumeToken};
 
 use crate::engines;
@@ -38,15 +35,11 @@ fn another(completed: &Completed) -> Option<String> {
     if completed.reason != Some(Reason::EngineMissing) || completed.resume.is_some() {
         return None;
     }
-    let mut others = engines::ENGINES.iter().filter(|entry| entry.id() != completed.engine);
-    let installed = others.find(|entry| entry.program().is_some_and(is_installed))?;
+    let mut others = engines::all().filter(|entry| entry.id() != completed.engine);
+    // Of those that need no program, none is meant for work.
+    let installed =
+        others.find(|entry| entry.id() != takopi_core::demo::DEMO && entry.is_installed())?;
     Some(format!("{} is installed: choose it with --engine {}", installed.title(), installed.id()))
-}
-
-fn is_installed(program: &Program) -> bool {
-    let named = std::env::var_os(program.variable).filter(|named| !named.is_empty());
-    let program = named.map_or_else(|| program.name.into(), PathBuf::from);
-    find_program(&program, None).is_some()
 }
 
 /// The hint for a reason that is the same for every engine.

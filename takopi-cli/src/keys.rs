@@ -1,27 +1,28 @@
-//! Single keys from the terminal, for approval requests and the chat.
+//! Keys and pasted text from the terminal, for approval requests and the chat.
 //!
-//! Keys are read from the terminal itself, whatever standard input is, and only while takopi is in
+//! They are parsed by crossterm, read from the terminal itself, whatever standard input is, and only while takopi is in
 //! the foreground. Keys pressed before reading began are dropped: a request cannot be decided before it was
-//! shown. Ctrl-C stays a signal.
+//! shown. Ctrl-C and Ctrl-Z stay signals.
 
-use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read as _};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use crossterm::event::{Event, KeyCode, KeyEvent, poll, read};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags};
 use nix::sys::termios::{
     FlushArg, LocalFlags, SetArg, SpecialCharacterIndices, Termios, tcflush, tcgetattr, tcsetattr,
 };
 use nix::unistd::{getpgrp, tcgetpgrp};
 use tokio::sync::mpsc;
 
-/// The timeout of a read, in tenths of a second; after it, the reader checks whether it is still wanted.
-const READ_TIMEOUT: u8 = 1;
-/// The most that is read at once.
-const AT_ONCE: usize = 1024;
+/// How many milliseconds a key is waited for; then the reader checks whether it is still wanted.
+const WAIT: u16 = 100;
+/// The most keys that wait to be handled.
+const WAITING: usize = 256;
 
 /// The original settings of the terminal while they are changed.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
@@ -29,9 +30,7 @@ static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 /// Keys, one by one. Dropping it restores the terminal.
 #[derive(Debug)]
 pub(crate) struct Keys {
-    chunks: mpsc::Receiver<Vec<u8>>,
-    /// Read, and not yet returned.
-    ready: VecDeque<u8>,
+    events: mpsc::Receiver<Event>,
     wanted: Arc<AtomicBool>,
 }
 
@@ -41,29 +40,31 @@ impl Keys {
         let terminal = open()?;
         let wanted = Arc::new(AtomicBool::new(true));
         let prepared = in_foreground(&terminal) && prepare(&terminal, &wanted).is_some();
-        let (sender, chunks) = mpsc::channel(8);
+        let (sender, events) = mpsc::channel(WAITING);
         let flag = wanted.clone();
         std::thread::Builder::new()
             .name("takopi-keys".to_owned())
-            .spawn(move || listen(terminal, prepared, &sender, &flag))
+            .spawn(move || listen(&terminal, prepared, &sender, &flag))
             .ok()?;
-        Some(Self { chunks, ready: VecDeque::new(), wanted })
+        Some(Self { events, wanted })
     }
 
     /// The next key; `None` once the terminal is closed.
-    pub(crate) async fn next(&mut self) -> Option<char> {
-        if self.ready.is_empty() {
-            self.ready.extend(self.chunks.recv().await?);
-        }
-        self.ready.pop_front().map(char::from)
+    pub(crate) async fn next(&mut self) -> Option<Event> {
+        self.events.recv().await
     }
 
     /// The next key, if one is available.
-    pub(crate) fn ready(&mut self) -> Option<char> {
-        if self.ready.is_empty() {
-            self.ready.extend(self.chunks.try_recv().ok()?);
+    pub(crate) fn ready(&mut self) -> Option<Event> {
+        self.events.try_recv().ok()
+    }
+
+    /// Drops the keys that were pressed so far.
+    pub(crate) fn discard(&mut self) {
+        if let Some(terminal) = open() {
+            let _ = tcflush(terminal.as_fd(), FlushArg::TCIFLUSH);
         }
-        self.ready.pop_front().map(char::from)
+        while self.ready().is_some() {}
     }
 
     /// Changes the settings of the terminal again after takopi was suspended.
@@ -72,11 +73,17 @@ impl Keys {
             prepare(&terminal, &self.wanted);
         }
     }
+}
 
-    /// Keys of a test.
-    #[cfg(test)]
-    pub(crate) fn pressed(chunks: mpsc::Receiver<Vec<u8>>) -> Self {
-        Self { chunks, ready: VecDeque::new(), wanted: Arc::default() }
+/// The character of a key, if it is one without Ctrl and Alt.
+pub(crate) fn character(event: &Event) -> Option<char> {
+    match event {
+        Event::Key(KeyEvent { code: KeyCode::Char(letter), modifiers, .. })
+            if (*modifiers - crossterm::event::KeyModifiers::SHIFT).is_empty() =>
+        {
+            Some(*letter)
+        }
+        _ => None,
     }
 }
 
@@ -104,32 +111,57 @@ fn open() -> Option<File> {
     OpenOptions::new().read(true).write(true).open("/dev/tty").ok()
 }
 
-fn listen(
-    mut terminal: File,
-    mut prepared: bool,
-    keys: &mpsc::Sender<Vec<u8>>,
-    wanted: &AtomicBool,
-) {
-    let mut bytes = [0; AT_ONCE];
+fn listen(terminal: &File, mut prepared: bool, keys: &mpsc::Sender<Event>, wanted: &AtomicBool) {
     while wanted.load(Ordering::Relaxed) {
-        // The kernel suspends a background process that reads from its terminal.
-        if !in_foreground(&terminal) {
-            std::thread::sleep(Duration::from_millis(100));
-            continue;
+        match tcgetpgrp(terminal.as_fd()) {
+            Ok(group) if group == getpgrp() => {}
+            // The kernel suspends a background process that reads from its terminal.
+            Ok(_) | Err(Errno::EINTR) => {
+                std::thread::sleep(Duration::from_millis(WAIT.into()));
+                continue;
+            }
+            // The terminal is gone: with hangups ignored nothing else reports it.
+            Err(_) => return,
         }
-        if !prepared && prepare(&terminal, wanted).is_none() {
+        if !prepared && prepare(terminal, wanted).is_none() {
             return;
         }
         prepared = true;
-        match terminal.read(&mut bytes) {
-            Ok(0) => {}
-            Ok(count) => {
-                if keys.blocking_send(bytes[..count].to_vec()).is_err() {
-                    return;
+        if is_gone(terminal) || !forward(keys, wanted) {
+            return;
+        }
+    }
+}
+
+/// Waits for keys; whether the terminal is gone. crossterm must not be asked then: it would read the end of
+/// the input for ever.
+fn is_gone(terminal: &File) -> bool {
+    let mut polled = [PollFd::new(terminal.as_fd(), PollFlags::POLLIN)];
+    match nix::poll::poll(&mut polled, WAIT) {
+        Ok(_) => {
+            let gone = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+            polled[0].revents().is_some_and(|events| events.intersects(gone))
+        }
+        Err(error) => error != Errno::EINTR,
+    }
+}
+
+/// Passes on the keys that are there; `false` if nobody wants more.
+fn forward(keys: &mpsc::Sender<Event>, wanted: &AtomicBool) -> bool {
+    loop {
+        let event = match poll(Duration::ZERO) {
+            Ok(false) => return true,
+            Ok(true) => read(),
+            Err(error) => Err(error),
+        };
+        match event {
+            Ok(event) if wanted.load(Ordering::Relaxed) => {
+                if keys.blocking_send(event).is_err() {
+                    return false;
                 }
             }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            _ => return false,
         }
     }
 }
@@ -146,9 +178,11 @@ fn prepare(terminal: &File, wanted: &AtomicBool) -> Option<()> {
     }
     let settings = tcgetattr(terminal.as_fd()).ok()?;
     let mut raw = settings.clone();
-    raw.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO);
-    raw.control_chars[SpecialCharacterIndices::VMIN as usize] = 0;
-    raw.control_chars[SpecialCharacterIndices::VTIME as usize] = READ_TIMEOUT;
+    raw.local_flags.remove(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::IEXTEN);
+    // A paste that Ctrl-C interrupts is read to its end.
+    raw.local_flags.insert(LocalFlags::NOFLSH);
+    raw.control_chars[SpecialCharacterIndices::VMIN as usize] = 1;
+    raw.control_chars[SpecialCharacterIndices::VTIME as usize] = 0;
     let _ = tcflush(terminal.as_fd(), FlushArg::TCIFLUSH);
     tcsetattr(terminal.as_fd(), SetArg::TCSANOW, &raw).ok()?;
     before.get_or_insert(settings);

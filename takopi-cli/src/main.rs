@@ -13,11 +13,15 @@ mod config;
 mod conversation;
 mod demo;
 mod doctor;
+mod editor;
 mod engines;
+mod engines_list;
 mod exit;
+mod held;
 mod hints;
 mod keys;
 mod logging;
+mod projects;
 mod prompt;
 mod resume;
 mod run;
@@ -25,8 +29,12 @@ mod screen;
 mod serve;
 mod sessions;
 mod signals;
+mod stream;
+#[cfg(feature = "telegram")]
+mod telegram;
 mod terminal;
 mod turn;
+mod variable;
 mod view;
 
 use std::process::ExitCode;
@@ -40,6 +48,11 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            let words: Vec<String> =
+                std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+            let mut command = Cli::command();
+            command.build();
+            let error = variable::blamed(error, &command, &words);
             // `--help` and `--version` are errors for clap too, with exit code 0.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
@@ -79,16 +92,26 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> anyhow::Result<u8> {
     }
     match cli.command {
         Command::Run(args) => run::main(args.filled(config), *terminal),
-        Command::Batch(args) => batch::main(args.filled(config), *terminal),
+        Command::Batch(args) => {
+            let mut args = args.filled(config);
+            args.options.run.enter_project()?;
+            batch::main(args, *terminal)
+        }
         Command::Chat(mut args) => {
             args.options = args.options.filled(config);
+            args.options.enter_project()?;
             chat::main(&args, *terminal)
         }
         Command::Serve(mut args) => {
             args.options = args.options.filled(config);
+            args.options.enter_project()?;
             serve::main(*args, *terminal)
         }
+        #[cfg(feature = "telegram")]
+        Command::Telegram(args) => telegram::main(*args, config, file, *terminal),
+        Command::Projects(args) => projects::main(&args, &config, file, *terminal),
         Command::Sessions(args) => sessions::main(&args, *terminal),
+        Command::Engines(args) => engines_list::main(&args, &config, *terminal),
         Command::Demo(args) => demo::main(&args, *terminal),
         Command::Doctor(_) | Command::Completions { .. } => Ok(exit::OK),
     }

@@ -3,11 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use takopi_core::catalog::EngineEntry;
-use takopi_core::{EngineId, ResumeToken, Runner};
+use takopi_core::catalog::{EngineEntry, SessionError};
+use takopi_core::{Completed, EngineId, Reason, ResumeToken, Runner};
 
 use crate::engines;
 use crate::exit::Usage;
+use crate::sessions;
+
+/// A shorter word is hardly meant as the beginning of an id.
+const SHORTEST_PREFIX: usize = 4;
 
 /// The engine of the session that `--resume` names, if the command line names none: by its resume line, or by
 /// the engine that has stored it. `default` is the engine otherwise.
@@ -22,6 +26,31 @@ pub(crate) fn owner(default: Option<&str>, text: &str) -> Result<Option<EngineId
         return Err(Usage::new(format!("--resume: the text has no line such as {lines}")));
     }
     Ok(found)
+}
+
+/// The whole id of the stored session whose id begins with this word; `None` if there is none. `engine` limits
+/// the search. A prefix of several ids is an error.
+pub(crate) fn completed(engine: Option<&str>, text: &str) -> anyhow::Result<Option<String>> {
+    let word = text.trim().trim_matches('`');
+    let is_prefix = word.len() >= SHORTEST_PREFIX && !word.contains(char::is_whitespace);
+    let default = engines::named(engine)?;
+    let is_id = || {
+        engines::readers(&default.id())
+            .is_ok_and(|all| all.iter().any(|it| it.token(word).is_some()))
+    };
+    if !is_prefix || is_id() {
+        return Ok(None);
+    }
+    match sessions::unique(engine, word) {
+        Ok(session) => Ok(Some(session.token.value)),
+        Err(SessionError::Ambiguous { .. }) => {
+            let problem = format!("--resume: {word} is the beginning of several ids");
+            Err(Usage::new(format!("{problem}; list them with `takopi sessions --search {word}`"))
+                .into())
+        }
+        // The runner refuses it, and says why.
+        Err(_) => Ok(None),
+    }
 }
 
 /// The session that a text names, and its runner: by the last resume line, or by its id. Of several runners
@@ -49,6 +78,15 @@ fn is_stored(token: &ResumeToken) -> bool {
     let store =
         engines::find(token.engine.as_str()).ok().and_then(|entry| entry.sessions().ok()?);
     store.is_some_and(|store| store.find(&token.value).is_ok())
+}
+
+/// Whether the session of a run that never started can be resumed: it waited for another run on the session, and
+/// its engine has stored the session, or stores none.
+pub(crate) fn may_exist(token: &ResumeToken, outcome: Option<&Completed>) -> bool {
+    let waited = outcome.is_some_and(|completed| {
+        matches!(completed.reason, Some(Reason::SessionBusy | Reason::Interrupted))
+    });
+    waited && (is_stored(token) || !stores(&token.engine))
 }
 
 /// Whether the engine stores sessions.
@@ -85,7 +123,7 @@ pub(crate) fn is_valid(runner: &dyn Runner, token: &ResumeToken) -> bool {
 /// The newest session of a directory, for `--last`.
 pub(crate) fn last(entry: &dyn EngineEntry, directory: &Path) -> anyhow::Result<ResumeToken> {
     let Some(store) = entry.sessions()? else {
-        return Err(Usage::new(format!("--last: {} stores no sessions", entry.id())).into());
+        return Err(Usage::new(format!("--last: {}", sessions::unlisted(entry))).into());
     };
     let newest = store.list(Some(directory)).next();
     let newest = newest.ok_or_else(|| {
@@ -104,12 +142,11 @@ fn other_with_session(
     entry: &dyn EngineEntry,
     directory: &Path,
 ) -> Option<&'static dyn EngineEntry> {
-    let has_one = |other: &&&dyn EngineEntry| {
+    let has_one = |other: &&'static dyn EngineEntry| {
         let store = other.sessions().ok().flatten();
         store.is_some_and(|store| store.list(Some(directory)).next().is_some())
     };
-    let mut others = engines::ENGINES.iter().filter(|other| other.id() != entry.id());
-    others.find(has_one).copied()
+    engines::all().filter(|other| other.id() != entry.id()).find(has_one)
 }
 
 #[cfg(test)]
@@ -152,6 +189,7 @@ mod tests {
             (format!("`takopi run --engine claude --resume {ID}`"), "claude"),
             (format!("codex resume {ID}\nclaude --resume {ID}\nso far"), "claude"),
             (format!("claude --resume {ID}\ncodex resume {ID}"), "codex"),
+            (format!("`pi --session {ID}`"), "pi"),
             ("takopi run --resume demo-abc".to_owned(), "demo"),
             ("demo-abc".to_owned(), "demo"),
         ] {
@@ -159,8 +197,8 @@ mod tests {
         }
         assert_eq!(owner("no-token").unwrap(), None);
         let error = owner("two words").unwrap_err().to_string();
-        let expected =
-            "--resume: the text has no line such as `codex resume ID` or `claude --resume ID`";
+        let expected = "--resume: the text has no line such as `codex resume ID` or `claude --resume ID` or \
+                        `pi --session ID`";
         assert_eq!(error, expected);
     }
 

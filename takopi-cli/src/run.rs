@@ -11,15 +11,24 @@ use crate::exit::Usage;
 use crate::terminal::Terminal;
 use crate::turn::{Report, Turn};
 use crate::view::Mode;
-use crate::{approve, keys, prompt, resume, signals};
+use crate::{approve, keys, projects, prompt, resume, signals};
 
 pub(crate) fn main(mut args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> {
+    if let Some(text) = &mut args.resume
+        && let Some(id) = resume::completed(args.options.run.engine_flag(), text)?
+    {
+        *text = id;
+    }
     if let Some(text) = &args.resume
         && !args.options.run.flags.is_typed("engine")
         && let Some(owner) = resume::owner(args.options.run.engine.as_deref(), text)?
     {
         args.options.run.change_engine(&owner);
     }
+    if args.resume.is_none() && !args.last {
+        projects::take_directives(&mut args.prompt, &mut args.options.run)?;
+    }
+    args.options.run.enter_project()?;
     let chosen = Chosen::of(&args.options.run)?.with_project_settings();
     let approve = approve_mode(&args.options.run, &chosen, terminal);
     let approvals =
@@ -69,7 +78,7 @@ fn request(
     directory: &std::path::Path,
     terminal: Terminal,
 ) -> anyhow::Result<RunRequest> {
-    let mut request = template(args.options)?;
+    let mut request = template(args.options)?.deltas(args.deltas);
     request.resume = match &args.resume {
         Some(text) => Some(resume::token(runner, text)?),
         None if args.last => Some(resume::last(chosen.entry, directory)?),

@@ -1,6 +1,6 @@
 //! Draws on a terminal: permanent lines that scroll up, and below them a block that is redrawn.
 //!
-//! The cursor stays at the end of the block. Each drawing is one write, to avoid flicker; a block that has
+//! The cursor stays at the end of the block, or where a text is typed in it. Each drawing is one write, to avoid flicker; a block that has
 //! not changed is not drawn again.
 
 use std::fmt::Write as _;
@@ -15,27 +15,67 @@ pub(crate) struct Screen {
     terminal: Terminal,
     block: Vec<Line>,
     width: usize,
+    /// The line and column of the cursor in the block, if it is not at its end.
+    cursor: Option<(usize, usize)>,
 }
 
 impl Screen {
     pub(crate) fn new(terminal: Terminal) -> Self {
-        Self { terminal, block: Vec::new(), width: 0 }
+        Self { terminal, block: Vec::new(), width: 0, cursor: None }
     }
 
-    /// Writes permanent lines, and the block below them.
-    pub(crate) fn draw(&mut self, permanent: &[Line], block: Vec<Line>, width: usize) {
-        if permanent.is_empty() && block == self.block && width == self.width {
-            return;
+    /// Writes permanent lines, and the block below them. Returns how many bytes that took.
+    pub(crate) fn draw(&mut self, permanent: &[Line], block: Vec<Line>, width: usize) -> usize {
+        self.draw_within(permanent, block, width, usize::MAX)
+    }
+
+    /// The same; a block that takes more than so many bytes is left as it is, if nothing is permanent.
+    pub(crate) fn draw_within(
+        &mut self,
+        permanent: &[Line],
+        block: Vec<Line>,
+        width: usize,
+        allowance: usize,
+    ) -> usize {
+        self.draw_at(permanent, block, width, None, allowance)
+    }
+
+    /// The same, with the cursor at this line and column of the block.
+    pub(crate) fn draw_at(
+        &mut self,
+        permanent: &[Line],
+        block: Vec<Line>,
+        width: usize,
+        cursor: Option<(usize, usize)>,
+        allowance: usize,
+    ) -> usize {
+        let same = permanent.is_empty() && block == self.block && width == self.width;
+        if same && cursor == self.cursor {
+            return 0;
         }
-        let text = drawing(&self.block, permanent, &block, width, |line| self.terminal.paint(line));
+        let old =
+            if width == self.width { Old::Known(&self.block) } else { Old::Wrapped(&self.block) };
+        let drawn = if same {
+            String::new()
+        } else {
+            drawing(old, permanent, &block, width, |line| self.terminal.paint(line))
+        };
+        let back = self.cursor.map_or_else(String::new, |cursor| to_end(&self.block, cursor));
+        let to = cursor.map_or_else(String::new, |cursor| from_end(&block, cursor));
+        let text = format!("{back}{drawn}{to}");
+        if permanent.is_empty() && text.len() > allowance {
+            return 0;
+        }
         write_error(&text);
-        (self.block, self.width) = (block, width);
+        (self.block, self.width, self.cursor) = (block, width, cursor);
+        text.len()
     }
 
     /// Forgets the block, because something else was written to the terminal since.
     pub(crate) fn forget(&mut self) {
         write_error("\r\x1b[J");
         self.block.clear();
+        self.cursor = None;
     }
 
     /// Removes the block.
@@ -44,30 +84,91 @@ impl Screen {
     }
 }
 
-/// What to write to replace `old`, which ends at the cursor, with permanent lines and the new block.
+/// Moves the cursor from a place in the block to its end.
+fn to_end(block: &[Line], (line, _): (usize, usize)) -> String {
+    let mut text = "\r".to_owned();
+    let down = block.len().saturating_sub(line + 1);
+    if down > 0 {
+        let _ = write!(text, "\x1b[{down}B");
+    }
+    let right = block.last().map_or(0, Line::width);
+    if right > 0 {
+        let _ = write!(text, "\x1b[{right}C");
+    }
+    text
+}
+
+/// Moves the cursor from the end of the block to a place in it.
+fn from_end(block: &[Line], (line, column): (usize, usize)) -> String {
+    let mut text = "\r".to_owned();
+    let up = block.len().saturating_sub(line + 1);
+    if up > 0 {
+        let _ = write!(text, "\x1b[{up}A");
+    }
+    if column > 0 {
+        let _ = write!(text, "\x1b[{column}C");
+    }
+    text
+}
+
+/// The block on the screen.
+#[derive(Debug, Clone, Copy)]
+enum Old<'a> {
+    /// Each of its lines is one line of the screen.
+    Known(&'a [Line]),
+    /// The terminal has another width since, and may have wrapped it.
+    Wrapped(&'a [Line]),
+}
+
+/// What to write to replace `old`, which ends at the cursor, with permanent lines and the new block. Lines at the
+/// beginning that stay the same are not written again, and of one that only grew, only what is new.
 fn drawing(
-    old: &[Line],
+    old: Old<'_>,
     permanent: &[Line],
     block: &[Line],
     width: usize,
     paint: impl Fn(&Line) -> String,
 ) -> String {
-    let mut text = String::new();
-    if !old.is_empty() {
-        // A terminal that was made narrower has wrapped the old lines.
-        let rows: usize = old.iter().map(|line| line.width().div_ceil(width.max(1)).max(1)).sum();
-        text.push('\r');
-        if rows > 1 {
-            let _ = write!(text, "\x1b[{}A", rows - 1);
+    let (lines, same) = match old {
+        Old::Known(lines) => {
+            let pairs = lines.iter().zip(permanent.iter().chain(block));
+            (lines, pairs.take_while(|(old, new)| old == new).count())
         }
-        text.push_str("\x1b[J");
-    }
-    for line in permanent {
-        text.push_str(&paint(line));
+        Old::Wrapped(lines) => (lines, 0),
+    };
+    let mut rest = permanent.iter().chain(block).skip(same).peekable();
+    let mut text = String::new();
+    if same < lines.len() {
+        let gone = &lines[same..];
+        let grown = rest.peek().and_then(|new| match (gone, old) {
+            ([last], Old::Known(_)) => new.after(last),
+            _ => None,
+        });
+        if let Some(grown) = grown {
+            text.push_str(&paint(&grown));
+            rest.next();
+            if rest.peek().is_some() {
+                text.push('\n');
+            }
+        } else {
+            // A terminal that was made narrower has wrapped the old lines.
+            let rows: usize =
+                gone.iter().map(|line| line.width().div_ceil(width.max(1)).max(1)).sum();
+            text.push('\r');
+            if rows > 1 {
+                let _ = write!(text, "\x1b[{}A", rows - 1);
+            }
+            text.push_str("\x1b[J");
+        }
+    } else if same > 0 && rest.peek().is_some() {
         text.push('\n');
     }
-    let block: Vec<String> = block.iter().map(paint).collect();
-    text.push_str(&block.join("\n"));
+    let rest: Vec<String> = rest.map(paint).collect();
+    text.push_str(&rest.join("\n"));
+    // The cursor is at the end of the block, or below what is permanent.
+    if block.is_empty() && !permanent.is_empty() {
+        text.push('\n');
+    }
     text
 }
 
@@ -88,7 +189,8 @@ mod tests {
         let mut old = Vec::new();
         for (permanent, block) in drawings {
             let block = lines(block);
-            let text = drawing(&old, &lines(permanent), &block, size.1.into(), Line::plain);
+            let text =
+                drawing(Old::Known(&old), &lines(permanent), &block, size.1.into(), Line::plain);
             emulator.process(text.replace('\n', "\r\n").as_bytes());
             old = block;
         }
@@ -102,6 +204,34 @@ mod tests {
             (10, 20),
         );
         assert_eq!(shown, "a\nb\nc\nfour\nfive");
+    }
+
+    #[test]
+    fn what_is_on_the_screen_already_is_not_written_again() {
+        let write = |old: &[&str], permanent: &[&str], block: &[&str]| {
+            let (old, permanent, block) = (lines(old), lines(permanent), lines(block));
+            drawing(Old::Known(&old), &permanent, &block, 40, Line::plain)
+        };
+        assert_eq!(write(&["one", "two"], &[], &["one", "two and"]), " and");
+        assert_eq!(write(&["one", "two"], &["one", "two"], &["three"]), "\nthree");
+        assert_eq!(write(&["one", "tw"], &["one", "two"], &["three"]), "o\nthree");
+        assert_eq!(write(&["one", "two"], &["one"], &["other"]), "\r\x1b[Jother");
+        assert_eq!(write(&["one"], &["one"], &[]), "\n");
+    }
+
+    #[test]
+    fn grown_and_kept_lines_end_where_they_should() {
+        let shown = show(
+            &[
+                (&[], &["on"]),
+                (&[], &["one", "tw"]),
+                (&["one"], &["two"]),
+                (&["two", "x"], &[]),
+                (&["y"], &["z"]),
+            ],
+            (10, 20),
+        );
+        assert_eq!(shown, "one\ntwo\nx\ny\nz");
     }
 
     #[test]

@@ -1,8 +1,12 @@
 //! Signals: the first stops the run in order, the second exits takopi at once.
+//!
+//! Signals within half a second of each other are one: `timeout` and some supervisors signal takopi and then its
+//! process group. In a chat Ctrl-C is a key that a person presses, and each one counts.
 
 mod pipe;
 
 use std::io::{self, Read as _};
+use std::time::{Duration, Instant};
 
 use nix::libc;
 use takopi_core::Host;
@@ -12,6 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::keys;
 use crate::terminal::write_error;
+
+/// Signals that are closer than this are one.
+const TOGETHER: Duration = Duration::from_millis(500);
 
 /// A signal that ends takopi.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +51,11 @@ pub(crate) type Received = watch::Receiver<Option<Signal>>;
 /// prevent an interrupt.
 pub(crate) fn watch(cancel: CancellationToken) -> io::Result<Received> {
     let (sender, received) = watch::channel(None);
+    let mut last = None;
     each(move |signal| {
+        if is_repeated(&mut last, Instant::now()) {
+            return;
+        }
         if sender.borrow().is_some() {
             exit_now(signal);
         }
@@ -58,12 +69,23 @@ pub(crate) fn watch(cancel: CancellationToken) -> io::Result<Received> {
 /// and takopi exits.
 pub(crate) fn forward() -> io::Result<mpsc::Receiver<Signal>> {
     let (sender, receiver) = mpsc::channel(1);
+    let mut last = None;
     each(move |signal| {
+        if signal != Signal::Interrupt && is_repeated(&mut last, Instant::now()) {
+            return;
+        }
         if sender.try_send(signal).is_err() {
             exit_now(signal);
         }
     })?;
     Ok(receiver)
+}
+
+/// Whether a signal came together with the one before it.
+fn is_repeated(last: &mut Option<Instant>, now: Instant) -> bool {
+    let repeated = last.is_some_and(|last| now.duration_since(last) < TOGETHER);
+    *last = Some(now);
+    repeated
 }
 
 /// Fires when takopi continues after a suspend, e.g. by Ctrl-Z.
@@ -113,4 +135,16 @@ pub(crate) fn exit_now(signal: Signal) -> ! {
         host.kill_now();
     }
     std::process::exit(i32::from(signal.code()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_within_half_a_second_of_each_other_are_one() {
+        let (begun, mut last) = (Instant::now(), None);
+        let mut repeated = |at: u64| is_repeated(&mut last, begun + Duration::from_millis(at));
+        assert_eq!([0, 10, 400, 899, 1400].map(&mut repeated), [false, true, true, true, false]);
+    }
 }

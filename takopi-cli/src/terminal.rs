@@ -3,6 +3,8 @@
 //! A closed pipe is not an error: what cannot be written to standard error is dropped, and a broken pipe on
 //! standard output is reported to the caller only where it matters.
 
+mod closed;
+
 use std::io::{self, IsTerminal as _, Write as _};
 
 use takopi_bridge::present::{Line, Style, clean};
@@ -29,7 +31,7 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Detects what the outputs are.
     pub(crate) fn detect(color: Color) -> Self {
-        let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        let dumb = is_dumb();
         let mut terminal = Self {
             shows_output: io::stdout().is_terminal(),
             shows_errors: io::stderr().is_terminal(),
@@ -43,8 +45,8 @@ impl Terminal {
 
     /// Chooses when to use colour.
     pub(crate) fn recolor(&mut self, color: Color) {
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
-            || std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let plain =
+            std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty()) || is_dumb();
         let color = |terminal: bool| match color {
             Color::Always => true,
             Color::Never => false,
@@ -81,23 +83,23 @@ impl Terminal {
 
     /// Writes an error to standard error.
     pub(crate) fn error(self, text: &str) {
-        self.labelled(Style::Bad, "error", text);
+        self.lines(&labelled(Label::Error, text));
     }
 
     /// Writes a hint to standard error.
     pub(crate) fn hint(self, text: &str) {
-        self.labelled(Style::Good, "hint", text);
+        self.lines(&labelled(Label::Hint, text));
     }
 
     /// Writes a note to standard error.
     pub(crate) fn note(self, text: &str) {
-        self.labelled(Style::Warn, "note", text);
+        self.lines(&labelled(Label::Note, text));
     }
 
-    fn labelled(self, style: Style, label: &str, text: &str) {
-        for (n, text) in text.trim_end().lines().enumerate() {
-            let head = if n == 0 { format!("{label}:") } else { " ".repeat(label.len() + 1) };
-            self.line(&Line::new().with(style, head).with(Style::Plain, format!(" {text}")));
+    /// Writes lines to standard error.
+    pub(crate) fn lines(self, lines: &[Line]) {
+        for line in lines {
+            self.line(line);
         }
     }
 
@@ -116,6 +118,34 @@ impl Terminal {
         }
         print(text.as_bytes())
     }
+}
+
+/// What a message of takopi itself is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Label {
+    Error,
+    Hint,
+    Note,
+}
+
+/// The lines of a message of takopi itself.
+pub(crate) fn labelled(label: Label, text: &str) -> Vec<Line> {
+    let (style, label) = match label {
+        Label::Error => (Style::Bad, "error:"),
+        Label::Hint => (Style::Good, "hint:"),
+        Label::Note => (Style::Warn, "note:"),
+    };
+    let lines = text.trim_end().lines().enumerate();
+    let lines = lines.map(|(n, text)| {
+        let head = if n == 0 { label.to_owned() } else { " ".repeat(label.len()) };
+        Line::new().with(style, head).with(Style::Plain, format!(" {text}"))
+    });
+    lines.collect()
+}
+
+/// Whether nothing is known about the terminal: it may have neither colours nor cursor control.
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb")
 }
 
 /// Writes to standard output. A broken pipe is not an error.
@@ -140,6 +170,9 @@ pub(crate) fn harmless(text: &str) -> String {
 
 /// Writes to standard output and flushes it.
 pub(crate) fn write_output(bytes: &[u8]) -> io::Result<()> {
+    if closed::output_was_closed() {
+        return Err(io::Error::other("it is closed"));
+    }
     let mut output = io::stdout().lock();
     output.write_all(bytes)?;
     output.flush()

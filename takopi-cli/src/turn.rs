@@ -5,7 +5,7 @@ use takopi_bridge::present::terminal::{TICK, summary};
 use takopi_bridge::present::{Line, Style};
 use takopi_core::catalog::EngineEntry;
 use takopi_core::{Completed, Host, Reason, RunRequest, Runner};
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::approve::{Question, Questions};
 use crate::exit;
@@ -39,16 +39,18 @@ impl Turn<'_> {
     /// Runs a request to its end and shows its progress.
     pub(crate) async fn show(
         self,
-        request: RunRequest,
+        mut request: RunRequest,
         mut questions: Option<Questions>,
         received: &mut Received,
     ) -> Seen {
         let cancel = request.cancel.clone();
+        request.deltas |= View::streams(self.mode, self.terminal);
         let mut events = self.runner.run(request);
         let mut view = View::new(self.mode, self.terminal);
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let due = view.due();
             tokio::select! {
                 // Events that precede a question are shown before it.
                 biased;
@@ -64,6 +66,7 @@ impl Turn<'_> {
                 Some(question) = next(&mut questions) => view.ask(question),
                 Some(key) = view.key() => view.pressed(key),
                 Ok(()) = received.changed() => view.stopping(),
+                () = until(due), if due.is_some() => view.redraw(),
                 _ = ticks.tick(), if view.is_moving() => view.tick(),
             }
         }
@@ -78,9 +81,12 @@ impl Turn<'_> {
             // The reader has gone away: there is no point in an error message.
             return Ok(exit::FAILED);
         }
-        if self.mode != Mode::Json {
-            self.answer(completed)?;
-        }
+        // What follows is shown even if the answer cannot be written.
+        let written = match self.mode {
+            Mode::Json => Ok(()),
+            _ if seen.answered => Ok(()),
+            _ => self.answer(completed),
+        };
         if self.mode == Mode::Progress {
             self.terminal.line(&summary(&seen.progress, seen.took));
         }
@@ -98,7 +104,7 @@ impl Turn<'_> {
             sandbox.iter().chain(&declined).for_each(|hint| self.terminal.hint(hint));
             self.resume_line(seen);
         }
-        Ok(exit::of_run(completed, report.signal))
+        written.map(|()| exit::of_run(completed, report.signal))
     }
 
     /// Prints the answer; on a terminal with a blank line before and after it.
@@ -129,9 +135,8 @@ impl Turn<'_> {
     }
 
     fn resume_line(self, seen: &Seen) {
-        let known = seen.started || seen.progress.outcome().is_some_and(waited_for_session);
         if let Some(token) = seen.progress.resume()
-            && known
+            && (seen.started || resume::may_exist(token, seen.progress.outcome()))
             && resume::is_valid(self.runner, token)
         {
             // Without its backticks: a shell would run what is between them.
@@ -155,11 +160,13 @@ impl Turn<'_> {
     }
 }
 
-async fn next(questions: &mut Option<Questions>) -> Option<Question> {
-    questions.as_mut()?.next().await
+/// Waits until this moment.
+pub(crate) async fn until(due: Option<Instant>) {
+    if let Some(due) = due {
+        tokio::time::sleep_until(due).await;
+    }
 }
 
-/// Whether a run that never started ended while another one was using its session: the session exists.
-fn waited_for_session(completed: &Completed) -> bool {
-    matches!(completed.reason, Some(Reason::SessionBusy | Reason::Interrupted))
+async fn next(questions: &mut Option<Questions>) -> Option<Question> {
+    questions.as_mut()?.next().await
 }

@@ -1,10 +1,11 @@
 //! The arguments of `takopi batch`.
 
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use takopi_batch::{Format, OnChange, OnCrash, OnFailure, OnLimit};
+use takopi_batch::{Format, OnChange, OnCrash, OnFailure, OnLimit, PromptTemplate};
 
 use crate::args::Options;
 use crate::config::Config;
@@ -17,10 +18,11 @@ Examples:
   takopi batch prompts.txt --jobs 8 --out results.jsonl
   generate | takopi batch --out results.jsonl
   takopi batch prompts.jsonl --out results.jsonl --retry-failed
+  takopi batch files.csv --format csv --template 'review {file}' --answers answers --dry-run
   takopi batch report results.jsonl
 
 A line of JSON is an object such as {\"id\":\"a\",\"prompt\":\"…\",\"session\":\"name\"}. Other fields: resume, cwd, \
-model, effort, sandbox, permission_mode, images, output_schema, settings, wait, idle_timeout, timeout. Run again with \
+model, effort, sandbox, permission_mode, images, output_schema, ephemeral, settings, wait, idle_timeout, timeout. Run again with \
 the same --out, a batch runs only the prompts that have no result.
 
 Exit codes: 0 all ok, 1 some failed or the batch stopped early, 2 usage or an invalid line, 3 engine \
@@ -42,9 +44,20 @@ pub(crate) struct BatchArgs {
     /// results to standard output
     #[arg(long, short, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,
-    /// The format of the prompts. Default: detected from the first line
+    /// The format of the prompts. Default: by the ending of the file (.csv, .tsv), else detected from the
+    /// first line
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<InputFormat>,
+    /// Make every prompt from this text, with columns in braces: 'review {prompt}'. Of a table any column,
+    /// otherwise prompt, id and session
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) template: Option<PromptTemplate>,
+    /// Write each answer to a file of its own in this directory, named after the id
+    #[arg(long, value_name = "DIR")]
+    pub(crate) answers: Option<PathBuf>,
+    /// Check the input and print the prompts that would run, without running them
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// How often a prompt is retried after a temporary failure
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) retries: u32,
@@ -139,6 +152,10 @@ enum InputFormat {
     Text,
     /// One JSON object per line
     Jsonl,
+    /// Comma-separated values; the first line names the columns
+    Csv,
+    /// Tab-separated values; the first line names the columns
+    Tsv,
 }
 
 impl BatchArgs {
@@ -149,10 +166,14 @@ impl BatchArgs {
     }
 
     pub(crate) fn format(&self) -> Option<Format> {
-        self.format.map(|format| match format {
-            InputFormat::Text => Format::Text,
-            InputFormat::Jsonl => Format::JsonLines,
-        })
+        let ending = self.input.as_deref().and_then(Path::extension).and_then(OsStr::to_str);
+        match (self.format, ending) {
+            (Some(InputFormat::Text), _) => Some(Format::Text),
+            (Some(InputFormat::Jsonl), _) => Some(Format::JsonLines),
+            (Some(InputFormat::Csv), _) | (None, Some("csv")) => Some(Format::Csv),
+            (Some(InputFormat::Tsv), _) | (None, Some("tsv")) => Some(Format::Tsv),
+            (None, _) => None,
+        }
     }
 
     pub(crate) fn on_failure(&self) -> OnFailure {

@@ -12,6 +12,7 @@ use takopi_bridge::present::{Line, Style, elapsed, one_line};
 use takopi_core::{ActionKind, Reason, TakopiEvent};
 use tokio::time::Instant;
 
+use super::answers::Answers;
 use super::args::BatchArgs;
 use super::table::clock;
 use crate::screen::Screen;
@@ -77,10 +78,17 @@ pub(super) struct Board {
     permanent: Vec<Line>,
     /// The last line of the block.
     notice: Option<String>,
+    answers: Option<Answers>,
+    answers_failed: bool,
 }
 
 impl Board {
-    pub(super) fn new(show: Show, terminal: Terminal, args: &BatchArgs) -> Self {
+    pub(super) fn new(
+        show: Show,
+        terminal: Terminal,
+        args: &BatchArgs,
+        answers: Option<Answers>,
+    ) -> Self {
         Self {
             show,
             prints_results: args.out.is_none() && show != Show::Json,
@@ -91,12 +99,34 @@ impl Board {
             begun: Instant::now(),
             permanent: Vec::new(),
             notice: None,
+            answers,
+            answers_failed: false,
         }
+    }
+
+    /// Whether an answer could not be written to its file.
+    pub(super) fn answers_failed(&self) -> bool {
+        self.answers_failed
+    }
+
+    fn keep_answer(&mut self, result: &JobResult) {
+        let Some(Err(error)) = self.answers.as_ref().map(|answers| answers.write(result)) else {
+            return;
+        };
+        // The first is enough: the directory is gone, or the disk is full.
+        if !self.answers_failed {
+            self.screen.clear();
+            self.terminal.error(&format!("cannot write the answer of {}: {error}", result.id));
+        }
+        self.answers_failed = true;
     }
 
     /// Handles an event. An error means that standard output cannot be written to.
     pub(super) fn event(&mut self, event: &BatchEvent) -> io::Result<()> {
         self.tally.apply(event);
+        if let BatchEvent::Finished { result, .. } = event {
+            self.keep_answer(result);
+        }
         if self.show == Show::Json {
             return print(event);
         }

@@ -2,8 +2,10 @@
 //!
 //! The work is done by `takopi_batch`; here are the arguments, the progress display, and the summary.
 
+mod answers;
 mod args;
 mod board;
+mod plan;
 mod table;
 
 use std::fs::File;
@@ -18,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
+use answers::Answers;
 pub(crate) use args::BatchArgs;
 use args::BatchCommand;
 use board::{Board, Show};
@@ -55,6 +58,9 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
             format!("{} contains the prompts: choose another file for the results", out.display());
         return Err(Usage::new(what).into());
     }
+    if args.dry_run {
+        return plan::main(&args, &batch, terminal);
+    }
     // A new file for results is created only after the input has been checked.
     let (journal, source) = match args.out.as_deref() {
         Some(out) if out.exists() => match Journal::open(out) {
@@ -79,22 +85,32 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
         }
     };
     let is_first_run = journal.results().total == 0;
+    let answers = args.answers.as_deref().map(|directory| {
+        Answers::new(directory).map_err(|error| {
+            Usage::new(format!("cannot use {} for answers: {error}", directory.display()))
+        })
+    });
+    let answers = answers.transpose()?;
     if let Err(error) = raise_descriptor_limit() {
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
     run::runtime()?.block_on(async {
         let mut received = signals::watch(stop.clone())?;
-        let mut board = Board::new(show, terminal, &args);
+        let mut board = Board::new(show, terminal, &args, answers);
         let (events, mut received_events) = mpsc::channel(EVENTS);
         let running = tokio::spawn(batch.run(source, journal, events));
         let write_error = watch(&mut board, &mut received_events, &mut received, &stop).await;
         let outcome = running.await?;
+        let answers_failed = board.answers_failed();
         let all_done = board.close();
         let signal = *received.borrow_and_update();
         let ending = Ending { args: &args, terminal, show, signal, is_first_run, all_done };
         let code = match (outcome, write_error) {
             (Err(error), _) => Err(error.into()),
-            (Ok(outcome), None) => ending.report(&outcome, &runner.engine()),
+            (Ok(outcome), None) => {
+                let code = ending.report(&outcome, &runner.engine());
+                if answers_failed { code.map(|code| code.max(exit::FAILED)) } else { code }
+            }
             // The reader has gone away: there is no point in an error message.
             (Ok(_), Some(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(exit::FAILED),
             (Ok(_), Some(error)) => {
@@ -156,6 +172,7 @@ fn batch(
         Some(approve::Approvals::new(approve, is_default, approve::PATIENCE).handler);
     Ok(Batch::new(runner)
         .template(template)
+        .prompt_template(args.template.clone())
         .jobs(args.jobs)
         .retries(args.retries)
         .retry_failed(args.retry_failed)
@@ -271,9 +288,17 @@ impl Ending<'_> {
             Show::Quiet => {}
             _ => table::lines(&report).iter().for_each(|line| self.terminal.line(line)),
         }
+        let shows_hints = !matches!(self.show, Show::Json | Show::Quiet);
+        if shows_hints && outcome.halt.is_none() {
+            if outcome.report.attempts == 0 && outcome.failed_before == 0 {
+                self.terminal.note("nothing to do: every prompt has its result");
+            }
+            if self.args.out.is_some() && outcome.report.failures() + outcome.failed_before > 0 {
+                self.terminal.hint("--retry-failed runs the failed prompts again");
+            }
+        }
         if let Some(halt) = &outcome.halt {
             self.explain(halt, engine);
-            let shows_hints = !matches!(self.show, Show::Json | Show::Quiet);
             if self.args.out.is_some() && shows_hints && !self.all_done {
                 self.terminal.hint("run the same command again to continue");
             }

@@ -1,24 +1,37 @@
 //! The terminal as a chat: the [`Transport`], and the display of its messages.
 //!
-//! On a terminal the messages of running jobs are drawn at the bottom, above the line that is being typed;
-//! everything else scrolls up. Elsewhere each step is a line on standard error. Answers go to standard
-//! output.
+//! On a terminal the messages of running jobs are drawn at the bottom, above the text that is being typed;
+//! everything else scrolls up: each step that ended, and answers as they are written, one at a time. What there is to
+//! show meanwhile waits for the end of that answer, so that nothing lands inside it; what takopi itself says is drawn
+//! below it until then. Elsewhere each step is a line on standard error. Answers go to standard output.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use takopi_bridge::present::terminal::answer;
-use takopi_bridge::present::{Line, Style, width};
+use takopi_bridge::JobId;
+use takopi_bridge::present::Line;
+use takopi_bridge::present::terminal::{Feed, answer, entry};
 use takopi_bridge::transport::{
-    Content, Kind, MessageId, MessageRef, Outgoing, Press, Transport, TransportError,
+    Content, Kind, MessageId, MessageRef, Outgoing, Place, Press, Streaming, Transport,
+    TransportError,
 };
-use takopi_core::Decision;
+use takopi_core::{ActionEvent, ActionKind, Decision, Phase, TakopiEvent};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
-use super::editor::{Editor, MARK_NO_PASTE, MARK_PASTE};
+use super::watch::Watch;
+use crate::editor::{Drawn, Editor};
+use crate::held::Held;
 use crate::screen::Screen;
+use crate::stream::Stream;
 use crate::terminal::{Terminal, write_error};
 
+/// Switches the terminal's marks around pasted text on and off.
+const MARK_PASTE: &str = "\x1b[?2004h";
+const MARK_NO_PASTE: &str = "\x1b[?2004l";
+/// The most lines of the text that is being typed.
+const TYPED_LINES: usize = 8;
 /// The most changes that wait to be shown; then the bridge waits for the terminal.
 const WAITING: usize = 64;
 /// What to type to decide an approval request.
@@ -41,12 +54,17 @@ pub(super) enum Change {
 pub(super) struct TerminalTransport {
     changes: mpsc::Sender<Change>,
     last: AtomicU64,
+    /// Gets the events of running jobs.
+    watch: Arc<Watch>,
+    streaming: Streaming,
 }
 
 impl TerminalTransport {
-    pub(super) fn new() -> (Self, mpsc::Receiver<Change>) {
+    /// A transport; answers are shown while they are written if it `streams`.
+    pub(super) fn new(watch: Arc<Watch>, streams: bool) -> (Self, mpsc::Receiver<Change>) {
         let (changes, receiver) = mpsc::channel(WAITING);
-        (Self { changes, last: AtomicU64::new(0) }, receiver)
+        let streaming = if streams { Streaming::Events } else { Streaming::Off };
+        (Self { changes, last: AtomicU64::new(0), watch, streaming }, receiver)
     }
 
     async fn publish(&self, change: Change) -> Result<(), TransportError> {
@@ -69,6 +87,14 @@ impl Transport for TerminalTransport {
 
     async fn delete(&self, message: MessageRef) -> Result<(), TransportError> {
         self.publish(Change::Deleted(message)).await
+    }
+
+    fn streaming(&self) -> Streaming {
+        self.streaming
+    }
+
+    fn event(&self, _place: &Place, job: JobId, event: &TakopiEvent) {
+        self.watch.add(job, event);
     }
 }
 
@@ -103,8 +129,20 @@ pub(super) struct View {
     screen: Screen,
     /// By the id of the message.
     live: BTreeMap<String, LiveMessage>,
-    /// The line that is being typed, as it was last drawn.
-    typed: Line,
+    /// The text that is being typed, as it was last drawn.
+    typed: Drawn,
+    /// The job whose message is being written, and that message.
+    stream: Option<(JobId, Stream)>,
+    /// What the last message of a job that was shown while it was written says.
+    streamed: BTreeMap<JobId, String>,
+    /// What waits for the end of that message.
+    waiting: Vec<Line>,
+    /// What of that is drawn below the message meanwhile.
+    notices: Vec<Line>,
+    /// A notice or a key is not on the screen yet: it does not count as drawing the message.
+    urgent: bool,
+    /// Warnings that may be the error that ends their job.
+    held: BTreeMap<JobId, Held>,
 }
 
 impl View {
@@ -113,7 +151,19 @@ impl View {
             write_error(MARK_PASTE);
         }
         let screen = Screen::new(terminal);
-        Self { terminal, mode, screen, live: BTreeMap::new(), typed: Line::new() }
+        Self {
+            terminal,
+            mode,
+            screen,
+            live: BTreeMap::new(),
+            typed: Drawn::default(),
+            stream: None,
+            streamed: BTreeMap::new(),
+            waiting: Vec::new(),
+            notices: Vec::new(),
+            urgent: false,
+            held: BTreeMap::new(),
+        }
     }
 
     /// Redraws everything after another program used the terminal.
@@ -139,6 +189,9 @@ impl View {
             Change::Shown(message, content) => (message, content),
         };
         let before = self.live.remove(message.message.as_str());
+        if let Some(job) = content.job.filter(|_| content.kind == Kind::Question) {
+            self.show_held(job, "");
+        }
         match content.kind {
             Kind::Final => return Some(content),
             Kind::Notice => {
@@ -162,8 +215,13 @@ impl View {
                 let known: Vec<String> = before.iter().flat_map(|it| steps(&it.content)).collect();
                 let mut added = steps(&content);
                 added.retain(|step| !known.contains(step));
-                if !added.is_empty() {
-                    self.print(&added.join("\n"));
+                for step in &added {
+                    let mut lines = answer(step, self.width());
+                    if let Some(job) = content.job {
+                        lines =
+                            self.held.entry(job).or_default().add(step.strip_prefix("! "), lines);
+                    }
+                    self.print_lines(&lines);
                 }
             }
             _ => {}
@@ -188,17 +246,111 @@ impl View {
         } else {
             text.lines().flat_map(|line| answer(line, width)).collect()
         };
+        self.say(&lines);
+    }
+
+    /// Writes what takopi itself has to say; while a message is being written, below it.
+    pub(super) fn say(&mut self, lines: &[Line]) {
+        if self.stream.is_some() {
+            self.notices.extend_from_slice(lines);
+            self.urgent = true;
+        }
+        self.print_lines(lines);
+    }
+
+    /// Shows what waits of a job, but what the error that it ends with says.
+    pub(super) fn show_held(&mut self, job: JobId, error: &str) {
+        let lines = self.held.remove(&job).map(|mut held| held.take(error)).unwrap_or_default();
+        self.print_lines(&lines);
+    }
+
+    /// Shows what has waited long enough.
+    pub(super) fn show_ripe(&mut self) {
+        let lines: Vec<Line> = self.held.values_mut().flat_map(Held::ripe).collect();
         self.print_lines(&lines);
     }
 
     /// Writes lines to standard error, above the block that is drawn.
     pub(super) fn print_lines(&mut self, lines: &[Line]) {
-        if self.is_drawn() {
-            return self.screen.draw(lines, self.block(), self.width());
+        if !self.is_drawn() {
+            for line in lines {
+                self.terminal.line(line);
+            }
+        } else if self.stream.is_some() {
+            self.waiting.extend_from_slice(lines);
+        } else if !lines.is_empty() {
+            self.show(lines);
         }
-        for line in lines {
-            self.terminal.line(line);
+    }
+
+    /// Shows an event of a job, whose conversation and message are named before an answer.
+    pub(super) fn event(&mut self, job: JobId, event: &ActionEvent, name: impl FnOnce() -> Line) {
+        let width = self.width();
+        let is_stream = |it: &Stream| it.is(&event.action.id);
+        if event.action.kind != ActionKind::Answer {
+            if event.action.kind.is_tool() {
+                self.end_stream_of(job);
+            }
+            let lines = entry(event, Feed::Ends, Some(width));
+            let lines = self.held.entry(job).or_default().event(event, lines);
+            return self.print_lines(&lines);
         }
+        match &self.stream {
+            // An answer is not torn apart: another one is shown as a whole.
+            Some((other, _)) if *other != job => return,
+            Some((_, stream)) if is_stream(stream) => {}
+            _ if event.phase == Phase::Completed => return,
+            _ => {
+                self.end_stream_of(job);
+                self.show_held(job, "");
+                self.show(&[Line::new(), name()]);
+                self.stream = Some((job, Stream::new(&event.action.id)));
+                self.streamed.insert(job, String::new());
+            }
+        }
+        let piece = event.answer_piece().unwrap_or_default();
+        let Some((_, stream)) = &mut self.stream else { return };
+        let complete = stream.push(piece, width);
+        self.streamed.entry(job).or_default().push_str(piece);
+        if event.phase == Phase::Completed {
+            self.end_stream_of(job);
+        } else if !complete.is_empty() {
+            self.show(&complete);
+        }
+    }
+
+    /// Prints what is left of the message of this job, and what waited for it.
+    pub(super) fn end_stream_of(&mut self, job: JobId) {
+        if self.stream.as_ref().is_some_and(|(it, _)| *it == job)
+            && let Some((_, stream)) = self.stream.take()
+        {
+            let mut lines = stream.end(self.width());
+            lines.push(Line::new());
+            lines.append(&mut self.waiting);
+            self.notices.clear();
+            self.show(&lines);
+        }
+    }
+
+    /// Ends the message of a job that has ended; whether that was this answer.
+    pub(super) fn has_shown(&mut self, job: JobId, answer: &str) -> bool {
+        self.end_stream_of(job);
+        self.streamed.remove(&job).is_some_and(|text| text.trim() == answer.trim())
+    }
+
+    /// When what is being written is to be drawn again.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let stream = self.stream.as_ref().and_then(|(_, stream)| stream.due());
+        stream.into_iter().chain(self.held.values().filter_map(Held::due)).min()
+    }
+
+    /// Prints a whole answer.
+    pub(super) fn answer(&mut self, text: &str) -> anyhow::Result<()> {
+        if self.is_drawn() && self.terminal.formats() {
+            self.print_lines(&answer(text, self.width()));
+            return Ok(());
+        }
+        self.aside(|terminal| crate::answer::print(text, terminal))
     }
 
     /// Clears the block, then runs something that writes to the terminal.
@@ -207,33 +359,58 @@ impl View {
         write(self.terminal)
     }
 
-    /// Draws running jobs, and the line that is being typed after a prompt.
+    /// Draws running jobs, and the text that is being typed after a prompt.
     pub(super) fn draw(&mut self, prompt: &str, editor: &Editor) {
-        if !self.is_drawn() {
-            return;
+        if self.is_drawn() {
+            let typed = editor.drawn(prompt, self.width(), TYPED_LINES);
+            self.urgent |= typed != self.typed;
+            self.typed = typed;
+            self.show(&[]);
         }
-        let room = self.width().saturating_sub(width(prompt) + 1);
-        self.typed = Line::new().with(Style::Strong, prompt).with(Style::Plain, editor.shown(room));
-        self.screen.draw(&[], self.block(), self.width());
     }
 
-    /// The block at the bottom.
-    fn block(&self) -> Vec<Line> {
-        let running = self.live.values().filter(|it| it.content.kind != Kind::Question);
-        let mut block: Vec<Line> = running
-            .flat_map(|LiveMessage { message, content }| {
-                let head = content.text.lines().next().unwrap_or_default();
-                let head = format!("[{}] {head}", message.chat);
-                std::iter::once(head).chain(steps(content))
-            })
-            .flat_map(|line| answer(&line, usize::MAX))
-            .map(|line| line.cut(self.width()))
-            .collect();
-        // At most half of the screen: the rest is for finished messages.
+    /// Writes permanent lines, and the block below them.
+    fn show(&mut self, permanent: &[Line]) {
+        let width = self.width();
         let (_, height) = Terminal::size();
+        let mut block = self.running();
+        // At most half of the screen: the rest is for finished messages.
+        let notices = self.notices.iter().map(|line| line.clone().cut(width));
+        block.splice(..0, notices);
         block.drain(..block.len().saturating_sub(height / 2));
-        block.push(self.typed.clone());
-        block
+        if let Some((_, stream)) = &mut self.stream {
+            let room = height.saturating_sub(block.len() + self.typed.lines.len() + 1);
+            let mut whole = stream.rest(width, room);
+            whole.append(&mut block);
+            block = whole;
+        }
+        let (line, column) = self.typed.cursor;
+        let cursor = (block.len() + line, column);
+        block.extend(self.typed.lines.iter().cloned());
+        match &mut self.stream {
+            Some((_, stream)) if !self.urgent => {
+                stream.draw_at(&mut self.screen, permanent, block, width, Some(cursor));
+            }
+            _ => {
+                self.screen.draw_at(permanent, block, width, Some(cursor), usize::MAX);
+            }
+        }
+        self.urgent = false;
+    }
+
+    /// The running jobs and what they are doing.
+    fn running(&self) -> Vec<Line> {
+        let running = self.live.values().filter(|it| it.content.kind != Kind::Question);
+        let lines = running.flat_map(|LiveMessage { message, content }| {
+            let head = content.text.lines().next().unwrap_or_default();
+            let head = format!("[{}] {head}", message.chat);
+            // Those that have ended are above.
+            let open =
+                steps(content).into_iter().filter(|step| !step.starts_with(['✓', '✗', '•', '!']));
+            std::iter::once(head).chain(open)
+        });
+        let lines = lines.flat_map(|line| answer(&line, usize::MAX));
+        lines.map(|line| line.cut(self.width())).collect()
     }
 
     fn width(&self) -> usize {

@@ -1,14 +1,15 @@
 //! `takopi chat`: one or more conversations with the agent on one terminal.
 //!
-//! A message that is sent while a turn runs waits for it, visibly. Ctrl-C cancels the running turn, a second
-//! one exits. Without a terminal each line of standard input is handled as if it were typed, answers go to
+//! A message that is sent while a turn runs waits for it, visibly. Ctrl-C drops what is being typed; else it
+//! cancels the running turn, and a second one exits. Without a terminal each line of standard input is handled as if it were typed, answers go to
 //! standard output in the order they arrive, and the chat ends when everything is answered. A line that
 //! looks like a command but is none is refused. The exit cancels what runs, and waits until no process is
 //! left.
 
+mod complete;
 mod display;
-pub(crate) mod editor;
 mod input;
+mod watch;
 
 use std::collections::HashMap;
 use std::io::IsTerminal as _;
@@ -20,16 +21,20 @@ use takopi_bridge::transport::Content;
 use takopi_bridge::{
     Bridge, Incoming, JobEnd, JobId, JobInfo, JobReport, JobStatus, Place, Target,
 };
-use takopi_core::{Completed, EngineId, Host, Reason};
+use takopi_core::{ActionEvent, Completed, EngineId, Host, Reason};
+use takopi_projects::Projects;
 use tokio::sync::mpsc;
 
 use crate::args::{Approve, ChatArgs};
+use crate::editor::{History, Typed};
 use crate::signals::{self, Signal};
-use crate::terminal::Terminal;
-use crate::{answer, approve, conversation, engines, exit, run};
+use crate::terminal::{Label, Terminal, labelled};
+use crate::turn::until;
+use crate::{approve, conversation, engines, exit, hints, projects, resume, run};
+use complete::Completion;
 use display::{Change, Mode, TerminalTransport, View};
-use editor::Typed;
 use input::Input;
+use watch::Watch;
 
 /// How often a message is updated.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -37,6 +42,11 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const AHEAD: usize = 64;
 /// The most characters of a title.
 const TITLE: usize = 60;
+/// The file of the state directory with what was typed.
+const HISTORY: &str = "chat-history";
+/// What a chat on a terminal begins with.
+const WELCOME: &str =
+    "/help lists the commands; Alt-Enter adds a line, Tab completes, Ctrl-D exits";
 const HELP: &str = "\
 /new  start another conversation
 /sessions  list the conversations; /switch N  switch to one
@@ -44,7 +54,9 @@ const HELP: &str = "\
 /quit  exit
 A message with a resume line resumes that session. The name of an engine before a message sends it to that
 engine, in a session of its own: ENGINES.
-A space before a line sends it as a message even if it looks like a command.";
+A space before a line sends it as a message even if it looks like a command.
+Alt-Enter or a backslash at its end continues a message on another line. Up and Ctrl-R find earlier messages;
+Tab completes commands, engines and files after @. Ctrl-C drops what is typed, then cancels the turn, then exits.";
 /// The commands.
 const COMMANDS: [&str; 7] = ["/quit", "/help", "/new", "/sessions", "/queue", "/cancel", "/switch"];
 
@@ -53,13 +65,27 @@ pub(crate) fn main(args: &ChatArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let typing = terminal.draws && std::io::stdin().is_terminal();
     let approve = if typing { Approve::Ask } else { Approve::Deny };
     let settings = conversation::settings(&args.options, approve, INTERVAL);
-    let engines = router.runners().map(|runner| runner.engine()).collect();
+    let directory = args.options.settings().cwd.map_or_else(std::env::current_dir, Ok)?;
+    let history = if typing {
+        History::open(Host::global()?.state_directory().join(HISTORY))
+    } else {
+        History::default()
+    };
+    let engines: Vec<EngineId> = router.runners().map(|runner| runner.engine()).collect();
+    let words = engines.iter().map(|engine| format!("/{engine}"));
+    let words = words.chain(COMMANDS.map(str::to_owned));
+    let completion = Completion::new(words, directory);
     let mode = if typing { Mode::Drawn } else { Mode::Lines };
     run::runtime()?.block_on(async {
-        let (transport, changes) = TerminalTransport::new();
+        let watch = Arc::new(Watch::new(typing));
+        let streams = typing && terminal.formats();
+        let (transport, changes) = TerminalTransport::new(watch.clone(), streams);
         let chat = Chat {
             bridge: Arc::new(Bridge::new(transport, router, settings)),
             engines,
+            completion,
+            watch,
+            projects: args.options.projects.clone(),
             view: View::new(terminal, mode),
             titles: Vec::new(),
             current: 1,
@@ -69,7 +95,7 @@ pub(crate) fn main(args: &ChatArgs, terminal: Terminal) -> anyhow::Result<u8> {
             next_interrupt: NextInterrupt::Cancels,
             result: Outcome::Ok,
         };
-        chat.run(changes, Input::new(typing)).await
+        chat.run(changes, Input::new(typing, history)).await
     })
 }
 
@@ -77,13 +103,18 @@ struct Chat {
     bridge: Arc<Bridge<TerminalTransport>>,
     /// The engines that a message can name.
     engines: Vec<EngineId>,
+    completion: Completion,
+    /// The events of running jobs, if they are shown.
+    watch: Arc<Watch>,
+    /// The projects that a message can name.
+    projects: Projects,
     view: View,
     /// The titles of the conversations, which are numbered from one.
     titles: Vec<String>,
     current: usize,
     messages: u64,
-    /// The prompts of the jobs that have not ended.
-    prompts: HashMap<JobId, String>,
+    /// The conversations and prompts of the jobs that have not ended.
+    prompts: HashMap<JobId, (usize, String)>,
     /// The parts of the final messages of jobs that have ended and are not yet reported.
     finals: HashMap<JobId, Vec<Content>>,
     next_interrupt: NextInterrupt,
@@ -151,6 +182,10 @@ impl Chat {
         let (mut signals, mut continued) = (signals::forward()?, signals::continued()?);
         let (ended, mut reports) = mpsc::channel(16);
         let (mut phase, mut code) = (Phase::Reading, None);
+        if self.view.is_drawn() {
+            self.view.print_lines(&[Line::new().with(Style::Dim, WELCOME)]);
+        }
+        let watch = self.watch.clone();
         // Every accepted job is reported, and every report is shown.
         while !matches!(phase, Phase::Stopped) || !self.prompts.is_empty() {
             self.view.draw(&format!("[{}] › ", self.current), &input.editor);
@@ -159,10 +194,14 @@ impl Chat {
             }
             let reads =
                 matches!(phase, Phase::Reading) && (input.is_typed() || self.prompts.len() < AHEAD);
+            let due = self.view.due();
             tokio::select! {
                 biased;
                 Some(signal) = signals.recv() => {
-                    input.interrupt();
+                    let dropped = input.interrupt();
+                    if dropped && signal == Signal::Interrupt && matches!(phase, Phase::Reading) {
+                        continue;
+                    }
                     if matches!(phase, Phase::Stopping(_) | Phase::Stopped) {
                         signals::exit_now(signal);
                     }
@@ -175,6 +214,8 @@ impl Chat {
                     input.prepare_again();
                     self.view.redraw();
                 }
+                // Before what is asked about them.
+                events = watch.next() => self.events(events),
                 Some(change) = changes.recv() => {
                     if let Some(message) = self.view.change(change) && let Some(job) = message.job {
                         self.finals.entry(job).or_default().push(message);
@@ -185,6 +226,10 @@ impl Chat {
                     self.next_interrupt = NextInterrupt::Cancels;
                     match typed {
                         Typed::Edit => {}
+                        Typed::Complete => match self.completion.complete(input.editor.before_cursor()) {
+                            complete::Completed::Insert(text) => input.editor.insert(&text),
+                            complete::Completed::Offer(what) => input.editor.offer(what),
+                        },
                         Typed::Line(line) => {
                             if self.line(&line, &ended) == After::Exit {
                                 phase = self.stop();
@@ -194,11 +239,20 @@ impl Chat {
                         Typed::End => phase = Phase::Draining,
                     }
                 }
+                () = until(due), if due.is_some() => self.view.show_ripe(),
                 () = phase.stopped(), if matches!(phase, Phase::Stopping(_)) => phase = Phase::Stopped,
             }
         }
         let failed = self.result == Outcome::Failed && !self.view.is_drawn();
         Ok(code.unwrap_or(if failed { exit::FAILED } else { exit::OK }))
+    }
+
+    /// Shows events of running jobs.
+    fn events(&mut self, events: impl IntoIterator<Item = (JobId, ActionEvent)>) {
+        for (job, event) in events {
+            let prompt = self.prompts.get(&job);
+            self.view.event(job, &event, || answered(prompt));
+        }
     }
 
     /// Cancels what runs, in a task, so that the ends of jobs are still shown.
@@ -270,7 +324,8 @@ impl Chat {
             return false;
         };
         let plain = name.chars().all(|it| it.is_alphanumeric() || "-_".contains(it));
-        plain && !self.engines.iter().any(|engine| engine.as_str().eq_ignore_ascii_case(name))
+        let engine = self.engines.iter().any(|engine| engine.as_str().eq_ignore_ascii_case(name));
+        plain && !engine && self.projects.get(name).is_none()
     }
 
     /// Decides the approval request of this conversation, if there is one and the word is a decision.
@@ -293,8 +348,11 @@ impl Chat {
             self.note(&format!(
                 "no approval request here; there is one in [{chat}]: /switch {chat}"
             ));
+        } else if self.view.is_drawn() {
+            let hint = "to send it as a message, put a space before it";
+            self.note(&format!("nothing was asked, so {word:?} was not sent; {hint}"));
         }
-        elsewhere.is_some()
+        elsewhere.is_some() || self.view.is_drawn()
     }
 
     fn message(&mut self, text: &str, ended: &mpsc::Sender<Ended>) {
@@ -309,13 +367,25 @@ impl Chat {
             self.view.print_lines(&[prompt]);
         }
         self.messages += 1;
-        let incoming = Incoming::new(self.place(), self.messages.to_string(), text).by("you");
+        // Git may have to write the files of a branch.
+        let placed = tokio::task::block_in_place(|| projects::place(text, &self.projects));
+        let (text, context) = match placed {
+            Ok(Some((text, context))) => (text, Some(context)),
+            Ok(None) => (text.to_owned(), None),
+            Err(error) => {
+                self.result = Outcome::Failed;
+                return self.error(&error);
+            }
+        };
+        let text = text.as_str();
+        let mut incoming = Incoming::new(self.place(), self.messages.to_string(), text).by("you");
+        incoming.context = context;
         // The bridge reports why it refuses a message.
         let Ok(job) = self.bridge.receive(incoming) else {
             self.result = Outcome::Failed;
             return;
         };
-        self.prompts.insert(job.id, one_line(text, TITLE));
+        self.prompts.insert(job.id, (conversation, one_line(text, TITLE)));
         let ended = ended.clone();
         tokio::spawn(async move {
             let report = job.report().await;
@@ -326,30 +396,49 @@ impl Chat {
     /// Shows how a job ended.
     fn ended(&mut self, ended: Ended) -> anyhow::Result<()> {
         let Ended { conversation, report } = ended;
-        let prompt = self.prompts.remove(&report.job).unwrap_or_default();
+        let events = self.watch.take();
+        self.events(events);
+        let prompt = self.prompts.remove(&report.job).map(|it| it.1).unwrap_or_default();
         let finals = self.finals.remove(&report.job).unwrap_or_default();
         let head = finals.first().and_then(|it| it.text.lines().next()).unwrap_or_default();
-        let resume = finals.iter().find_map(|it| it.resume_line.as_deref());
+        let resume_line = finals.iter().find_map(|it| it.resume_line.as_deref());
         match report.end {
             JobEnd::Ran(completed) => {
-                let Completed { ok, answer, error, reason, .. } = *completed;
+                let Completed { ok, answer, error, reason, .. } = &*completed;
                 if !ok {
                     self.result = Outcome::Failed;
                 }
-                let around = if self.view.is_drawn() { &[Line::new()][..] } else { &[] };
-                if !answer.is_empty() {
-                    self.view.print_lines(around);
-                    self.view.aside(|terminal| answer::print(&answer, terminal))?;
-                    self.view.print_lines(around);
-                }
-                // A cancelled run is reported by the line below.
-                if let Some(error) = error.filter(|_| !ok && reason != Some(Reason::Interrupted)) {
-                    self.error(&error);
+                self.view.show_held(report.job, error.as_deref().unwrap_or_default());
+                let drawn = self.view.is_drawn();
+                if !self.view.has_shown(report.job, answer) && !answer.is_empty() {
+                    if drawn {
+                        let name = answered(Some(&(conversation, prompt)));
+                        self.view.print_lines(&[Line::new(), name]);
+                    }
+                    self.view.answer(answer)?;
+                    if drawn {
+                        self.view.print_lines(&[Line::new()]);
+                    }
                 }
                 self.view.print_lines(&[
                     Line::new().with(Style::Dim, format!("[{conversation}] {head}"))
                 ]);
-                if let Some(line) = resume {
+                // The line above reports a cancelled run.
+                if let Some(error) = error
+                    && !ok
+                    && *reason != Some(Reason::Interrupted)
+                {
+                    self.view.print_lines(&labelled(Label::Error, error));
+                    if let Some(hint) = hints::of_run(&completed) {
+                        self.view.print_lines(&labelled(Label::Hint, &hint));
+                    }
+                }
+                let exists = self.watch.has_started(report.job)
+                    || completed
+                        .resume
+                        .as_ref()
+                        .is_some_and(|token| resume::may_exist(token, Some(&completed)));
+                if let Some(line) = resume_line.filter(|_| exists) {
                     self.view.print_lines(&[Line::new().with(Style::Dim, line.trim_matches('`'))]);
                 }
             }
@@ -369,7 +458,8 @@ impl Chat {
             self.note("nothing is waiting or running in this conversation");
         }
         for cancelled in cancelled {
-            let prompt = self.prompts.get(&cancelled.job).cloned().unwrap_or_default();
+            let prompt =
+                self.prompts.get(&cancelled.job).map(|it| it.1.clone()).unwrap_or_default();
             self.note(&format!("{cancelled}: {prompt}"));
         }
     }
@@ -386,19 +476,19 @@ impl Chat {
                 .with(Style::Warn, format!("  {state}"))
         });
         let lines: Vec<Line> = lines.collect();
-        self.view.print_lines(&lines);
+        self.view.say(&lines);
     }
 
     fn list_jobs(&mut self) {
         let lines = self.jobs().into_iter().map(|job| {
-            let prompt = self.prompts.get(&job.job).map_or("", String::as_str);
+            let prompt = self.prompts.get(&job.job).map_or("", |it| it.1.as_str());
             let head = format!("[{}] {}", job.place.chat, state(&job));
             Line::new().with(Style::Warn, head).with(Style::Plain, format!("  {prompt}"))
         });
         let lines: Vec<Line> = lines.collect();
         match lines.as_slice() {
             [] => self.note("nothing is waiting or running"),
-            lines => self.view.print_lines(lines),
+            lines => self.view.say(lines),
         }
     }
 
@@ -411,12 +501,18 @@ impl Chat {
     }
 
     fn note(&mut self, text: &str) {
-        self.view.aside(|terminal| terminal.note(text));
+        self.view.say(&labelled(Label::Note, text));
     }
 
     fn error(&mut self, text: &str) {
-        self.view.aside(|terminal| terminal.error(text));
+        self.view.say(&labelled(Label::Error, text));
     }
+}
+
+/// The line before an answer: the conversation and the message that it answers.
+fn answered(prompt: Option<&(usize, String)>) -> Line {
+    let (conversation, prompt) = prompt.map_or((0, ""), |it| (it.0, it.1.as_str()));
+    Line::new().with(Style::Dim, format!("[{conversation}] ↳ {prompt}"))
 }
 
 fn state(job: &JobInfo) -> String {

@@ -11,7 +11,7 @@ use takopi_core::{EngineId, Host, ResumeToken};
 
 use crate::args::DoctorArgs;
 use crate::config;
-use crate::engines::{self, ENGINES};
+use crate::engines;
 
 /// Fewer open files than this are not enough for an agent.
 const FEW_DESCRIPTORS: u64 = 256;
@@ -20,6 +20,8 @@ const FEW_DESCRIPTORS: u64 = 256;
 pub(super) async fn all(args: &DoctorArgs, config: Option<&Path>) -> Vec<Finding> {
     let mut findings = vec![settings(config)];
     findings.extend(installations(args, config::load(config).unwrap_or_default()).await);
+    #[cfg(feature = "telegram")]
+    findings.extend(crate::telegram::doctor(&config::load(config).unwrap_or_default()).await);
     match Host::global() {
         Ok(host) => {
             findings.push(state(host.state_directory(), args.fix));
@@ -51,7 +53,12 @@ async fn installations(args: &DoctorArgs, config: config::Config) -> Vec<Finding
         }
     };
     let mut findings = Vec::new();
-    for entry in ENGINES.iter().filter(|entry| only.is_none() || entry.id() == chosen.id()) {
+    let mut missing = Vec::new();
+    for entry in engines::all().filter(|entry| only.is_none() || entry.id() == chosen.id()) {
+        if entry.program().is_none() && entry.id() != chosen.id() && !entry.is_installed() {
+            missing.push(entry.id().to_string());
+            continue;
+        }
         let program = entry.program();
         let named = program.and_then(|program| flags.programs.get(program.flag)).cloned();
         let found = match program {
@@ -65,6 +72,10 @@ async fn installations(args: &DoctorArgs, config: config::Config) -> Vec<Finding
         };
         findings.extend(found.into_iter().map(|finding| finding.engine(entry.id())));
     }
+    if !missing.is_empty() {
+        let text = format!("not installed: {}", missing.join(", "));
+        findings.push(Finding::note("others", text, "`takopi engines` shows all engines"));
+    }
     if name.is_none() {
         suggest_another(chosen, &mut findings);
     }
@@ -77,9 +88,9 @@ fn suggest_another(default: &dyn EngineEntry, findings: &mut [Finding]) {
         let name = entry.program().map(|program| program.name);
         name == Some(finding.check.as_str()) && finding.status == status
     };
-    let others = ENGINES.iter().filter(|entry| entry.id() != default.id());
+    let others = engines::all().filter(|entry| entry.id() != default.id());
     let mut installed =
-        others.filter(|entry| findings.iter().any(|it| is_program(**entry, it, Status::Ok)));
+        others.filter(|entry| findings.iter().any(|it| is_program(*entry, it, Status::Ok)));
     let Some(other) = installed.next() else { return };
     let missing = findings.iter_mut().find(|it| is_program(default, it, Status::Problem));
     if let Some(hint) = missing.and_then(|finding| finding.hint.as_mut()) {

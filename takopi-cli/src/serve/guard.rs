@@ -4,16 +4,22 @@
 //!   sends that domain.
 //! - Requests of pages of other origins are refused, even with the token. Such a page may link to the server,
 //!   but not embed it: every response has headers against that.
-//! - If there is a token, it must be in the `Authorization` header, in a cookie, or once in the address,
-//!   which then sets the cookie. Tokens are compared in constant time.
+//! - If there is a token, it must be in the `Authorization` header, in a cookie, or once in the address or in
+//!   the form that a browser gets without it; both set the cookie. Tokens are compared in constant time.
 
 use std::net::SocketAddr;
 
+use axum::body::to_bytes;
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
+use axum::http::header::{ACCEPT, AUTHORIZATION, COOKIE, HOST, LOCATION, ORIGIN, SET_COOKIE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+
+use super::page;
+
+/// The most bytes of the form with the token.
+const FORM: usize = 4096;
 
 /// Headers of every response: no content sniffing, no use by other origins.
 const ALWAYS: [(&str, &str); 2] =
@@ -85,15 +91,29 @@ impl Guard {
     fn redirect(&self, address: &Uri) -> Option<Response> {
         let token = self.token.as_deref()?;
         let mut given = address.query()?.split('&').filter_map(|it| it.strip_prefix("token="));
-        if !given.any(|given| same(given, token)) {
-            return None;
+        given.any(|given| same(given, token)).then(|| self.welcome(token))
+    }
+
+    /// The response to the form with a token.
+    async fn form(&self, request: Request) -> Response {
+        let Some(token) = self.token.as_deref() else {
+            return StatusCode::NOT_FOUND.into_response();
+        };
+        let body = to_bytes(request.into_body(), FORM).await.unwrap_or_default();
+        // Tokens consist of characters that forms do not escape.
+        let given = std::str::from_utf8(&body).ok().and_then(|body| body.strip_prefix("token="));
+        match given.map(str::trim) {
+            Some(given) if same(given, token) => self.welcome(token),
+            _ => page::token_form(true),
         }
+    }
+
+    /// Sets the cookie, and leads to the page. The token must not stay in the address, where it would be visible and
+    /// stored.
+    fn welcome(&self, token: &str) -> Response {
         let cookie = format!("{}{token}; Path=/; HttpOnly; SameSite=Strict", self.cookie());
-        // The token must not stay in the address, where it would be visible and stored.
-        Some(
-            (StatusCode::SEE_OTHER, [(SET_COOKIE, cookie), (LOCATION, "/".to_owned())])
-                .into_response(),
-        )
+        let headers = [(SET_COOKIE, cookie), (LOCATION, "/".to_owned())];
+        (StatusCode::SEE_OTHER, headers).into_response()
     }
 }
 
@@ -103,8 +123,16 @@ pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Ne
     let mut response = match refused {
         None => next.run(request).await,
         Some((StatusCode::UNAUTHORIZED, message)) => {
-            let redirect = guard.redirect(request.uri());
-            redirect.unwrap_or_else(|| (StatusCode::UNAUTHORIZED, message).into_response())
+            let is_form = request.method() == Method::POST && request.uri().path() == "/token";
+            let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
+            let is_page = request.method() == Method::GET
+                && accept.is_some_and(|accept| accept.contains("text/html"));
+            match guard.redirect(request.uri()) {
+                Some(redirect) => redirect,
+                None if is_form => guard.form(request).await,
+                None if is_page => page::token_form(request.uri().query().is_some()),
+                None => (StatusCode::UNAUTHORIZED, message).into_response(),
+            }
         }
         Some(refused) => refused.into_response(),
     };

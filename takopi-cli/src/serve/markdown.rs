@@ -1,21 +1,142 @@
 //! Markdown as HTML that is safe to show, whoever wrote it.
 //!
-//! HTML in the text is escaped; only links to the web and to mail addresses are kept; images are replaced by
-//! their descriptions. A single line break is kept, as in chats.
+//! HTML in the text is escaped; only links to the web and to mail addresses are kept, and addresses of the web
+//! in the text become links; images are replaced by their descriptions. A single line break is kept, as in chats.
+//! There are no inline styles, which the policy of the page would block: the alignment of a column is a class.
+//!
+//! A text is rendered block by block (a paragraph, a list, a table), so that a text that grows is not rendered
+//! again from its beginning: [`Growing`] closes a block as soon as the next one has begun. What closes
+//! it cannot change any more, except for links that are defined later; [`blocks`] of the whole text has those.
 
-use pulldown_cmark::{Event, LinkType, Options, Parser, Tag, TagEnd, html};
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use pulldown_cmark::{
+    Alignment, CodeBlockKind, CowStr, Event, LinkType, Options, Parser, Tag, TagEnd,
+    TextMergeWithOffset, html,
+};
+
+use super::highlight::{self, escape};
+
+fn options() -> Options {
+    Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
+}
 
 /// Renders a text.
 pub(super) fn html(text: &str) -> String {
-    let options =
-        Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
+    blocks(text).concat()
+}
+
+/// Renders the blocks of a text.
+pub(super) fn blocks(text: &str) -> Vec<String> {
+    ranged_blocks(text, true).into_iter().map(|(_, html)| html).collect()
+}
+
+/// A text that is being written.
+#[derive(Debug, Default)]
+pub(super) struct Growing {
+    /// What is not rendered for good yet: the last block.
+    open: String,
+    closed: Vec<String>,
+}
+
+impl Growing {
+    pub(super) fn push(&mut self, text: &str) {
+        self.open.push_str(text);
+    }
+
+    /// The length of the part that is rendered at each call of [`Self::render`].
+    pub(super) fn open_bytes(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The blocks that are closed for good.
+    pub(super) fn closed(&self) -> &[String] {
+        &self.closed
+    }
+
+    /// Closes the blocks that are complete, and returns the others as they are now. Code in them is not coloured yet.
+    pub(super) fn render(&mut self) -> Vec<String> {
+        // Only whole lines say where a block begins: `#` may go on as `#1`, in the paragraph before it.
+        let lines = self.open.rfind('\n').map_or(0, |end| end + 1);
+        let last =
+            ranged_blocks(&self.open[..lines], false).pop().map_or(0, |(last, _)| last.start);
+        // With its indentation.
+        let last = self.open[..last].rfind('\n').map_or(0, |end| end + 1);
+        let done = ranged_blocks(&self.open[..last], true);
+        self.closed.extend(done.into_iter().map(|(_, html)| html));
+        self.open.drain(..last);
+        ranged_blocks(&self.open, false).into_iter().map(|(_, html)| html).collect()
+    }
+}
+
+/// The blocks of a text, with their places in it.
+fn ranged_blocks(text: &str, colored: bool) -> Vec<(Range<usize>, String)> {
+    let mut blocks = Vec::new();
+    let mut depth = 0_usize;
+    let mut start = 0;
     let mut events = Vec::new();
+    let parser = Parser::new_ext(text, options()).into_offset_iter();
+    for (event, range) in TextMergeWithOffset::new(parser) {
+        if depth == 0 {
+            start = range.start;
+        }
+        match &event {
+            Event::Start(_) => depth += 1,
+            Event::End(_) => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        events.push(event);
+        if depth == 0 {
+            let mut page = String::new();
+            html::push_html(&mut page, safe(std::mem::take(&mut events), colored).into_iter());
+            blocks.push((start..range.end, page));
+        }
+    }
+    blocks
+}
+
+/// Replaces what must not be shown as it is.
+fn safe(given: Vec<Event<'_>>, colored: bool) -> Vec<Event<'_>> {
+    let mut events = Vec::with_capacity(given.len());
     // Whether each open link is kept. Links can be nested, inside of an image.
-    let mut links = Vec::new();
-    for event in Parser::new_ext(text, options) {
+    let mut links: Vec<bool> = Vec::new();
+    let mut code: Option<(String, String)> = None;
+    let mut table = Table::default();
+    for event in given {
+        if let Some((_, text)) = &mut code
+            && let Event::Text(part) = &event
+        {
+            text.push_str(part);
+            continue;
+        }
         match event {
+            Event::Start(Tag::CodeBlock(kind)) => code = Some((language(&kind), String::new())),
+            Event::End(TagEnd::CodeBlock) => {
+                let (name, text) = code.take().unwrap_or_default();
+                events.push(raw(code_block(&text, &name, colored)));
+            }
+            Event::Start(Tag::Table(columns)) => {
+                table = Table { columns, ..Table::default() };
+                events.push(raw(TABLE));
+                events.push(Event::Start(Tag::Table(Vec::new())));
+            }
+            Event::End(TagEnd::Table) => {
+                events.push(event);
+                events.push(raw("</div>"));
+            }
+            Event::Start(Tag::TableHead | Tag::TableRow) => {
+                table.column = 0;
+                table.is_head = matches!(event, Event::Start(Tag::TableHead));
+                events.push(event);
+            }
+            Event::Start(Tag::TableCell) => events.push(raw(table.cell())),
+            Event::End(TagEnd::TableCell) => {
+                events.push(raw(if table.is_head { "</th>" } else { "</td>" }));
+            }
             Event::Html(text) | Event::InlineHtml(text) => events.push(Event::Text(text)),
             Event::SoftBreak => events.push(Event::HardBreak),
+            Event::TaskListMarker(done) => events.push(raw(if done { DONE } else { OPEN })),
             Event::Start(Tag::Image { .. }) | Event::End(TagEnd::Image) => {}
             Event::Start(Tag::Link { link_type, ref dest_url, .. }) => {
                 let kept = link_type == LinkType::Email || is_external(dest_url);
@@ -25,12 +146,107 @@ pub(super) fn html(text: &str) -> String {
             Event::End(TagEnd::Link) => {
                 events.extend(links.pop().unwrap_or(false).then_some(event));
             }
+            Event::Text(text) if links.is_empty() => events.push(with_links(text)),
             event => events.push(event),
         }
     }
-    let mut page = String::new();
-    html::push_html(&mut page, events.into_iter());
-    page
+    // A block of code that the text does not end yet.
+    if let Some((name, text)) = code {
+        events.push(raw(code_block(&text, &name, colored)));
+    }
+    events
+}
+
+/// A table that is wider than its message can be scrolled, with the keyboard too.
+const TABLE: &str = "<div class=\"table\" tabindex=\"0\" role=\"group\" aria-label=\"Table\">";
+const DONE: &str = "<span role=\"img\" aria-label=\"done\">☑</span> ";
+const OPEN: &str = "<span role=\"img\" aria-label=\"to do\">☐</span> ";
+
+#[derive(Default)]
+struct Table {
+    columns: Vec<Alignment>,
+    column: usize,
+    is_head: bool,
+}
+
+impl Table {
+    fn cell(&mut self) -> &'static str {
+        let alignment = self.columns.get(self.column);
+        self.column += 1;
+        match (alignment, self.is_head) {
+            (Some(Alignment::Right), true) => "<th class=\"right\">",
+            (Some(Alignment::Right), false) => "<td class=\"right\">",
+            (Some(Alignment::Center), true) => "<th class=\"center\">",
+            (Some(Alignment::Center), false) => "<td class=\"center\">",
+            (_, true) => "<th>",
+            (_, false) => "<td>",
+        }
+    }
+}
+
+fn raw<'a>(html: impl Into<CowStr<'a>>) -> Event<'a> {
+    Event::Html(html.into())
+}
+
+/// The language of a block of code, from the first word behind its fence.
+fn language(kind: &CodeBlockKind<'_>) -> String {
+    let info = match kind {
+        CodeBlockKind::Fenced(info) => info.as_ref(),
+        CodeBlockKind::Indented => "",
+    };
+    let name = info.split(|it: char| it.is_whitespace() || it == ',').next().unwrap_or_default();
+    name.chars().filter(|it| it.is_alphanumeric() || "+-#_".contains(*it)).take(24).collect()
+}
+
+/// A block of code with its language and a button that copies it.
+fn code_block(text: &str, name: &str, colored: bool) -> String {
+    let shown = if colored { highlight::code(text, name) } else { escape(text) };
+    let name = escape(name);
+    format!(
+        "<div class=\"code\"><div class=\"bar\"><span>{name}</span><button type=\"button\" class=\"copy\">Copy\
+         <span class=\"unseen\"> code</span></button></div>\
+         <pre tabindex=\"0\"><code>{shown}</code></pre></div>\n"
+    )
+}
+
+/// A text in which the addresses of the web are links.
+fn with_links(text: CowStr<'_>) -> Event<'_> {
+    if !text.contains("://") {
+        return Event::Text(text);
+    }
+    let mut shown = String::new();
+    let mut rest = &*text;
+    while let Some(at) = ["https://", "http://"].iter().filter_map(|begin| rest.find(begin)).min() {
+        let (before, address) = rest.split_at(at);
+        let end =
+            address.find(|it: char| it.is_whitespace() || it.is_control() || "<>\"`|".contains(it));
+        let address = trimmed(&address[..end.unwrap_or(address.len())]);
+        shown.push_str(&escape(before));
+        if before.ends_with(char::is_alphanumeric) || address.ends_with("://") {
+            shown.push_str(&escape(address));
+        } else {
+            let address = escape(address);
+            let _ = write!(shown, "<a href=\"{address}\">{address}</a>");
+        }
+        rest = &rest[at + address.len()..];
+    }
+    shown.push_str(&escape(rest));
+    Event::InlineHtml(shown.into())
+}
+
+/// An address without the punctuation of the sentence it stands in.
+fn trimmed(address: &str) -> &str {
+    let mut address = address;
+    loop {
+        let Some(last) = address.chars().last() else { return address };
+        let closes = |open: char, close: char| {
+            last == close && address.matches(close).count() > address.matches(open).count()
+        };
+        if !(".,;:!?'*_~".contains(last) || closes('(', ')') || closes('[', ']')) {
+            return address;
+        }
+        address = &address[..address.len() - last.len_utf8()];
+    }
 }
 
 /// Whether an address is on the web or a mail address.
@@ -54,11 +270,12 @@ mod tests {
         insta::assert_snapshot!(html(text), @r#"
         <p><strong>Done</strong>: <code>a &lt; b</code><br />
         and so on</p>
-        <pre><code class="language-rust">let a = 1 &lt; 2;
-        </code></pre>
-        <table><thead><tr><th>a</th></tr></thead><tbody>
+        <div class="code"><div class="bar"><span>rust</span><button type="button" class="copy">Copy<span class="unseen"> code</span></button></div><pre tabindex="0"><code><span class="k">let</span> a = <span class="n">1</span> &lt; <span class="n">2</span>;
+        </code></pre></div>
+        <div class="table" tabindex="0" role="group" aria-label="Table"><table><thead><tr><th>a</th></tr></thead><tbody>
         <tr><td>b</td></tr>
         </tbody></table>
+        </div>
         "#);
     }
 
@@ -74,6 +291,7 @@ mod tests {
             "```<script>\n<script>\n```",
         ] {
             let shown = html(text);
+            let shown = shown.replace("<span", "");
             assert!(!shown.contains("<s") && !shown.contains("<img"), "{text}: {shown}");
         }
     }
@@ -103,15 +321,61 @@ mod tests {
         assert_eq!(nested.matches("<a ").count(), nested.matches("</a>").count(), "{nested}");
     }
 
+    #[test]
+    fn addresses_in_the_text_are_links() {
+        let links = |text: &str| {
+            let shown = html(text);
+            let found =
+                shown.split("href=\"").skip(1).map(|it| it.split('"').next().unwrap().to_owned());
+            found.collect::<Vec<_>>()
+        };
+        assert_eq!(
+            links("see https://x.y/a_b_c, or (http://x.y/d_(e))."),
+            ["https://x.y/a_b_c", "http://x.y/d_(e)"]
+        );
+        assert_eq!(links("https://x.y/?a=1&b=\"2"), ["https://x.y/?a=1&amp;b="]);
+        assert_eq!(links("[a](https://x.y) `https://x.y` xhttps://x.y https://"), ["https://x.y"]);
+    }
+
+    #[test]
+    fn columns_are_aligned_by_classes() {
+        let shown = html("| a | b | c |\n|:--|--:|:-:|\n| 1 | 2 | 3 |");
+        assert!(
+            shown.contains("<th>a</th><th class=\"right\">b</th><th class=\"center\">c</th>"),
+            "{shown}"
+        );
+        assert!(
+            shown.contains("<td>1</td><td class=\"right\">2</td><td class=\"center\">3</td>"),
+            "{shown}"
+        );
+        assert!(!shown.contains("style"), "{shown}");
+    }
+
     proptest! {
+        #[test]
+        fn a_text_that_grows_ends_as_if_it_were_whole(
+            words in prop::collection::vec(r"([-*|`#>a-z1. ]{1,6}|\n|\n\n|```\n|- a\n)", 0..40)
+        ) {
+            let mut growing = Growing::default();
+            let mut last = Vec::new();
+            for word in &words {
+                growing.push(word);
+                last = growing.render();
+            }
+            let text = words.concat();
+            let shown: String = growing.closed().iter().cloned().chain(last).collect();
+            // Code is coloured when its block is closed, and no language is named here.
+            prop_assert_eq!(shown, html(&text), "{:?}", text);
+        }
+
         #[test]
         fn only_tags_of_markdown_are_emitted(
             text in r#"([<>/="' \n`*_#!()\[\]:&;-]|script|img|on[a-z]{3}|javascript|https|[a-z])*"#
         ) {
-            const TAGS: [&str; 34] = [
+            const TAGS: [&str; 37] = [
                 "p", "br", "em", "strong", "del", "code", "pre", "a", "ul", "ol", "li", "blockquote",
                 "hr", "h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th", "td",
-                "input", "/p", "/a", "/li", "/ul", "/ol", "/em", "/code", "/pre",
+                "span", "div", "button", "/div", "/p", "/a", "/li", "/ul", "/ol", "/em", "/code", "/pre",
             ];
             let shown = html(&text);
             for tag in shown.split('<').skip(1) {

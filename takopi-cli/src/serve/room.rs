@@ -3,43 +3,61 @@
 //! - A browser gets a snapshot, and then every change in order. One that falls behind is disconnected; it
 //!   reconnects by itself and gets a new snapshot.
 //! - The number of conversations, and the messages and bytes of each, are bounded. The oldest are removed
-//!   first, but never one that is still running.
+//!   first, but never one that is running or has just been opened. If all are running, new ones are opened up to
+//!   [`MOST_BUSY`].
+//! - An answer that is being written is published as it grows: at once, then a few times in a second, and of
+//!   each version only what is new.
+//! - What is sent to a conversation that was closed is dropped.
 //! - The resume line at the end of a message belongs to the conversation and is sent with it.
 
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
-use takopi_bridge::JobId;
 use takopi_bridge::present::one_line;
 use takopi_bridge::transport::{
-    Content, MessageId, MessageRef, Outgoing, Press, Transport, TransportError,
+    Content, Kind, MessageId, MessageRef, Outgoing, Press, Streaming, Transport, TransportError,
 };
+use takopi_bridge::{JobId, Place};
+use takopi_core::TakopiEvent;
 use tokio::sync::broadcast;
+use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
+use super::choice::Choice;
 use super::markdown::html;
+use super::turn::{Change, Turn};
 
 const MOST_CHATS: usize = 50;
+/// The most conversations if none of them can be closed.
+const MOST_BUSY: usize = 300;
 const MOST_MESSAGES: usize = 200;
-const MOST_BYTES: usize = 1 << 20;
+const MOST_BYTES: usize = 4 << 20;
 /// The most changes that a browser may be behind.
-const BEHIND: usize = 256;
+const BEHIND: usize = 1024;
 /// The most characters of a title.
 const TITLE: usize = 80;
 
 /// A conversation.
 #[derive(Debug, Serialize)]
-pub(super) struct Chat {
+struct Chat {
     id: String,
     title: String,
     /// The line that resumes its session elsewhere.
     resume: Option<String>,
+    choice: Choice,
     messages: Vec<Message>,
+    /// Turns whose message was not sent yet.
+    #[serde(skip)]
+    early: Vec<(u64, Turn)>,
 }
 
-/// A message of the user, with text, or of the agent, with HTML.
+/// A message of the user, with text, or of the agent, with HTML or a turn.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Message {
     id: String,
@@ -49,11 +67,14 @@ pub(super) struct Message {
     buttons: Vec<Button>,
     /// The number of the job it belongs to.
     job: Option<u64>,
-    /// When it was last written, in milliseconds; not known for messages of a stored session.
+    /// A note of the bridge, such as who cancelled it.
+    note: Option<String>,
+    turn: Option<Turn>,
+    /// When it was first written, in milliseconds; not known for messages of a stored session.
     at: Option<i64>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 struct Button {
     press: String,
     label: &'static str,
@@ -66,11 +87,17 @@ struct State {
     last: u64,
 }
 
-/// All conversations, and the browsers that watch them.
-#[derive(Debug)]
+/// All conversations, and the browsers that watch them. Clones share them.
+#[derive(Debug, Clone)]
 pub(super) struct Room {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
     state: Mutex<State>,
     changes: broadcast::Sender<Arc<str>>,
+    directory: Option<PathBuf>,
 }
 
 /// What a browser receives.
@@ -90,53 +117,104 @@ pub(super) struct Added {
     pub(super) resume_line: Option<String>,
 }
 
-impl Default for Room {
-    fn default() -> Self {
-        Self { state: Mutex::default(), changes: broadcast::Sender::new(BEHIND) }
-    }
+/// A stored session that is opened as a conversation.
+#[derive(Debug)]
+pub(super) struct Stored {
+    pub(super) title: String,
+    pub(super) resume_line: String,
+    pub(super) messages: Vec<Message>,
 }
 
 impl Room {
+    /// Without conversations; those that choose no directory run in this one.
+    pub(super) fn new(directory: Option<PathBuf>) -> Self {
+        let (state, changes) = (Mutex::default(), broadcast::Sender::new(BEHIND));
+        Self { shared: Arc::new(Shared { state, changes, directory }) }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Everything there is, and what changes from now on.
     pub(super) fn watch(&self) -> Watch {
         let state = self.state();
         let snapshot = json!({ "type": "snapshot", "chats": state.chats });
-        Watch { snapshot: snapshot.to_string().into(), changes: self.changes.subscribe() }
+        Watch { snapshot: snapshot.to_string().into(), changes: self.shared.changes.subscribe() }
     }
 
     /// The number of browsers.
     pub(super) fn watchers(&self) -> usize {
-        self.changes.receiver_count()
+        self.shared.changes.receiver_count()
     }
 
-    /// Starts a conversation, or opens that of a stored session unless it is open; returns its id.
-    pub(super) fn open(&self, title: &str, line: Option<&str>, messages: Vec<Message>) -> String {
+    /// Starts a conversation and returns its id; `None` if there are too many that are running.
+    pub(super) fn start(&self, title: &str, choice: Choice) -> Option<String> {
+        self.add_chat(title, choice, None, Vec::new())
+    }
+
+    /// Opens the conversation of a stored session, unless it is open; returns its id.
+    pub(super) fn open(&self, stored: Stored, choice: Choice) -> Option<String> {
+        let Stored { title, resume_line, messages } = stored;
+        let open = self
+            .state()
+            .chats
+            .iter()
+            .find(|chat| chat.resume.as_ref() == Some(&resume_line))
+            .map(|it| it.id.clone());
+        open.or_else(|| self.add_chat(&title, choice, Some(resume_line), messages))
+    }
+
+    fn add_chat(
+        &self,
+        title: &str,
+        choice: Choice,
+        resume: Option<String>,
+        messages: Vec<Message>,
+    ) -> Option<String> {
         let mut state = self.state();
-        let resume = line.map(str::to_owned);
-        let is_open = |chat: &&Chat| resume.is_some() && chat.resume == resume;
-        if let Some(open) = state.chats.iter().find(is_open) {
-            return open.id.clone();
+        if state.chats.len() >= MOST_CHATS {
+            match state.chats.iter().position(Chat::is_idle) {
+                Some(idle) => {
+                    let closed = state.chats.remove(idle);
+                    self.publish(&json!({ "type": "closed", "chat": closed.id }));
+                }
+                None if state.chats.len() >= MOST_BUSY => return None,
+                None => {}
+            }
         }
         let title = one_line(title, TITLE);
         // Unique: a page that outlived an earlier server must not confuse it with another.
         let id = Uuid::new_v4().simple().to_string();
-        let chat = Chat { id: id.clone(), title, resume, messages: Vec::new() };
+        let early = Vec::new();
+        let chat = Chat { id: id.clone(), title, resume, choice, messages: Vec::new(), early };
         self.publish_chat(&chat);
         state.chats.push(chat);
         for message in messages {
             self.add(&mut state, &id, message);
         }
-        if state.chats.len() > MOST_CHATS
-            && let Some(idle) = state.chats.iter().position(Chat::is_idle)
-        {
-            let closed = state.chats.remove(idle);
-            self.publish(&json!({ "type": "closed", "chat": closed.id }));
-        }
-        id
+        Some(id)
+    }
+
+    /// Gives a conversation another title; false if there is no such conversation.
+    pub(super) fn rename(&self, chat: &str, title: &str) -> bool {
+        let mut state = self.state();
+        let Some(chat) = state.chat(chat) else { return false };
+        chat.title = one_line(title, TITLE);
+        self.publish_chat(chat);
+        true
+    }
+
+    /// Removes a conversation.
+    pub(super) fn close(&self, chat: &str) {
+        let mut state = self.state();
+        state.chats.retain(|it| it.id != chat);
+        self.publish(&json!({ "type": "closed", "chat": chat }));
+    }
+
+    /// How the runs of a conversation are to be run.
+    pub(super) fn choice(&self, chat: &str) -> Choice {
+        self.state().chat(chat).map(|chat| chat.choice.clone()).unwrap_or_default()
     }
 
     /// Adds a message of a user; `None` if there is no such conversation.
@@ -151,6 +229,11 @@ impl Room {
         let id = state.number().to_string();
         message.id.clone_from(&id);
         let chat = state.chat(chat)?;
+        if let (Some(job), Some(turn)) = (message.job, message.turn.as_mut())
+            && let Some(early) = chat.early.iter().position(|(early, _)| *early == job)
+        {
+            *turn = chat.early.swap_remove(early).1;
+        }
         self.publish(&json!({ "type": "message", "chat": chat.id, "message": message }));
         chat.messages.push(message);
         while chat.messages.len() > MOST_MESSAGES || chat.bytes() > MOST_BYTES {
@@ -172,14 +255,30 @@ impl Room {
         }
     }
 
+    /// Publishes what was written of the answer of a job.
+    fn publish_answer(&self, chat: &str, job: u64) {
+        let mut state = self.state();
+        let Some(chat) = state.chat(chat) else { return };
+        let id = chat.message_of(job).map(|message| message.id.clone());
+        let Some(grown) = chat.turn_of(job).and_then(Turn::grown) else { return };
+        // Without a message the page gets all of it with the message.
+        if let Some(id) = id {
+            self.publish(&json!({
+                "type": "answer", "chat": chat.id, "message": id, "from": grown.from, "blocks": grown.blocks,
+            }));
+        }
+    }
+
     fn publish_chat(&self, chat: &Chat) {
-        let Chat { id, title, resume, .. } = chat;
-        self.publish(&json!({ "type": "chat", "id": id, "title": title, "resume": resume }));
+        let Chat { id, title, resume, choice, .. } = chat;
+        self.publish(&json!({
+            "type": "chat", "id": id, "title": title, "resume": resume, "choice": choice,
+        }));
     }
 
     fn publish(&self, change: &serde_json::Value) {
         // Fails if no browser is connected.
-        let _ = self.changes.send(change.to_string().into());
+        let _ = self.shared.changes.send(change.to_string().into());
     }
 }
 
@@ -195,39 +294,92 @@ impl State {
 }
 
 impl Chat {
+    /// Whether nothing in it runs, nor is about to.
     fn is_idle(&self) -> bool {
-        self.messages.iter().all(|message| message.buttons.is_empty())
+        let is_answered = self
+            .messages
+            .last()
+            .is_some_and(|message| message.kind != USER || message.at.is_none());
+        is_answered && self.messages.iter().all(|message| message.buttons.is_empty())
     }
 
     fn bytes(&self) -> usize {
-        self.messages.iter().map(|message| message.text.len() + message.html.len()).sum()
+        self.messages.iter().map(Message::bytes).sum()
+    }
+
+    /// The message that shows the turn of a job.
+    fn message_of(&mut self, job: u64) -> Option<&mut Message> {
+        self.messages
+            .iter_mut()
+            .rev()
+            .find(|message| message.job == Some(job) && message.turn.is_some())
+    }
+
+    /// The turn of a job, which may be without a message yet.
+    fn turn_of(&mut self, job: u64) -> Option<&mut Turn> {
+        if self.message_of(job).is_some() {
+            return self.message_of(job).and_then(|message| message.turn.as_mut());
+        }
+        if !self.early.iter().any(|(early, _)| *early == job) {
+            self.early.push((job, Turn::default()));
+        }
+        self.early.iter_mut().find(|(early, _)| *early == job).map(|(_, turn)| turn)
     }
 }
+
+const USER: &str = "user";
 
 impl Message {
     /// A message of the user.
     pub(super) fn of_user(text: &str) -> Self {
-        Self { kind: "user", text: text.to_owned(), ..Self::default() }
+        Self { kind: USER, text: text.to_owned(), ..Self::default() }
     }
 
-    /// A message of the bridge, without the resume line.
+    /// A message of the bridge: of a job it is a turn, else its text without the resume line.
     fn of_bridge(content: &Content) -> Self {
-        let line = content.resume_line.as_deref().unwrap_or_default();
-        let text = content.text.strip_suffix(line).unwrap_or(&content.text);
+        let is_turn = matches!(content.kind, Kind::Queued | Kind::Progress | Kind::Final);
+        let mut message =
+            Self { at: Some(now()), turn: is_turn.then(Turn::default), ..Self::default() };
+        message.update(content);
+        message
+    }
+
+    /// Takes what a content has; returns whether that changed anything.
+    fn update(&mut self, content: &Content) -> bool {
         let button = |press: &Press| Button { press: press.to_string(), label: press.label() };
-        Self {
-            kind: content.kind.as_str(),
-            html: html(text),
-            buttons: content.buttons.iter().map(button).collect(),
-            job: content.job.map(JobId::number),
-            at: Some(now()),
-            ..Self::default()
+        let buttons: Vec<Button> = content.buttons.iter().map(button).collect();
+        let kind = content.kind.as_str();
+        let line = content.resume_line.as_deref().unwrap_or_default();
+        if matches!(content.kind, Kind::Question | Kind::Notice) {
+            self.turn = None;
         }
+        let shown = match self.turn {
+            Some(_) => String::new(),
+            None => html(content.text.strip_suffix(line).unwrap_or(&content.text)),
+        };
+        // A note that is over does not stay.
+        let note = content.note.clone();
+        if (self.kind, &self.note, &self.buttons, &self.html) == (kind, &note, &buttons, &shown) {
+            return false;
+        }
+        if content.kind == Kind::Final
+            && let Some(turn) = &mut self.turn
+        {
+            turn.end_without_run();
+        }
+        let job = content.job.map(JobId::number);
+        (self.kind, self.note, self.buttons, self.html, self.job) =
+            (kind, note, buttons, shown, job);
+        true
     }
 
     /// A message of the agent in a stored session.
     pub(super) fn of_agent(text: &str) -> Self {
-        Self { kind: "agent", html: html(text), ..Self::default() }
+        Self { kind: "agent", html: html(text), text: text.to_owned(), ..Self::default() }
+    }
+
+    fn bytes(&self) -> usize {
+        self.text.len() + self.html.len() + self.turn.as_ref().map_or(0, Turn::bytes)
     }
 }
 
@@ -243,17 +395,19 @@ impl Transport for Room {
         if let Some(chat) = state.chat(&place.chat) {
             self.update_resume(chat, &content);
         }
-        id.map(MessageId::from).ok_or_else(|| TransportError::failed("the conversation was closed"))
+        // A conversation that was closed: nobody reads it.
+        Ok(id.unwrap_or_else(|| state.number().to_string()).into())
     }
 
     async fn edit(&self, place: MessageRef, content: Content) -> Result<(), TransportError> {
         let mut state = self.state();
-        let chat = state.chat(&place.chat).ok_or(TransportError::Gone)?;
+        let Some(chat) = state.chat(&place.chat) else { return Ok(()) };
         self.update_resume(chat, &content);
         let shown = chat.messages.iter_mut().find(|it| it.id == place.message.as_str());
         let shown = shown.ok_or(TransportError::Gone)?;
-        *shown = Message { id: std::mem::take(&mut shown.id), ..Message::of_bridge(&content) };
-        self.publish(&json!({ "type": "message", "chat": place.chat, "message": shown }));
+        if shown.update(&content) {
+            self.publish(&json!({ "type": "message", "chat": place.chat, "message": shown }));
+        }
         Ok(())
     }
 
@@ -267,123 +421,44 @@ impl Transport for Room {
         }
         Ok(())
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use serde_json::Value;
-    use takopi_bridge::Place;
-    use takopi_bridge::transport::Kind;
-    use tokio::sync::broadcast::error::TryRecvError;
-
-    use super::*;
-
-    fn content(text: &str, live: bool) -> Content {
-        let content = Content::new(if live { Kind::Progress } else { Kind::Final }, text);
-        if live { content.buttons([Press::Cancel]) } else { content }
+    fn streaming(&self) -> Streaming {
+        Streaming::Events
     }
 
-    async fn send(room: &Room, chat: &str, text: &str, live: bool) -> MessageRef {
-        let message = Outgoing::new(Place::new(chat), content(text, live));
-        room.send(message).await.unwrap().at(chat)
-    }
-
-    fn read(change: &str) -> Value {
-        serde_json::from_str(change).unwrap()
-    }
-
-    fn snapshot(room: &Room) -> Value {
-        read(&room.watch().snapshot)
-    }
-
-    #[tokio::test]
-    async fn a_browser_gets_a_snapshot_and_then_every_change_in_order() {
-        let room = Room::default();
-        let chat = room.open("say hi\nplease", None, Vec::new());
-        room.add_user_message(&chat, "say hi\nplease").unwrap();
-        let Watch { snapshot, mut changes } = room.watch();
-        let all = read(&snapshot);
-        assert_eq!(all["chats"][0]["title"], "say hi please");
-        assert_eq!(all["chats"][0]["messages"][0]["text"], "say hi\nplease");
-
-        let message = send(&room, &chat, "working", true).await;
-        room.edit(message.clone(), content("**hi**", false)).await.unwrap();
-        room.delete(message.clone()).await.unwrap();
-        let kinds = ["message", "message", "gone"].map(|kind| {
-            let change = read(&changes.try_recv().unwrap());
-            assert_eq!((&change["type"], &change["chat"]), (&kind.into(), &chat.clone().into()));
-            change["message"]["html"].as_str().unwrap_or_default().to_owned()
-        });
-        assert_eq!(kinds, ["<p>working</p>\n", "<p><strong>hi</strong></p>\n", ""]);
-        assert!(matches!(
-            room.edit(message, content("late", false)).await,
-            Err(TransportError::Gone)
-        ));
-        assert_eq!(changes.try_recv(), Err(TryRecvError::Empty));
-    }
-
-    #[tokio::test]
-    async fn the_resume_line_is_shown_with_the_conversation_and_not_in_the_message() {
-        let room = Room::default();
-        let chat = room.open("hello", None, Vec::new());
-        let line = "`codex resume 0199`";
-        let mut last = content(&format!("done\n\n{line}"), false);
-        last.resume_line = Some(line.to_owned());
-        room.send(Outgoing::new(Place::new(&chat), last)).await.unwrap();
-        let all = snapshot(&room);
-        let shown = &all["chats"][0];
-        assert_eq!(shown["resume"], "codex resume 0199");
-        assert_eq!(shown["messages"][0]["html"], "<p>done</p>\n");
-        assert_eq!(
-            room.add_user_message(&chat, "go on").unwrap().resume_line.as_deref(),
-            Some("codex resume 0199")
-        );
-        // The conversation of that session is open already.
-        assert_eq!(room.open("again", Some("codex resume 0199"), Vec::new()), chat);
-        assert_ne!(room.open("another", Some("codex resume 0200"), Vec::new()), chat);
-    }
-
-    #[tokio::test]
-    async fn a_browser_that_is_too_far_behind_is_disconnected_and_delays_no_other() {
-        let room = Room::default();
-        let chat = room.open("hello", None, Vec::new());
-        let mut slow = room.watch().changes;
-        for _ in 0..=BEHIND {
-            send(&room, &chat, "working", true).await;
+    fn event(&self, place: &Place, job: JobId, event: &TakopiEvent) {
+        let job = job.number();
+        let mut state = self.state();
+        let Some(chat) = state.chat(&place.chat) else { return };
+        let chosen = chat.choice.cwd.clone().map(PathBuf::from);
+        let directory = chosen.as_deref().or(self.shared.directory.as_deref());
+        let Some(turn) = chat.turn_of(job) else { return };
+        let change = turn.apply(event, directory, now());
+        let due = if change == Change::Answer { turn.schedule() } else { None };
+        match (change, chat.message_of(job)) {
+            (Change::Nothing | Change::Answer, _) | (_, None) => {}
+            (Change::Step(at), Some(message)) => {
+                let id = &message.id;
+                let step = message.turn.as_ref().and_then(|turn| turn.step(at));
+                self.publish(
+                    &json!({ "type": "step", "chat": place.chat, "message": id, "step": step }),
+                );
+            }
+            (Change::Everything, Some(message)) => {
+                self.publish(&json!({ "type": "message", "chat": place.chat, "message": message }));
+            }
         }
-        assert!(matches!(slow.try_recv(), Err(TryRecvError::Lagged(_))));
-    }
-
-    #[tokio::test]
-    async fn the_oldest_messages_are_removed_first_but_none_that_is_running() {
-        let room = Room::default();
-        let chat = room.open("hello", None, Vec::new());
-        let running = send(&room, &chat, "running", true).await;
-        for number in 0..MOST_MESSAGES {
-            send(&room, &chat, &format!("done {number}"), false).await;
+        drop(state);
+        match due {
+            Some(due) if due > Instant::now() => {
+                let (room, chat) = (self.clone(), place.chat.clone());
+                tokio::spawn(async move {
+                    sleep_until(due).await;
+                    room.publish_answer(&chat, job);
+                });
+            }
+            Some(_) => self.publish_answer(&place.chat, job),
+            None => {}
         }
-        let all = snapshot(&room);
-        let shown = all["chats"][0]["messages"].as_array().unwrap();
-        assert_eq!(shown.len(), MOST_MESSAGES);
-        assert_eq!(shown[0]["id"], running.message.as_str());
-        assert_eq!(shown[1]["html"], "<p>done 1</p>\n");
-
-        let long = "x".repeat(MOST_BYTES);
-        send(&room, &chat, &long, false).await;
-        let all = snapshot(&room);
-        assert_eq!(all["chats"][0]["messages"].as_array().unwrap().len(), 2);
-    }
-
-    #[tokio::test]
-    async fn the_oldest_idle_conversation_is_closed_first() {
-        let room = Room::default();
-        let busy = room.open("busy", None, Vec::new());
-        send(&room, &busy, "running", true).await;
-        let idle = room.open("idle", None, Vec::new());
-        for _ in 2..=MOST_CHATS {
-            room.open("more", None, Vec::new());
-        }
-        assert!(room.add_user_message(&busy, "hello?").is_some());
-        assert!(room.add_user_message(&idle, "hello?").is_none());
     }
 }

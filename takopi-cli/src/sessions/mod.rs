@@ -18,7 +18,7 @@ use takopi_core::locks::Holder;
 use takopi_core::{EngineId, Host, ResumeToken, Runner};
 
 use crate::args::{SessionsArgs, SessionsCommand};
-use crate::engines::{self, ENGINES};
+use crate::engines;
 use crate::exit::{self, Usage};
 use crate::hints;
 use crate::terminal::{self, Terminal, harmless};
@@ -28,8 +28,9 @@ const PROMPT_CHARS: usize = 200;
 
 pub(crate) fn main(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
     match &args.command {
-        Some(SessionsCommand::Show { id, engine, json }) => {
-            show(id, &Stores::of(engine.as_deref())?, *json, terminal)
+        Some(SessionsCommand::Show { id, engine, steps, json }) => {
+            let shown = |entry: &TranscriptEntry| *steps || is_message(entry);
+            show(id, &Stores::of(engine.as_deref())?, shown, *json, terminal)
         }
         None => list(args, terminal),
     }
@@ -41,11 +42,11 @@ struct Stores(Vec<Box<dyn SessionStore>>);
 impl Stores {
     /// The store of this engine, or of all.
     fn of(engine: Option<&str>) -> anyhow::Result<Self> {
-        let Some(name) = engine else { return Self::open(ENGINES.iter().copied()) };
+        let Some(name) = engine else { return Self::open(engines::all()) };
         let entry = engines::find(name)?;
         let stores = Self::open([entry])?;
         if stores.0.is_empty() {
-            return Err(Usage::new(format!("{} stores no sessions", entry.id())).into());
+            return Err(Usage::new(unlisted(entry)).into());
         }
         Ok(stores)
     }
@@ -86,6 +87,41 @@ impl Stores {
     }
 }
 
+/// The engine that lists the sessions of one that cannot.
+fn lister(entry: &dyn EngineEntry) -> Option<&'static dyn EngineEntry> {
+    let lister = engines::find(entry.store()?).ok()?;
+    matches!(lister.sessions(), Ok(Some(_))).then_some(lister)
+}
+
+/// Why the sessions of an engine without a store that takopi reads are not listed, and what to do.
+pub(crate) fn unlisted(entry: &dyn EngineEntry) -> String {
+    let engine = entry.id();
+    match (entry.store(), lister(entry)) {
+        (None, _) => format!("{engine} stores no sessions"),
+        (Some(_), Some(lister)) => {
+            format!("the sessions of {engine} are those of {0}: use --engine {0}", lister.id())
+        }
+        (Some(_), None) => format!(
+            "takopi cannot list the sessions of {engine}: find the id with the agent's own command and use --resume ID"
+        ),
+    }
+}
+
+/// The installed engines whose sessions no engine lists.
+fn left_out() -> Vec<String> {
+    let left_out = engines::all().filter(|entry| {
+        entry.store().is_some() && lister(*entry).is_none() && entry.is_installed()
+    });
+    left_out.map(|entry| entry.id().to_string()).collect()
+}
+
+/// The one stored session whose id begins with this prefix, of this engine or of all.
+pub(crate) fn unique(engine: Option<&str>, prefix: &str) -> Result<StoredSession, SessionError> {
+    let missing = || SessionError::NotFound(prefix.to_owned());
+    let stores = Stores::of(engine).map_err(|_| missing())?;
+    stores.find(prefix).map(|(_, session)| session)
+}
+
 /// A session that can be opened in `takopi serve`.
 #[derive(Debug, Serialize)]
 pub(crate) struct Offered {
@@ -98,10 +134,24 @@ pub(crate) struct Offered {
     place: String,
 }
 
-/// The newest sessions of the engines that have a runner.
-pub(crate) fn newest(runners: &[Arc<dyn Runner>], count: usize) -> anyhow::Result<Vec<Offered>> {
+impl Offered {
+    /// Whether its title, directory, engine or id contains every word.
+    fn has(&self, words: &[String]) -> bool {
+        let texts = [&self.title, &self.place, &self.id, &self.engine.to_string()];
+        let all = texts.map(|text| text.to_lowercase()).join(" ");
+        words.iter().all(|word| all.contains(word))
+    }
+}
+
+/// The newest sessions of the engines that have a runner, of those that contain these words.
+pub(crate) fn newest(
+    runners: &[Arc<dyn Runner>],
+    search: &str,
+    count: usize,
+) -> anyhow::Result<Vec<Offered>> {
+    let words: Vec<String> = search.to_lowercase().split_whitespace().map(str::to_owned).collect();
     let runner = |engine: &EngineId| runners.iter().find(|runner| runner.engine() == *engine);
-    let entries = ENGINES.iter().copied().filter(|entry| runner(&entry.id()).is_some());
+    let entries = engines::all().filter(|entry| runner(&entry.id()).is_some());
     let offer = |session: StoredSession| {
         let resume = runner(&session.token.engine)?.format_resume(&session.token);
         Some(Offered {
@@ -113,7 +163,9 @@ pub(crate) fn newest(runners: &[Arc<dyn Runner>], count: usize) -> anyhow::Resul
             id: session.token.value,
         })
     };
-    Ok(Stores::open(entries)?.list(None).filter_map(offer).take(count).collect())
+    let found = Stores::open(entries)?;
+    let found = found.list(None).filter_map(offer).filter(|it| it.has(&words));
+    Ok(found.take(count).collect())
 }
 
 /// The messages of a stored session, without its commands and notes.
@@ -122,8 +174,19 @@ pub(crate) fn messages(session: &ResumeToken) -> anyhow::Result<Vec<TranscriptEn
         return Ok(Vec::new());
     };
     let mut entries = store.transcript(session)?;
-    entries.retain(|entry| matches!(entry.role, Role::User | Role::Agent));
+    entries.retain(is_message);
     Ok(entries)
+}
+
+/// Whether it is a message, and not a command or a note.
+fn is_message(entry: &TranscriptEntry) -> bool {
+    matches!(entry.role, Role::User | Role::Agent)
+}
+
+/// The directory that a stored session began in.
+pub(crate) fn directory(session: &ResumeToken) -> Option<PathBuf> {
+    let store = engines::find(session.engine.as_str()).ok()?.sessions().ok()??;
+    store.find(&session.value).ok()?.cwd
 }
 
 /// A session as `--json` prints it.
@@ -156,7 +219,9 @@ fn list(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let host = Host::global()?;
     let stores = Stores::of(args.engine.as_deref())?;
     let mut found = false;
-    for session in stores.list(directory).take(limit) {
+    let search = args.search.as_deref().unwrap_or_default().to_lowercase();
+    let matches = |session: &StoredSession| search.is_empty() || has_text(session, &search);
+    for session in stores.list(directory).filter(matches).take(limit) {
         found = true;
         let holder = hints::holder(&host, &session.token);
         if args.json {
@@ -179,11 +244,46 @@ fn list(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
             terminal::print(row(&session, holder.as_ref()).as_bytes())?;
         }
     }
-    if !found && !args.json {
+    if args.json {
+        return Ok(exit::OK);
+    }
+    let left_out = if args.engine.is_none() { left_out() } else { Vec::new() };
+    if !left_out.is_empty() {
+        terminal.note(&format!("takopi cannot list the sessions of {}", left_out.join(", ")));
+    }
+    if !found {
+        if let Some(search) = &args.search {
+            terminal
+                .note(&format!("no session has {search:?} in its name, prompt, directory or id"));
+            return Ok(exit::OK);
+        }
         let places = stores.0.iter().map(|store| store.location().display().to_string());
         terminal.note(&format!("no sessions in {}", places.collect::<Vec<_>>().join(", ")));
     }
     Ok(exit::OK)
+}
+
+/// Whether the session has this text, which is in lower case.
+fn has_text(session: &StoredSession, text: &str) -> bool {
+    let directory = session.cwd.as_ref().map(|it| it.display().to_string());
+    let texts = [session.name.as_deref(), session.first_prompt.as_deref(), directory.as_deref()];
+    let mut texts = texts.into_iter().flatten().chain([session.token.value.as_str()]);
+    texts.any(|it| it.to_lowercase().contains(text))
+}
+
+/// How long ago something was, for people.
+fn age(at: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_second().saturating_sub(at.as_second()).max(0);
+    let (count, unit) = match seconds {
+        0..60 => return "just now".to_owned(),
+        60..3600 => (seconds / 60, "minute"),
+        3600..86_400 => (seconds / 3600, "hour"),
+        86_400..2_592_000 => (seconds / 86_400, "day"),
+        2_592_000..31_536_000 => (seconds / 2_592_000, "month"),
+        _ => (seconds / 31_536_000, "year"),
+    };
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {unit}{plural} ago")
 }
 
 /// A session on a terminal: two lines.
@@ -191,7 +291,10 @@ fn block(session: &StoredSession, holder: Option<&Holder>) -> Vec<Line> {
     let width = Terminal::output_width();
     let mut head = Line::new()
         .with(Style::Strong, &session.token.value)
-        .with(Style::Dim, format!("  {}  {}  ", session.token.engine, moment(session.updated)))
+        .with(
+            Style::Dim,
+            format!("  {}  {}  ", session.token.engine, age(session.updated, Timestamp::now())),
+        )
         .with(Style::Plain, place(session));
     if let Some(holder) = holder {
         head = head.with(Style::Warn, format!("  {}", hints::held(holder)));
@@ -239,9 +342,15 @@ fn json_line(value: &impl Serialize) -> anyhow::Result<Vec<u8>> {
     Ok(line)
 }
 
-fn show(id: &str, stores: &Stores, json: bool, terminal: Terminal) -> anyhow::Result<u8> {
+fn show(
+    id: &str,
+    stores: &Stores,
+    shown: impl Fn(&TranscriptEntry) -> bool,
+    json: bool,
+    terminal: Terminal,
+) -> anyhow::Result<u8> {
     let (store, session) = stores.find(id)?;
-    for entry in store.transcript(&session.token)? {
+    for entry in store.transcript(&session.token)?.into_iter().filter(shown) {
         if json {
             terminal::print(&json_line(&entry)?)?;
         } else if terminal.formats() {
@@ -290,5 +399,30 @@ fn step(entry: &TranscriptEntry) -> String {
         (Role::Command, Some(code)) if code != 0 => format!("$ {text} (exit {code})"),
         (Role::Command, _) => format!("$ {text}"),
         _ => format!("({text})"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_is_in_its_largest_unit() {
+        let now = Timestamp::from_second(1_000_000_000).unwrap();
+        let age = |seconds: i64| age(Timestamp::from_second(1_000_000_000 - seconds).unwrap(), now);
+        let ages = [-5, 59, 60, 7199, 7200, 86_400, 40 * 86_400, 800 * 86_400].map(age);
+        assert_eq!(
+            ages,
+            [
+                "just now",
+                "just now",
+                "1 minute ago",
+                "1 hour ago",
+                "2 hours ago",
+                "1 day ago",
+                "1 month ago",
+                "2 years ago"
+            ]
+        );
     }
 }

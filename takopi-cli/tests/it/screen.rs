@@ -49,15 +49,31 @@ impl Screen {
     }
 
     pub(crate) fn wait_for(&self, text: &str) -> String {
+        self.wait_until(text, |contents| contents.contains(text))
+    }
+
+    /// Waits until this is no longer on the screen.
+    pub(crate) fn wait_without(&self, text: &str) -> String {
+        self.wait_until(text, |contents| !contents.contains(text))
+    }
+
+    fn wait_until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let contents = self.contents();
-            if contents.contains(text) {
+            if holds(&contents) {
                 return contents;
             }
-            assert!(Instant::now() < deadline, "no {text:?} on the screen:\n{contents}");
+            assert!(Instant::now() < deadline, "waited for {what:?}; the screen:\n{contents}");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Changes the size of the terminal, as a person who drags its window.
+    pub(crate) fn resize(&self, (lines, columns): (u16, u16)) {
+        let mut emulator = self.emulator.lock().unwrap();
+        emulator.screen_mut().set_size(lines.try_into().unwrap(), columns.try_into().unwrap());
+        self.pty.resize(pty_process::Size::new(lines, columns)).unwrap();
     }
 
     pub(crate) fn press(&self, keys: &str) {

@@ -311,8 +311,19 @@ fn limits_beyond_the_range_of_the_clock_are_accepted() {
 #[test]
 fn quiet_prints_no_notes_and_a_finished_batch_no_hint() {
     let lab = Lab::new();
-    lab.write("work/p.jsonl", "{\"prompt\":\"a\",\"cwd\":\"/no/such\"}\n{\"prompt\":\"b\"}\n");
-    let args = demo(&["p.jsonl", "--fail-fast", "--jobs", "1", "--out", "r.jsonl"]);
+    lab.write("work/p.jsonl", "{\"prompt\":\"a\",\"timeout\":\"1ms\"}\n{\"prompt\":\"b\"}\n");
+    let args = demo(&[
+        "p.jsonl",
+        "--fail-fast",
+        "--jobs",
+        "1",
+        "--retries",
+        "0",
+        "-c",
+        "pace=60s",
+        "--out",
+        "r.jsonl",
+    ]);
     let ran = lab.run(&[&args[..], &["--quiet", "--approve", "ask"]].concat());
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(1), ""));
     std::fs::remove_file(lab.path("work/r.jsonl")).unwrap();
@@ -320,7 +331,7 @@ fn quiet_prints_no_notes_and_a_finished_batch_no_hint() {
     let ran = lab.run(&args);
     assert!(ran.stderr.contains("stopped because 1 failed") && ran.stderr.contains(hint));
     // With one prompt there is nothing to go on with.
-    lab.write("work/p.jsonl", "{\"prompt\":\"a\",\"cwd\":\"/no/such\"}\n");
+    lab.write("work/p.jsonl", "{\"prompt\":\"a\",\"timeout\":\"1ms\"}\n");
     std::fs::remove_file(lab.path("work/r.jsonl")).unwrap();
     let ran = lab.run(&args);
     assert!(ran.stderr.contains("stopped because 1 failed") && !ran.stderr.contains(hint));

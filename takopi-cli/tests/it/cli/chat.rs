@@ -2,7 +2,7 @@
 //!
 //! The demo waits at its approval request, which is where the screen does not change.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -19,16 +19,47 @@ use crate::screen::Screen;
 /// What a demo that takes its time over every step looks like.
 const SLOW: [&str; 4] = ["--approve", "accept", "-c", "pace=1h"];
 
-fn start(lab: &Lab, args: &[&str]) -> Screen {
-    let command = Command::new(env!("CARGO_BIN_EXE_takopi"))
+fn command(lab: &Lab, args: &[&str]) -> Command {
+    Command::new(env!("CARGO_BIN_EXE_takopi"))
         .args(["chat", "--engine", "demo"])
         .args(args)
         .current_dir(lab.path("work"))
         .env_clear()
-        .envs(lab.env());
-    let screen = Screen::start(command, (30, 80));
+        .envs(lab.env())
+}
+
+fn start(lab: &Lab, args: &[&str]) -> Screen {
+    let screen = Screen::start(command(lab, args), (30, 80));
     screen.wait_for("[1] ›");
     screen
+}
+
+#[test]
+fn a_chat_whose_terminal_is_gone_exits_even_if_hangups_are_ignored() {
+    let lab = Lab::new();
+    let (mut pty, pts) = pty_process::blocking::open().unwrap();
+    // SAFETY: the closure makes a system call only.
+    let command = unsafe {
+        command(&lab, &[]).pre_exec(|| {
+            nix::sys::signal::signal(Signal::SIGHUP, nix::sys::signal::SigHandler::SigIgn)?;
+            Ok(())
+        })
+    };
+    let mut child = command.spawn(pts).unwrap();
+    let (mut seen, mut bytes) = (Vec::new(), [0; 4096]);
+    while !String::from_utf8_lossy(&seen).contains("[1]") {
+        let count = pty.read(&mut bytes).unwrap();
+        seen.extend(&bytes[..count]);
+    }
+    drop(pty);
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("it runs on without a terminal");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 #[test]
@@ -39,7 +70,13 @@ fn an_approval_request_is_decided_by_a_line_and_the_decision_is_shown() {
     screen.wait_for("▸ asked: 1 update: src/lib.rs");
     let asked = screen.wait_for("then Enter");
     insta::assert_snapshot!(still(&asked), @r"
+    /help lists the commands; Alt-Enter adds a line, Tab completes, Ctrl-D exits
     [1] › hello **there**
+    • I will look around first.
+    ✓ ls
+    ✓ search: why do octopuses have three hearts
+    ✓ tool: aquarium.feed
+    ✓ subagent: review: the change below
     [1] demo wants to change files
     update src/lib.rs (+1 −1)
 
@@ -50,10 +87,6 @@ fn an_approval_request_is_decided_by_a_line_and_the_decision_is_shown() {
     in .
     y yes, a yes for this session, n no, c no and stop; then Enter
     [1] waiting · Demo · Ns · step 7 · todo 1/2: make the change
-    ✓ ls
-    ✓ searched: why do octopuses have three hearts
-    ✓ tool: aquarium.feed
-    ✓ subagent: review: the change below
     ▸ asked: 1 update: src/lib.rs: waiting for a decision
     [1] ›
     ");
@@ -99,8 +132,20 @@ fn an_answer_is_formatted_between_blank_lines() {
     screen.press("hello **there**\r");
     let shown = screen.wait_for("takopi run --engine demo --resume");
     insta::assert_snapshot!(still(&shown), @r"
+    /help lists the commands; Alt-Enter adds a line, Tab completes, Ctrl-D exits
     [1] › hello **there**
+    • I will look around first.
+    ✓ ls
+    ✓ search: why do octopuses have three hearts
+    ✓ tool: aquarium.feed
+    ✓ subagent: review: the change below
+    ✗ asked: 1 update: src/lib.rs: declined: --approve deny
+    • I leave src/lib.rs as it is.
+    ✗ cargo test (exit 101)
+    ! one test fails; this is only a demo
+    ✓ todo 2/2: nothing left
 
+    [1] ↳ hello **there**
     This is the demo engine: no account, no model, nothing installed. You said:
     hello there
 
@@ -145,6 +190,33 @@ fn conversations_run_side_by_side_and_waiting_messages_are_listed() {
 }
 
 #[test]
+fn nothing_lands_inside_an_answer_that_is_being_written() {
+    let lab = Lab::new();
+    let screen = start(&lab, &["--approve", "accept", "-c", "pace=800ms"]);
+    let prompt = (1..=30).map(|n| format!("word{n}")).collect::<Vec<_>>().join(" ");
+    screen.press(&format!("{prompt}\r/new\rother\r/switch 1\r"));
+    screen.wait_for("This is the demo engine");
+    screen.press("/switch 9\r");
+    let early = screen.wait_for("error: /switch needs the number of a conversation");
+    // It is shown at once, below what is being written.
+    assert!(!early.contains("[1] done · Demo"), "{early}");
+    // And so is what is typed, however often the answer was drawn.
+    screen.press("typed");
+    let early = screen.wait_for("› typed");
+    assert!(!early.contains("[1] done · Demo"), "{early}");
+    screen.press("\x03");
+    screen.wait_for("[1] done · Demo");
+    screen.wait_for("[2] done · Demo");
+    screen.press("\x04");
+    let (_, over, _) = screen.end();
+    let lines: Vec<&str> = over.lines().collect();
+    let said = lines.join(" ");
+    let answer = format!("installed. You said: {prompt}");
+    assert!(said.contains(&answer), "{over}");
+    assert_eq!(over.matches("error: /switch needs").count(), 1, "{over}");
+}
+
+#[test]
 fn control_c_cancels_the_turn_and_a_second_one_exits() {
     let lab = Lab::new();
     let screen = start(&lab, &SLOW);
@@ -164,44 +236,85 @@ fn control_c_cancels_the_turn_and_a_second_one_exits() {
 }
 
 #[test]
-fn pasted_text_is_one_message() {
+fn pasted_text_is_one_message_and_keeps_its_tabs() {
     let lab = Lab::new();
     let screen = start(&lab, &["--approve", "accept"]);
-    screen.press("\x1b[200~one\ntwo\n\x1b[201~");
-    screen.wait_for("[1] › one⏎two⏎");
+    screen.press("\x1b[200~one\n\ttwo\n\x1b[201~");
+    screen.wait_for("[1] › one\n          two");
     screen.press("\r");
     screen.wait_for("You said: one");
+    screen.press("/quit\r");
+    assert_eq!(screen.end().0, Some(0));
+    let history = std::fs::read_to_string(lab.path("state").join("chat-history")).unwrap();
+    assert!(history.contains("one<\\n>\ttwo"), "{history:?}");
+}
+
+#[test]
+fn a_paste_of_ten_thousand_lines_is_one_message_and_drawn_as_a_note() {
+    let lab = Lab::new();
+    let screen = start(&lab, &["--approve", "accept"]);
+    let lines: String = (0..10_000).flat_map(|n| [n.to_string(), "\n".to_owned()]).collect();
+    screen.press(&format!("\x1b[200~{lines}\x1b[201~"));
+    screen.wait_for("[1] › [pasted text 1: 10000 lines]");
+    screen.press(" is what I mean\r");
+    screen.wait_for("9999 is what I mean");
+    screen.press("/quit\r");
+    let (code, over, raw) = screen.end();
+    assert_eq!(code, Some(0), "{over}");
+    // The answer of the demo has all of it, once.
+    assert!(raw.len() < 4 * lines.len() + 20_000, "{} bytes for {}", raw.len(), lines.len());
+}
+
+#[test]
+fn control_c_drops_what_is_typed_and_nothing_else() {
+    let lab = Lab::new();
+    let screen = start(&lab, &SLOW);
+    screen.press("first\r");
+    screen.wait_for("[1] working");
+    screen.press("a draft");
+    screen.wait_for("[1] › a draft");
+    screen.press("\x03");
+    let shown = screen.wait_without("a draft");
+    assert!(shown.contains("[1] working") && !shown.contains("cancelled"), "{shown}");
+    screen.press("\x03");
+    screen.wait_for("note: cancelled job 1, which was running: first");
     screen.press("/quit\r");
     assert_eq!(screen.end().0, Some(0));
 }
 
 #[test]
-fn a_long_paste_is_not_drawn_character_by_character() {
-    const LETTERS: usize = 100_000;
+fn keys_edit_the_line_and_the_history_is_there_after_a_restart() {
     let lab = Lab::new();
     let screen = start(&lab, &["--approve", "accept"]);
-    // Each character would be drawn.
-    let letters: String = ('a'..='z').cycle().take(LETTERS).collect();
-    screen.press(&format!("\x1b[200~{letters}the end\x1b[201~"));
-    screen.wait_for("the end");
-    screen.press("\x15/quit\r");
-    let (code, over, raw) = screen.end();
-    assert_eq!(code, Some(0), "{over}");
-    let drawn = raw.matches("\x1b[J").count();
-    assert!(drawn < LETTERS / 10, "drawn {drawn} times");
+    // Ctrl-A, Ctrl-E, Alt-Left, Ctrl-K; wide and combining characters.
+    screen.press("日本 e\u{301} word\x01the \x05\x1b[1;3D\x0bend\r");
+    screen.wait_for("[1] › the 日本 e\u{301} end");
+    screen.wait_for("日本 e\u{301} end\n\n[1] done");
+    screen.press("one\\\rtwo\x1b\rthree\r");
+    screen.wait_for("You said: one two three");
+    screen.press("\x04");
+    assert_eq!(screen.end().0, Some(0));
+
+    let screen = start(&lab, &["--approve", "accept"]);
+    screen.press("\x1b[A");
+    screen.wait_for("[1] › one\n      two\n      three");
+    screen.press("\x03");
+    screen.wait_without("three");
+    screen.press("\x12日");
+    screen.wait_for("search: 日 the 日本");
+    screen.press("\r");
+    screen.wait_for("日本 e\u{301} end\n\n[1] done");
+    screen.press("/qui\t\r");
+    assert_eq!(screen.end().0, Some(0));
 }
 
 #[test]
-fn control_c_ends_a_paste() {
+fn a_decision_with_nothing_asked_is_not_sent() {
     let lab = Lab::new();
-    let screen = start(&lab, &["--approve", "accept"]);
-    screen.press("\x1b[200~hello\n");
-    screen.wait_for("hello⏎");
-    // The terminal throws away what it has at Ctrl-C, the end of the paste with it.
-    screen.press("\x03");
-    screen.wait_for("nothing is running in this conversation");
-    screen.press("\r");
-    screen.wait_for("[1] done · Demo");
+    let screen = start(&lab, &[]);
+    screen.press("y\r");
+    let shown = screen.wait_for("note: nothing was asked, so \"y\" was not sent");
+    assert!(!shown.contains("working"), "{shown}");
     screen.press("/quit\r");
     assert_eq!(screen.end().0, Some(0));
 }
@@ -226,7 +339,8 @@ fn after_control_z_the_chat_is_as_it_was() {
         std::thread::yield_now();
     }
     screen.press("lo\r");
-    screen.wait_for("[1] › hello\n[1] demo wants");
+    screen.wait_for("[1] › hello\n• I will");
+    screen.wait_for("then Enter");
     screen.press("/quit\r");
     let (code, _, raw) = screen.end();
     assert_eq!(code, Some(0));

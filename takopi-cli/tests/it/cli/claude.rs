@@ -277,7 +277,10 @@ fn a_chat_reaches_every_engine_by_name_and_by_resume_line() {
     assert_eq!(ran.stderr.matches("/no/codex").count(), 2, "{}", ran.stderr);
     assert!(ran.stdout.ends_with("You said: hello\n"), "{}", ran.stdout);
     let help = chat("/help\n").stderr;
-    assert!(help.contains("in a session of its own: /demo, /codex, /claude."), "{help}");
+    assert!(
+        help.contains("in a session of its own: /demo, /codex, /claude, /pi, /opencode"),
+        "{help}"
+    );
 }
 
 #[test]

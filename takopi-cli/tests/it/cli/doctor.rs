@@ -57,7 +57,7 @@ fn every_problem_has_a_hint() {
     let config = found["findings"][0]["what"].as_str().unwrap();
     assert!(
         config
-            .contains("config.toml:1: unknown engine `abacus`; known engines: codex, claude, demo"),
+            .contains("config.toml:1: unknown engine `abacus`; known engines: codex, claude, pi, opencode, gemini, qwen, codex-acp, claude-acp, demo"),
         "{config}"
     );
 }

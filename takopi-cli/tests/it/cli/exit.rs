@@ -99,7 +99,7 @@ fn a_flag_that_the_engine_does_not_understand_is_refused_by_name() {
     for (args, message) in [
         (
             ["--engine", "abacus"],
-            "error: unknown engine `abacus`; known engines: codex, claude, demo\n",
+            "error: unknown engine `abacus`; known engines: codex, claude, pi, opencode, gemini, qwen, codex-acp, claude-acp, demo\n",
         ),
         (
             ["--transport", "post"],
@@ -327,4 +327,54 @@ fn when_takopi_is_killed_codex_exec_is_interrupted_by_the_kernel() {
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
     assert_eq!(std::fs::read_to_string(lab.path("codex/signal")).unwrap(), "INT\n");
+}
+
+#[test]
+fn an_invalid_value_of_a_variable_is_blamed_on_the_variable() {
+    let lab = Lab::new();
+    for (variable, flag) in [("TAKOPI_APPROVE", "--approve"), ("TAKOPI_TIMEOUT", "--timeout")] {
+        let mut command = lab.takopi(&["run", "--engine", "demo", "hello"]);
+        let ran = super::lab::ran(command.env(variable, "maybe"));
+        assert_eq!(ran.code, Some(2));
+        let expected = format!("invalid value 'maybe' for '{variable} (environment variable)'");
+        assert!(ran.stderr.contains(&expected), "{}", ran.stderr);
+        let mut command = lab.takopi(&["run", "--engine", "demo", flag, "maybe", "hello"]);
+        let ran = super::lab::ran(command.env(variable, "maybe"));
+        assert!(ran.stderr.contains(&format!("for '{flag}")), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_fails_and_the_rest_is_still_shown() {
+    let lab = Lab::new();
+    let program = env!("CARGO_BIN_EXE_takopi");
+    for (redirection, problem) in [
+        (">/dev/full", "error: cannot write to standard output: No space left on device"),
+        (">&-", "error: cannot write to standard output: it is closed"),
+    ] {
+        let mut command = std::process::Command::new("sh");
+        let script = format!("exec \"$0\" run --engine demo hello {redirection}");
+        command.args(["-c", &script, program]).current_dir(lab.path("work"));
+        command.env_clear().envs(lab.env());
+        let ran = super::lab::ran(&mut command);
+        assert_eq!(ran.code, Some(1), "{redirection}: {}", ran.stderr);
+        assert!(ran.stderr.contains("✓ Demo · "), "{}", ran.stderr);
+        assert!(ran.stderr.contains("takopi run --engine demo --resume demo-"), "{}", ran.stderr);
+        assert!(ran.stderr.contains(problem), "{}", ran.stderr);
+    }
+}
+
+#[test]
+fn signals_that_come_together_are_one_and_the_report_is_still_written() {
+    let lab = Lab::new();
+    let args = ["run", "--engine", "demo", "-c", "pace=300ms", "hello"];
+    let mut running = Running::start(lab.takopi(&args));
+    running.wait_for("todo 0/2");
+    for _ in 0..3 {
+        running.signal(Signal::SIGTERM);
+    }
+    let ran = running.end();
+    assert_eq!(ran.code, Some(143), "{}", ran.stderr);
+    assert!(ran.stderr.contains("✗ Demo · interrupted"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--resume demo-"), "{}", ran.stderr);
 }

@@ -1,11 +1,15 @@
 //! The command as people and scripts meet it: the binary is run, and what it prints is compared.
 
+mod acp;
 mod batch;
+mod batch_input;
 mod chat;
 mod claude;
 mod doctor;
 mod exit;
+mod failures;
 mod lab;
 mod modes;
+mod projects;
 mod sessions;
 mod terminal;

@@ -19,8 +19,8 @@ fn the_answer_alone_is_on_standard_output() {
     • I will look around first.
     ▸ ls
     ✓ ls
-    ▸ searched: why do octopuses have three hearts
-    ✓ searched: why do octopuses have three hearts
+    ▸ search: why do octopuses have three hearts
+    ✓ search: why do octopuses have three hearts
     ▸ tool: aquarium.feed
     ✓ tool: aquarium.feed
     ▸ subagent: review: the change below
@@ -28,8 +28,7 @@ fn the_answer_alone_is_on_standard_output() {
     ↻ todo 1/2: make the change
     ▸ asked: 1 update: src/lib.rs: waiting for a decision
     ✗ asked: 1 update: src/lib.rs: declined: --approve deny is the default here
-    ▸ files: update src/lib.rs
-    ✓ files: update src/lib.rs
+    • I leave src/lib.rs as it is.
     ▸ cargo test
     ✗ cargo test (exit 101)
     ! one test fails; this is only a demo

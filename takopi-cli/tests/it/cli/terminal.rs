@@ -52,7 +52,7 @@ fn a_run_with_an_approval_request() {
     insta::assert_snapshot!(still(&asked), @r"
     • I will look around first.
     ✓ ls
-    ✓ searched: why do octopuses have three hearts
+    ✓ search: why do octopuses have three hearts
     ✓ tool: aquarium.feed
     ✓ subagent: review: the change below
     ? demo wants to change files
@@ -69,7 +69,7 @@ fn a_run_with_an_approval_request() {
     insta::assert_snapshot!(still(&over), @r"
     • I will look around first.
     ✓ ls
-    ✓ searched: why do octopuses have three hearts
+    ✓ search: why do octopuses have three hearts
     ✓ tool: aquarium.feed
     ✓ subagent: review: the change below
     ? demo wants to change files
@@ -143,7 +143,7 @@ fn a_narrow_screen_wraps_only_messages() {
     insta::assert_snapshot!(still(&over), @r"
     • I will look around first.
     ✓ ls
-    ✓ searched: why do octopuses…
+    ✓ search: why do octopuses h…
     ✓ tool: aquarium.feed
     ✓ subagent: review: the chan…
     ? demo wants to change files

@@ -18,7 +18,7 @@ async fn sessions_are_listed_and_shown() {
         let expected = (Some(0), id, "codex", "say hi");
         assert_eq!((listed.code, fields[0], fields[1], fields[4]), expected, "{listed:?}");
 
-        let shown = lab.run(&["sessions", "show", id]).await;
+        let shown = lab.run(&["sessions", "show", "--steps", id]).await;
         assert_eq!(shown.stdout, "> say hi\n\n$ echo hi; exit 3 (exit 3)\n\nIt says **hi**.\n\n");
     }
 }

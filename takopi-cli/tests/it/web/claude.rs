@@ -1,22 +1,15 @@
 //! Claude Code on the page, and beside codex: approvals, questions, sessions of both.
 
-use takopi_tests::browser::{Page, page_or_skip};
+use takopi_tests::browser::Page;
 use takopi_tests::model::messages::Answer;
 
-use super::server::{Server, answers, say};
+use super::server::{Server, answers, say, visit};
 use crate::real::claude::approvals::{question, told};
 use crate::real::claude::chat::Beside;
 use crate::real::claude::lab::Lab;
 use crate::real::lab::Running;
 
 const SERVE: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
-
-async fn visit(server: &Server) -> Option<Page> {
-    let mut page = page_or_skip().await?;
-    page.look((1100, 720), "light").await;
-    page.open(&server.address).await;
-    Some(page)
-}
 
 async fn text_of(page: &mut Page, selector: &str) -> String {
     let found = page.eval(&format!("document.querySelector('{selector}').innerText")).await;
@@ -25,8 +18,8 @@ async fn text_of(page: &mut Page, selector: &str) -> String {
 
 /// Waits for a request that can be decided.
 async fn asked(page: &mut Page) -> String {
-    page.wait_for("document.querySelector('.question button')").await;
-    text_of(page, ".question:has(button)").await
+    page.wait_for("document.querySelector('.question footer button')").await;
+    text_of(page, ".question:has(footer button)").await
 }
 
 #[tokio::test]
@@ -112,7 +105,8 @@ async fn conversations_with_both_engines_are_listed_and_resumed_after_a_restart(
         page.click("#open input").await;
         page.type_text(line).await;
         page.press_enter(false).await;
-        page.wait_for(&format!("document.querySelector('.agent')?.innerText === '{seen}'")).await;
+        page.wait_for(&format!("document.querySelector('.agent .body')?.innerText === '{seen}'"))
+            .await;
         say(&mut page, prompt).await;
         answers(&mut page, 1).await;
         assert_eq!(text_of(&mut page, "#resume code").await, *line);

@@ -3,15 +3,8 @@
 use takopi_tests::browser::{Page, page_or_skip};
 use takopi_tests::model::{Answer, Gate};
 
-use super::server::{Server, answers, say};
+use super::server::{Server, answers, say, visit};
 use crate::real::lab::Lab;
-
-async fn visit(server: &Server) -> Option<Page> {
-    let mut page = page_or_skip().await?;
-    page.look((1100, 720), "light").await;
-    page.open(&server.address).await;
-    Some(page)
-}
 
 async fn text_of(page: &mut Page, selector: &str) -> String {
     let found = page.eval(&format!("document.querySelector('{selector}').innerText")).await;
@@ -34,24 +27,24 @@ async fn a_message_is_answered_and_the_steps_of_the_agent_are_shown() {
     page.press_enter(true).await;
     page.type_text("<b>please</b>").await;
     page.press_enter(false).await;
-    page.wait_for("document.querySelector('.progress')?.innerText.includes('✗ echo hi; exit 3')")
-        .await;
-    assert_eq!(text_of(&mut page, ".user").await, "say hi\n<b>please</b>");
+    let failed = "document.querySelector('.progress [data-state=failed] .text')?.innerText";
+    page.wait_for(&format!("{failed} === 'echo hi; exit 3'")).await;
+    assert_eq!(text_of(&mut page, ".user .body").await, "say hi\n<b>please</b>");
     assert_eq!(text_of(&mut page, "#now .about").await, "working");
 
     gate.open();
     answers(&mut page, 1).await;
-    let shown = page.eval("document.querySelector('.final .body').innerHTML").await;
+    let shown = page.eval("document.querySelector('.final .answer').innerHTML").await;
     let shown = shown.as_str().unwrap();
     assert!(shown.contains("<strong>hi</strong>"), "{shown}");
-    assert!(shown.contains("<code class=\"language-sh\">echo hi\n</code>"), "{shown}");
+    assert!(shown.contains("<span class=\"k\">echo</span> hi\n</code>"), "{shown}");
     assert!(shown.contains("&lt;script&gt;") && shown.contains("&lt;/script&gt;"), "{shown}");
     assert!(page.eval("document.title").await.as_str().unwrap().starts_with("say hi"));
 
     let line = text_of(&mut page, "#resume code").await;
     assert!(line.starts_with("codex resume "), "{line}");
     page.click("#resume button").await;
-    page.wait_for("document.querySelector('#resume button').innerText === 'Copied'").await;
+    page.wait_for("document.querySelector('#resume button').innerText.startsWith('Copied')").await;
     assert_eq!(page.eval("navigator.clipboard.readText()").await, line);
 
     // A page that comes later sees the same.
@@ -113,7 +106,7 @@ async fn an_approval_request_is_decided_on_the_page() {
         let Some(mut page) = visit(&server).await else { return };
 
         say(&mut page, "add a file").await;
-        page.wait_for("document.querySelector('.question button')").await;
+        page.wait_for("document.querySelector('.question footer button')").await;
         let asked = text_of(&mut page, ".question").await;
         assert!(asked.contains("codex wants to change files\nadd new.txt (+1)"), "{asked}");
         page.wait_for("document.querySelector('#now .about').innerText === 'waiting for approval'")
@@ -122,7 +115,10 @@ async fn an_approval_request_is_decided_on_the_page() {
         answers(&mut page, 1).await;
         page.wait_for(&format!("document.querySelector('.question').innerText.includes('{said}')"))
             .await;
-        assert_eq!(page.eval("document.querySelectorAll('.question button').length").await, 0);
+        assert_eq!(
+            page.eval("document.querySelectorAll('.question footer button').length").await,
+            0
+        );
         assert_eq!(lab.home.workspace().join("new.txt").exists(), written, "{press}");
         page.assert_content();
         server.stop().await;
@@ -148,7 +144,8 @@ async fn after_a_restart_a_conversation_is_resumed_from_the_open_page_the_list_o
     server.kill().await;
     page.wait_for("document.querySelector('#state').className === 'bad'").await;
     let server = Server::start_at(&lab, &host, &[]).await;
-    page.wait_for("document.querySelector('.agent')?.innerText === 'I will remember 7.'").await;
+    page.wait_for("document.querySelector('.agent .body')?.innerText === 'I will remember 7.'")
+        .await;
     assert_eq!(text_of(&mut page, "#resume code").await, line);
     say(&mut page, "which number was it?").await;
     answers(&mut page, 1).await;
@@ -197,6 +194,14 @@ async fn only_valid_sessions_are_opened_and_an_engine_can_be_named() {
     page.press_enter(false).await;
     page.wait_for("document.querySelector('#state.bad')?.innerText.includes('not a session')")
         .await;
+    // An id that could be one, and is not.
+    page.eval("document.querySelector('#open').reset(); 0").await;
+    page.click("#open input").await;
+    page.type_text("01a1e21b-26e5-7eb0-9d27-459e98f10b74").await;
+    page.press_enter(false).await;
+    page.wait_for("document.querySelector('#state.bad')?.innerText.includes('cannot be opened')")
+        .await;
+    assert_eq!(page.eval("document.querySelectorAll('#now li').length").await, 0);
     say(&mut page, "/demo hello").await;
     page.wait_for_text("You said: hello").await;
     // The session is the demo's, and codex cannot go on with it.
@@ -213,12 +218,35 @@ async fn a_token_in_the_address_becomes_a_cookie_and_leaves_the_address() {
     let server = Server::start(&lab, &args).await;
     let Some(mut page) = page_or_skip().await else { return };
     page.open(&format!("http://{}/", server.host())).await;
-    page.wait_for_text("an access token is required").await;
+    page.wait_for_text("paste it here").await;
     page.open(&server.address).await;
     say(&mut page, "hello").await;
     answers(&mut page, 1).await;
     let address = page.eval("location.href").await;
     assert!(!address.as_str().unwrap().contains("token"), "{address}");
+    page.assert_content();
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_token_is_asked_for_in_a_form() {
+    let Some(lab) = Lab::new() else { return };
+    let args = ["--engine", "demo", "--approve", "accept", "--token", "correct-horse-battery"];
+    let server = Server::start(&lab, &args).await;
+    let Some(mut page) = page_or_skip().await else { return };
+    page.open(&format!("http://{}/", server.host())).await;
+    for (token, then) in [
+        ("wrong-horse-battery", "This is not the token."),
+        ("correct-horse-battery", "New conversation"),
+    ] {
+        page.click("input").await;
+        page.type_text(token).await;
+        page.press_enter(false).await;
+        // The page may be on its way from one document to the next.
+        page.wait_for_text(then).await;
+    }
+    say(&mut page, "hello").await;
+    answers(&mut page, 1).await;
     page.assert_content();
     server.stop().await;
 }
@@ -231,7 +259,7 @@ async fn the_page_fits_a_phone_and_every_control_has_a_label() {
     page.look((360, 640), "dark").await;
     page.open(&server.address).await;
     say(&mut page, &format!("look at {}", "a/very/long/path".repeat(20))).await;
-    page.wait_for("document.querySelector('.question button')").await;
+    page.wait_for("document.querySelector('.question footer button')").await;
     page.click(".question [data-press=accept]").await;
     answers(&mut page, 1).await;
     assert_eq!(page.eval("document.documentElement.scrollWidth").await, 360);

@@ -92,7 +92,26 @@ async fn invalid_requests_are_refused_and_the_server_continues() {
     assert_eq!(status("/press", r#"{"chat":"c1","message":"2","press":"accept"}"#), 200);
     assert_eq!(status("/open", r#"{"session":"; rm -rf /"}"#), 400);
     let long = serde_json::json!({ "text": "x".repeat(2 << 20) }).to_string();
-    assert_eq!(status("/send", &long), 413);
+    let (refused, why) = http(&server, "POST", "/send", &[&host, JSON], &long);
+    assert_eq!(refused, 413);
+    assert!(
+        why.ends_with(
+            "the message is longer than 1 MiB; save it to a file and name the file instead"
+        ),
+        "{why}"
+    );
+    let nobody = r#"{"session":"01a1e21b-26e5-7eb0-9d27-459e98f10b74"}"#;
+    assert_eq!(status("/open", nobody), 404);
+    for (path, body) in [
+        ("/rename", r#"{"chat":"c99","title":"x"}"#),
+        ("/rename", r#"{"chat":"c99","title":" "}"#),
+        ("/send", r#"{"text":"hello","choice":{"cwd":"/nowhere"}}"#),
+        ("/send", r#"{"text":"hello","choice":{"engine":"robot"}}"#),
+        ("/send", r#"{"text":"hello","choice":{"sandbox":"off"}}"#),
+    ] {
+        let refused = status(path, body);
+        assert!((400..500).contains(&refused), "{path} {body}: {refused}");
+    }
     assert_eq!(http(&server, "GET", "/send", &[&host], "").0, 405);
     assert_eq!(http(&server, "GET", "/../../etc/passwd", &[&host], "").0, 404);
     assert_eq!(status("/send", SAY), 200);

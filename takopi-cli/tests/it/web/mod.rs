@@ -1,9 +1,11 @@
 //! The web chat: the real agents with a scripted model, and a browser that looks at it.
 //!
-//! `TAKOPI_UPDATE_PICTURE=1 cargo test -p takopi-cli --test it picture` takes `docs/serve.png` anew.
+//! `TAKOPI_UPDATE_PICTURE=1 cargo test -p takopi-cli --test it picture` takes the pictures of `docs/` anew.
 
+mod access;
 mod claude;
 mod conversations;
+mod daily;
 mod doors;
 mod picture;
 mod server;

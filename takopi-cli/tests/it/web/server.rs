@@ -1,7 +1,11 @@
 //! `takopi serve`, running, and a browser on its page.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use nix::sys::signal::Signal;
-use takopi_tests::browser::Page;
+use serde_json::Value;
+use takopi_tests::browser::{Page, page_or_skip};
 
 use crate::real::lab::{Lab, Ran, Running};
 
@@ -59,4 +63,29 @@ pub(crate) async fn say(page: &mut Page, text: &str) {
 /// Waits until this many answers are there.
 pub(crate) async fn answers(page: &mut Page, count: usize) {
     page.wait_for(&format!("document.querySelectorAll('.final').length === {count}")).await;
+}
+
+/// A page of this server.
+pub(crate) async fn visit(server: &Server) -> Option<Page> {
+    let mut page = page_or_skip().await?;
+    page.look((1100, 720), "light").await;
+    page.open(&server.address).await;
+    Some(page)
+}
+
+/// Sends a request as the page does; status and body of the response.
+pub(crate) fn post(server: &Server, path: &str, body: &Value) -> (u16, String) {
+    let (host, body) = (server.host(), body.to_string());
+    let mut stream = TcpStream::connect(host).unwrap();
+    let length = body.len();
+    write!(
+        stream,
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut answer = String::new();
+    // A body that is too long is not read: the connection may be reset after the answer.
+    let _ = stream.read_to_string(&mut answer);
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+    (head.split(' ').nth(1).unwrap_or("0").parse().unwrap(), body.to_owned())
 }

@@ -35,7 +35,7 @@ async fn a_run_and_its_resumption_by_line_and_by_last() {
     let fields: Vec<&str> = listed.stdout.trim_end().split('\t').collect();
     assert_eq!((listed.code, fields[0], fields[1]), (Some(0), id, "claude"), "{listed:?}");
     assert!(fields.contains(&"say hi"), "{listed:?}");
-    let shown = lab.run(&["sessions", "show", &id[..13]]).await;
+    let shown = lab.run(&["sessions", "show", "--steps", &id[..13]]).await;
     assert_eq!(
         shown.stdout,
         "> say hi\n\n$ echo hi; exit 3 (exit 3)\n\nIt says **hi**.\n\n> once more\n\nhi again\n\n> and last\n\nthe end\n\n"

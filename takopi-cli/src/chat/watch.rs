@@ -1,0 +1,87 @@
+//! The events of running jobs, on their way from the bridge to the screen.
+//!
+//! The bridge must not wait for the screen, so pieces of an answer that nobody has taken yet are joined: what
+//! waits is at most the answer itself and the last [`WAITING`] other events.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Mutex, PoisonError};
+
+use takopi_bridge::JobId;
+use takopi_core::{ActionEvent, ActionKind, TakopiEvent};
+use tokio::sync::Notify;
+
+/// The most events that wait.
+const WAITING: usize = 1024;
+
+/// Events that wait to be shown.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// Whether events are shown.
+    shows: bool,
+    events: Mutex<VecDeque<(JobId, ActionEvent)>>,
+    /// The jobs whose session the engine confirmed.
+    started: Mutex<HashSet<JobId>>,
+    changed: Notify,
+}
+
+impl Watch {
+    pub(super) fn new(shows: bool) -> Self {
+        Self { shows, events: Mutex::default(), started: Mutex::default(), changed: Notify::new() }
+    }
+
+    /// Whether the engine confirmed the session of this job, which has ended.
+    pub(super) fn has_started(&self, job: JobId) -> bool {
+        self.started.lock().unwrap_or_else(PoisonError::into_inner).remove(&job)
+    }
+
+    /// Adds an event. Never waits.
+    pub(super) fn add(&self, job: JobId, event: &TakopiEvent) {
+        let event = match event {
+            TakopiEvent::Started(_) => {
+                self.started.lock().unwrap_or_else(PoisonError::into_inner).insert(job);
+                return;
+            }
+            TakopiEvent::Action(event) if self.shows => event,
+            _ => return,
+        };
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        match events.back_mut() {
+            Some((last_job, last)) if *last_job == job && continues(last, event) => {
+                let piece = event.message.as_deref().unwrap_or_default();
+                last.message.get_or_insert_default().push_str(piece);
+            }
+            _ => {
+                if events.len() >= WAITING
+                    && let Some(at) =
+                        events.iter().position(|(_, it)| it.action.kind != ActionKind::Answer)
+                {
+                    events.remove(at);
+                }
+                events.push_back((job, event.clone()));
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// Waits for events. Cancel-safe.
+    pub(super) async fn next(&self) -> VecDeque<(JobId, ActionEvent)> {
+        loop {
+            let events = self.take();
+            if !events.is_empty() {
+                return events;
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    /// The events that wait.
+    pub(super) fn take(&self) -> VecDeque<(JobId, ActionEvent)> {
+        std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Whether both are pieces of one message.
+fn continues(last: &ActionEvent, event: &ActionEvent) -> bool {
+    let is_piece = |event: &ActionEvent| event.answer_piece().is_some();
+    last.action.id == event.action.id && is_piece(last) && is_piece(event)
+}

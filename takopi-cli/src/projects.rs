@@ -1,0 +1,264 @@
+//! Projects in the command: `takopi projects`, `--project`, `--branch`, and `/NAME @branch` before a prompt.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use takopi_bridge::RunContext;
+use takopi_core::RunSettings;
+use takopi_projects::config::check_name;
+use takopi_projects::{Context, Message, Names, Project, Projects, Repository};
+
+use crate::args::RunOptions;
+use crate::config::{self, Config};
+use crate::engines;
+use crate::exit::{self, Usage};
+use crate::terminal::{self, Terminal};
+
+#[derive(Debug, Args)]
+pub(crate) struct ProjectsArgs {
+    #[command(subcommand)]
+    command: Option<ProjectsCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+enum ProjectsCommand {
+    /// Register the repository of the current directory
+    Add {
+        /// The name; by default that of the directory
+        name: Option<String>,
+    },
+    /// Remove clean worktrees whose branch is merged or gone
+    Prune {
+        /// Only those of this project
+        name: Option<String>,
+    },
+}
+
+pub(crate) fn main(
+    args: &ProjectsArgs,
+    config: &Config,
+    file: Option<&Path>,
+    terminal: Terminal,
+) -> anyhow::Result<u8> {
+    match &args.command {
+        None => list(&config.projects, terminal),
+        Some(ProjectsCommand::Add { name }) => add(name.as_deref(), &config.projects, file),
+        Some(ProjectsCommand::Prune { name }) => prune(name.as_deref(), &config.projects),
+    }
+}
+
+/// The names that messages can use. `commands` are those of the place.
+pub(crate) fn names<'a>(
+    projects: &Projects,
+    commands: impl IntoIterator<Item = &'a str>,
+) -> Result<Names, Usage> {
+    let engines: Vec<String> = engines::all().map(|entry| entry.id().to_string()).collect();
+    let names = Names::new(engines.iter().map(String::as_str), projects, commands);
+    match names.shadowed() {
+        Some(name) => Err(Usage::new(format!(
+            "project `{name}` has the name of an engine or a command; give it another name"
+        ))),
+        None => Ok(names),
+    }
+}
+
+impl RunOptions {
+    /// Moves to the project and branch that the options name: directory, engine and settings.
+    pub(crate) fn enter_project(&mut self) -> anyhow::Result<()> {
+        let (project, branch) = (self.project.take(), self.branch.take());
+        let project = match (&project, &branch) {
+            (None, None) => return Ok(()),
+            (Some(name), _) => {
+                self.projects.project_of(&Context::new(name)).map_err(usage)?.clone()
+            }
+            // The repository of the directory, without a name.
+            (None, Some(_)) => {
+                let here = self.cd.clone().map_or_else(std::env::current_dir, Ok)?;
+                Project::new("here", std::path::absolute(here)?)
+            }
+        };
+        if self.cd.is_some() && self.flags.is_typed("cd") && project.name != "here" {
+            return Err(Usage::new("--cd and --project both name a directory; use one").into());
+        }
+        self.cd = Some(project.directory(branch.as_deref()).map_err(usage)?);
+        if let Some(engine) = &project.engine
+            && !self.flags.is_typed("engine")
+        {
+            self.change_engine(&engines::find(engine)?.id());
+        }
+        let chosen = engines::named(self.engine.as_deref())?;
+        let mut settings = project.settings_for(&chosen.id(), &chosen.id());
+        settings.retain(|name| chosen.understands(name));
+        settings.fill_from(&self.defaults);
+        self.defaults = settings;
+        Ok(())
+    }
+}
+
+fn usage(error: impl std::fmt::Display) -> Usage {
+    Usage::new(error.to_string())
+}
+
+/// Takes the directives off a prompt on the command line: `takopi run /web @fix 'make it work'`, in one
+/// argument or in several.
+pub(crate) fn take_directives(
+    prompt: &mut Vec<String>,
+    options: &mut RunOptions,
+) -> Result<(), Usage> {
+    let names = names(&options.projects, [])?;
+    while let Some(first) = prompt.first().filter(|first| first.starts_with(['/', '@'])) {
+        let Message { engine, project, branch, text, .. } =
+            names.read(first, options.project.is_some()).map_err(usage)?;
+        if text == first.trim() {
+            return Ok(());
+        }
+        if let Some(engine) = engine {
+            options.change_engine(&engines::find(&engine)?.id());
+        }
+        options.project = project.or(options.project.take());
+        options.branch = branch.or(options.branch.take());
+        if !text.is_empty() {
+            prompt[0] = text;
+            return Ok(());
+        }
+        prompt.remove(0);
+    }
+    Ok(())
+}
+
+/// A message of a chat: the text for the bridge, and where it runs. Blocks while git works.
+pub(crate) fn place(
+    text: &str,
+    projects: &Projects,
+) -> Result<Option<(String, RunContext)>, String> {
+    if projects.is_empty() {
+        return Ok(None);
+    }
+    let names = names(projects, []).map_err(|error| error.to_string())?;
+    let message = names.read(text, false).map_err(|error| error.to_string())?;
+    let Some(project) = message.project else { return Ok(None) };
+    let mut context = Context::new(project);
+    context.branch = message.branch;
+    let found = projects.project_of(&context).map_err(|error| error.to_string())?;
+    let directory = projects.directory(&context).map_err(|error| error.to_string())?;
+    let mut settings = RunSettings::new().cwd(directory);
+    let engine = message.engine.or_else(|| found.engine.clone());
+    if engine == found.engine {
+        settings.fill_from(&found.settings);
+    }
+    let text = match engine {
+        Some(engine) => format!("/{engine} {}", message.text),
+        None => message.text,
+    };
+    Ok(Some((text, RunContext::new(settings).line(context.to_string()))))
+}
+
+fn list(projects: &Projects, terminal: Terminal) -> anyhow::Result<u8> {
+    if projects.is_empty() {
+        terminal.note("no projects; `takopi projects add` registers the current repository");
+        return Ok(exit::OK);
+    }
+    let mut lines = Vec::new();
+    for project in projects.iter() {
+        let state = match Repository::open(project) {
+            Ok(repository) => {
+                let branch = repository.current().unwrap_or_else(|| "(no branch)".to_owned());
+                format!("on {branch}, {} worktrees", repository.count())
+            }
+            Err(_) if project.path.is_dir() => "not a git repository".to_owned(),
+            Err(_) => "missing".to_owned(),
+        };
+        let engine = project.engine.as_ref().map(|it| format!(", {it}")).unwrap_or_default();
+        let path = project.path.display();
+        lines.push(format!("{:<16} {path}  ({state}{engine})\n", project.name));
+    }
+    terminal::print(lines.concat().as_bytes())?;
+    Ok(exit::OK)
+}
+
+fn add(name: Option<&str>, projects: &Projects, file: Option<&Path>) -> anyhow::Result<u8> {
+    let here = std::env::current_dir()?;
+    let repository = Repository::open(&Project::new("here", &here))
+        .map_err(|_| Usage::new(format!("{} is not in a git repository", here.display())))?;
+    let path = repository.main_directory();
+    let named = name.map(str::to_owned).or_else(|| {
+        let name = path.file_name()?.to_string_lossy().to_lowercase();
+        let safe = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+        Some(name.chars().map(safe).collect::<String>().trim_matches('-').to_owned())
+    });
+    let name = named.unwrap_or_default().to_lowercase();
+    check_name(&name).map_err(|error| Usage::new(format!("{name:?} is no name: {error}")))?;
+    if let Some(known) = projects.get(&name) {
+        let (path, hint) = (known.path.display(), "takopi projects add OTHER_NAME");
+        return Err(Usage::new(format!(
+            "project {name} exists: {path}; choose another name: {hint}"
+        ))
+        .into());
+    }
+    let mut all = projects.clone();
+    all.add(Project::new(&name, path));
+    names(&all, [])?;
+    let table = format!("[projects.{name}]\npath = {}\n", toml_text(&path.to_string_lossy()));
+    let file = append(file, &table)?;
+    let text = format!("project {name}: {} (in {})\n", path.display(), file.display());
+    terminal::print(text.as_bytes())?;
+    Ok(exit::OK)
+}
+
+/// A text as TOML writes it. A JSON string is one.
+pub(crate) fn toml_text(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Appends a table to the configuration file, which only its owner can read if it is new.
+pub(crate) fn append(file: Option<&Path>, table: &str) -> anyhow::Result<PathBuf> {
+    let path = file.map(Path::to_owned).or_else(config::default_path);
+    let path = path.context("there is no home directory for a configuration file; use --config")?;
+    if let Some(directory) = path.parent() {
+        std::fs::create_dir_all(directory)
+            .with_context(|| format!("cannot create {}", directory.display()))?;
+    }
+    let write = || {
+        let before = std::fs::read_to_string(&path).unwrap_or_default();
+        let gap = match before.trim_end() {
+            "" => "",
+            _ if before.ends_with('\n') => "\n",
+            _ => "\n\n",
+        };
+        let mut open = OpenOptions::new();
+        let mut file = open.create(true).append(true).mode(0o600).open(&path)?;
+        file.write_all(format!("{gap}{table}").as_bytes())?;
+        file.sync_all()
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(path)
+}
+
+fn prune(name: Option<&str>, projects: &Projects) -> anyhow::Result<u8> {
+    let chosen: Vec<&Project> = match name {
+        Some(name) => vec![projects.project_of(&Context::new(name)).map_err(usage)?],
+        None => projects.iter().collect(),
+    };
+    let mut code = exit::OK;
+    let mut lines = Vec::new();
+    for project in chosen {
+        match Repository::open(project).and_then(|repository| repository.prune()) {
+            Ok(pruned) => {
+                lines.extend(pruned.iter().map(|one| format!("{}: {one}\n", project.name)));
+            }
+            Err(error) => {
+                lines.push(format!("{}: {error}\n", project.name));
+                code = exit::FAILED;
+            }
+        }
+    }
+    if lines.is_empty() {
+        lines.push("there are no worktrees\n".to_owned());
+    }
+    terminal::print(lines.concat().as_bytes())?;
+    Ok(code)
+}

@@ -1,0 +1,120 @@
+//! How the runs of a conversation are to be run, as a person chose when it began.
+//!
+//! What is not chosen is as the command line says. A choice is checked before the conversation begins.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use takopi_core::{EngineId, RunSettings};
+
+use crate::args::{Approve, RunOptions};
+use crate::engines;
+
+/// The most bytes of one of them.
+const MOST: usize = 4096;
+/// The efforts that engines know; any other can be typed.
+const EFFORTS: [&str; 5] = ["minimal", "low", "medium", "high", "xhigh"];
+
+/// What was chosen for a conversation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Choice {
+    pub(super) engine: Option<String>,
+    pub(super) cwd: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) effort: Option<String>,
+    pub(super) approve: Option<Approve>,
+}
+
+impl Choice {
+    /// Leaves out what is empty, and refuses what cannot be.
+    pub(super) fn checked(mut self) -> Result<Self, String> {
+        for field in [&mut self.engine, &mut self.cwd, &mut self.model, &mut self.effort] {
+            let text = field.take().map(|text| text.trim().to_owned());
+            *field = text.filter(|text| !text.is_empty());
+            if field.as_ref().is_some_and(|text| text.len() > MOST) {
+                return Err("the choice is too long".to_owned());
+            }
+        }
+        if let Some(engine) = &self.engine {
+            engines::find(engine).map_err(|error| error.to_string())?;
+        }
+        if let Some(directory) = &mut self.cwd {
+            let path = expanded(directory);
+            if !path.is_dir() {
+                return Err(format!("the directory {directory} does not exist"));
+            }
+            let path = std::path::absolute(&path).unwrap_or(path);
+            *directory = path.to_string_lossy().into_owned();
+        }
+        Ok(self)
+    }
+
+    pub(super) fn engine(&self) -> Option<EngineId> {
+        self.engine.clone().map(EngineId::from)
+    }
+
+    /// The settings of a run.
+    pub(super) fn settings(&self) -> RunSettings {
+        let mut settings = RunSettings::new();
+        settings.cwd = self.cwd.clone().map(PathBuf::from);
+        settings.model.clone_from(&self.model);
+        settings.effort.clone_from(&self.effort);
+        settings
+    }
+}
+
+/// A directory in which `~` is the home directory.
+fn expanded(directory: &str) -> PathBuf {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    match (directory.strip_prefix('~'), home) {
+        (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {
+            home.join(rest.trim_start_matches('/'))
+        }
+        _ => PathBuf::from(directory),
+    }
+}
+
+/// What can be chosen, and what it is if nothing is.
+pub(super) fn offered(options: &RunOptions) -> Value {
+    let default = engines::named(options.engine.as_deref()).map(|entry| entry.id().to_string());
+    let engines = engines::all().map(|entry| {
+        let settings = options.settings_of(entry);
+        json!({
+            "id": entry.id(),
+            "title": entry.title(),
+            "model": entry.understands("model").then(|| settings.model.unwrap_or_default()),
+            "effort": entry.understands("effort").then(|| settings.effort.unwrap_or_default()),
+        })
+    });
+    let directory = options.settings().cwd.or_else(|| std::env::current_dir().ok());
+    json!({
+        "engine": default.unwrap_or_default(),
+        "engines": engines.collect::<Vec<_>>(),
+        "directory": directory.map(|it| it.display().to_string()),
+        "efforts": EFFORTS,
+        "approve": options.approve.unwrap_or(Approve::Ask),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_choice_is_checked_and_what_is_empty_is_not_chosen() {
+        let checked = |text: &str| serde_json::from_str::<Choice>(text).unwrap().checked();
+        assert_eq!(checked(r#"{"engine":"","model":" ","cwd":null}"#), Ok(Choice::default()));
+        let good =
+            checked(r#"{"engine":"demo","cwd":"/","approve":"accept","model":" m "}"#).unwrap();
+        assert_eq!((good.model.as_deref(), good.approve), (Some("m"), Some(Approve::Accept)));
+        assert_eq!(good.settings().cwd, Some(PathBuf::from("/")));
+        assert!(
+            checked(r#"{"engine":"robot"}"#).unwrap_err().starts_with("unknown engine `robot`")
+        );
+        let nowhere = checked(r#"{"cwd":"/nowhere/at/all"}"#).unwrap_err();
+        assert_eq!(nowhere, "the directory /nowhere/at/all does not exist");
+        assert!(serde_json::from_str::<Choice>(r#"{"sandbox":"off"}"#).is_err());
+    }
+}

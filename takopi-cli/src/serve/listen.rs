@@ -1,0 +1,153 @@
+//! Accepts connections, within bounds.
+//!
+//! Promises:
+//! - at most [`Bounds::most`] connections are open; further ones wait to be accepted;
+//! - a client has [`Bounds::head`] for the head of a request and [`REQUEST`] for its body and its answer, so one that
+//!   sends nothing does not keep a connection. Streams of events last for as long as their browser reads;
+//! - when `closing` fires, nothing more is accepted and open requests have [`DRAINING`] to end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::{ConnectInfo, Request};
+use axum::http::StatusCode;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// The bounds on connections.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// The most connections.
+    most: usize,
+    /// How long the head of a request may take.
+    head: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { most: 256, head: Duration::from_secs(10) }
+    }
+}
+
+/// How long the rest of a request may take.
+const REQUEST: Duration = Duration::from_secs(30);
+const DRAINING: Duration = Duration::from_secs(1);
+/// The pause after a connection could not be accepted: there may be too many open files.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves until `closing` fires.
+pub(super) async fn serve(
+    listener: TcpListener,
+    service: axum::Router,
+    bounds: Bounds,
+    closing: &CancellationToken,
+) {
+    let room = Arc::new(Semaphore::new(bounds.most));
+    let connections = TaskTracker::new();
+    loop {
+        let accepted = async {
+            let permit = room.clone().acquire_owned().await;
+            (permit, listener.accept().await)
+        };
+        let (permit, accepted) = tokio::select! {
+            () = closing.cancelled() => break,
+            accepted = accepted => accepted,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::debug!(%error, "cannot accept a connection");
+                sleep(PAUSE).await;
+                continue;
+            }
+        };
+        let connection = connection(stream, peer, service.clone(), bounds.head, closing.clone());
+        connections.spawn(async move {
+            connection.await;
+            drop(permit);
+        });
+    }
+    connections.close();
+    // A client that sends half a request, or does not read, must not delay the end.
+    let _ = timeout(DRAINING, connections.wait()).await;
+}
+
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    service: axum::Router,
+    head: Duration,
+    closing: CancellationToken,
+) {
+    // Pieces of an answer are small, and are not to wait for more.
+    let _ = stream.set_nodelay(true);
+    let service = TowerToHyperService::new(service.layer(Extension(ConnectInfo(peer))));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(head);
+    let serving = http.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(serving);
+    let ended = tokio::select! {
+        ended = serving.as_mut() => ended,
+        () = closing.cancelled() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+/// Ends a request that takes too long.
+pub(super) async fn in_time(request: Request, next: Next) -> Response {
+    let late = (StatusCode::REQUEST_TIMEOUT, "the request took too long; try again");
+    timeout(REQUEST, next.run(request)).await.unwrap_or_else(|_| late.into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_sends_nothing_makes_room_for_another() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = axum::Router::new().route("/", get(async || "hello"));
+        let closing = CancellationToken::new();
+        let bounds = Bounds { most: 2, head: Duration::from_millis(100) };
+        let serving = serve(listener, service, bounds, &closing);
+        let visiting = async {
+            let mut slow = TcpStream::connect(address).await.unwrap();
+            slow.write_all(b"GET / HTTP/1.1\r\nHos").await.unwrap();
+            let mut silent = TcpStream::connect(address).await.unwrap();
+            // There is no room until one of them is gone.
+            let mut third = TcpStream::connect(address).await.unwrap();
+            third
+                .write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                .await
+                .unwrap();
+            let mut answer = String::new();
+            third.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.ends_with("hello"), "{answer}");
+            for stream in [&mut slow, &mut silent] {
+                let mut rest = Vec::new();
+                let _ = stream.read_to_end(&mut rest).await;
+            }
+            closing.cancel();
+        };
+        tokio::join!(serving, visiting);
+    }
+}

@@ -1,0 +1,283 @@
+//! What the page asks of the server.
+//!
+//! A request that cannot be done is answered with a status and one line for the person who made it.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{ConnectInfo, FromRequest, Request, State};
+use axum::http::StatusCode;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use futures::{Stream, StreamExt as _, stream};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use takopi_bridge::transport::MessageId;
+use takopi_bridge::{Bridge, Incoming, Place};
+use takopi_core::Runner;
+use takopi_core::catalog::Role;
+use takopi_projects::Projects;
+use tokio::sync::broadcast::error::RecvError;
+use tokio_util::sync::CancellationToken;
+
+use super::choice::Choice;
+use super::room::{Message, Room, Stored, Watch};
+use crate::{projects, resume, sessions};
+
+/// The most bytes of one request.
+pub(super) const BODY: usize = 1 << 20;
+/// The number of stored sessions that the page lists.
+const STORED: usize = 30;
+/// The most browsers that may be connected at once.
+const WATCHERS: usize = 64;
+/// How often a browser without news is sent an empty line.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// What the request handlers share.
+pub(super) struct Served {
+    pub(super) room: Room,
+    pub(super) bridge: Bridge<Room>,
+    pub(super) runners: Vec<Arc<dyn Runner>>,
+    /// What can be chosen for a new conversation.
+    pub(super) offered: Value,
+    /// The projects that a message can name.
+    pub(super) projects: Projects,
+    /// Ends the event streams, for which the server would wait for ever.
+    pub(super) closing: CancellationToken,
+}
+
+pub(super) type Shared = State<Arc<Served>>;
+type Refusal = (StatusCode, String);
+type Reply = Result<Json<Value>, Refusal>;
+
+/// The body of a request.
+pub(super) struct Body<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Self(body)),
+            Err(error) => Err(refused_body(&error)),
+        }
+    }
+}
+
+fn refused_body(error: &JsonRejection) -> Refusal {
+    let message = match error.status() {
+        StatusCode::PAYLOAD_TOO_LARGE => {
+            "the message is longer than 1 MiB; save it to a file and name the file instead"
+                .to_owned()
+        }
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => "the request is not JSON".to_owned(),
+        _ => format!("the request is invalid: {}", error.body_text()),
+    };
+    (error.status(), message)
+}
+
+fn bad(message: impl Into<String>) -> Refusal {
+    (StatusCode::BAD_REQUEST, message.into())
+}
+
+fn closed() -> Refusal {
+    (StatusCode::NOT_FOUND, "this conversation was closed; start a new one".to_owned())
+}
+
+fn too_many() -> Refusal {
+    let message = "too many conversations are running; wait for one to end, or cancel one";
+    (StatusCode::SERVICE_UNAVAILABLE, message.to_owned())
+}
+
+/// A snapshot of everything, then every change. The stream of a browser that falls behind ends; browsers
+/// reconnect by themselves.
+pub(super) async fn events(
+    State(served): Shared,
+) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
+    if served.room.watchers() >= WATCHERS {
+        let message = format!("{WATCHERS} pages are open already; close one");
+        return Err((StatusCode::SERVICE_UNAVAILABLE, message));
+    }
+    let Watch { snapshot, changes } = served.room.watch();
+    let changes = stream::unfold(changes, async |mut changes| match changes.recv().await {
+        Ok(change) => Some((change, changes)),
+        Err(RecvError::Lagged(_) | RecvError::Closed) => None,
+    });
+    let events = stream::once(async { snapshot })
+        .chain(changes)
+        .map(|data| Ok(Event::default().data(&*data)));
+    let events = events.take_until(served.closing.clone().cancelled_owned());
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+}
+
+/// What can be chosen for a new conversation.
+pub(super) async fn options(State(served): Shared) -> Json<Value> {
+    Json(served.offered.clone())
+}
+
+#[derive(Deserialize)]
+pub(super) struct Sent {
+    chat: Option<String>,
+    text: String,
+    /// For a new conversation.
+    #[serde(default)]
+    choice: Choice,
+}
+
+/// A message to a conversation, or the first one of a new conversation.
+pub(super) async fn send(
+    State(served): Shared,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Body(sent): Body<Sent>,
+) -> Reply {
+    if sent.text.trim().is_empty() {
+        return Err(bad("the message is empty"));
+    }
+    let (text, projects) = (sent.text.clone(), served.projects.clone());
+    // Git may have to write the files of a branch.
+    let placed = tokio::task::spawn_blocking(move || projects::place(&text, &projects)).await;
+    let placed = placed.map_err(|error| bad(error.to_string()))?.map_err(bad)?;
+    let room = &served.room;
+    let chat = match sent.chat {
+        Some(chat) => chat,
+        None => room.start(&sent.text, sent.choice.checked().map_err(bad)?).ok_or_else(too_many)?,
+    };
+    let added = room.add_user_message(&chat, &sent.text).ok_or_else(closed)?;
+    let (text, context) = placed.map_or((sent.text, None), |(text, context)| (text, Some(context)));
+    let mut incoming = Incoming::new(Place::new(&chat), added.id.clone(), text).by(user(peer));
+    incoming.context = context;
+    if let Some(line) = added.resume_line {
+        incoming = incoming.replying_to_text(added.id, line);
+    }
+    if let Some(engine) = room.choice(&chat).engine() {
+        incoming = incoming.engine(engine);
+    }
+    // The bridge reports a message that it refuses in the conversation.
+    let _ = served.bridge.receive(incoming);
+    Ok(Json(json!({ "chat": chat })))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Opened {
+    /// An id, or text with a resume line.
+    session: String,
+}
+
+/// Opens the conversation of a stored session.
+pub(super) async fn open(State(served): Shared, Body(opened): Body<Opened>) -> Reply {
+    let runners = served.runners.clone();
+    let read = tokio::task::spawn_blocking(move || {
+        let (runner, session) = resume::session(&runners, &opened.session)
+            .ok_or_else(|| bad("not a session: paste a resume line, or the id of a session"))?;
+        let missing = |error: anyhow::Error| {
+            let value = &session.value;
+            (StatusCode::NOT_FOUND, format!("the session {value} cannot be opened: {error}"))
+        };
+        let entries = sessions::messages(&session).map_err(missing)?;
+        let line = runner.format_resume(&session).trim_matches('`').to_owned();
+        Ok((line, entries, sessions::directory(&session)))
+    });
+    let failed =
+        |error: tokio::task::JoinError| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+    let (line, entries, directory) = read.await.map_err(failed)??;
+    let first = entries.iter().find(|entry| entry.role == Role::User);
+    let messages = entries.iter().map(|entry| match entry.role {
+        Role::User => Message::of_user(&entry.text),
+        _ => Message::of_agent(&entry.text),
+    });
+    let stored = Stored {
+        title: first.map_or(line.as_str(), |entry| &entry.text).to_owned(),
+        messages: messages.collect(),
+        resume_line: line,
+    };
+    let cwd = directory.filter(|it| it.is_dir()).map(|it| it.to_string_lossy().into_owned());
+    let choice = Choice { cwd, ..Choice::default() };
+    let chat = served.room.open(stored, choice).ok_or_else(too_many)?;
+    Ok(Json(json!({ "chat": chat })))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Search {
+    words: String,
+}
+
+/// The newest stored sessions of the engines that can resume them here.
+pub(super) async fn stored(State(served): Shared) -> Reply {
+    find(served, String::new()).await
+}
+
+/// The stored sessions with these words.
+pub(super) async fn search(State(served): Shared, Body(search): Body<Search>) -> Reply {
+    find(served, search.words).await
+}
+
+async fn find(served: Arc<Served>, words: String) -> Reply {
+    let failed = |error: String| (StatusCode::INTERNAL_SERVER_ERROR, error);
+    let runners = served.runners.clone();
+    let found =
+        tokio::task::spawn_blocking(move || sessions::newest(&runners, &words, STORED)).await;
+    let found = found.map_err(|error| failed(error.to_string()))?;
+    Ok(Json(json!(found.map_err(|error| failed(error.to_string()))?)))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Renamed {
+    chat: String,
+    title: String,
+}
+
+/// Gives a conversation another title.
+pub(super) async fn rename(State(served): Shared, Body(renamed): Body<Renamed>) -> Reply {
+    if renamed.title.trim().is_empty() {
+        return Err(bad("the title is empty"));
+    }
+    let found = served.room.rename(&renamed.chat, &renamed.title);
+    found.then(|| Json(json!({}))).ok_or_else(closed)
+}
+
+#[derive(Deserialize)]
+pub(super) struct Closed {
+    chat: String,
+}
+
+/// Closes a conversation and cancels what runs in it. Its session stays stored.
+pub(super) async fn close(
+    State(served): Shared,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Body(closed): Body<Closed>,
+) -> Reply {
+    let place = Place::new(&closed.chat);
+    served.room.close(&closed.chat);
+    let cancelled = served.bridge.cancel(place.clone(), Some(&user(peer)));
+    served.bridge.forget(&place);
+    Ok(Json(json!({ "cancelled": cancelled.len() })))
+}
+
+#[derive(Deserialize)]
+pub(super) struct Pressed {
+    chat: String,
+    message: String,
+    press: String,
+}
+
+/// Handles a pressed button.
+pub(super) async fn press(
+    State(served): Shared,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    Body(pressed): Body<Pressed>,
+) -> Reply {
+    let press = pressed.press.parse();
+    let press = press.map_err(|error| bad(format!("{error}")))?;
+    let message = MessageId::from(pressed.message).at(pressed.chat);
+    let done = served.bridge.press(&message, press, &user(peer));
+    Ok(Json(json!({ "done": done.to_string() })))
+}
+
+/// The name of a user, as far as it is known.
+fn user(peer: SocketAddr) -> String {
+    if peer.ip().is_loopback() { "browser".to_owned() } else { peer.ip().to_string() }
+}

@@ -1,0 +1,83 @@
+//! `takopi projects`, `--project`, `--branch`, and directives before a prompt.
+
+use std::process::Command;
+
+use super::lab::{Lab, Ran};
+
+fn git(lab: &Lab, args: &[&str]) {
+    let identity = ["-c", "user.name=T", "-c", "user.email=t@example.org"];
+    let mut command = Command::new("git");
+    command.arg("-C").arg(lab.path("work")).args(identity).args(args);
+    assert!(command.output().unwrap().status.success(), "{args:?}");
+}
+
+/// A repository in the working directory.
+fn lab() -> Lab {
+    let lab = Lab::new();
+    git(&lab, &["init", "--quiet", "-b", "main"]);
+    git(&lab, &["commit", "--quiet", "--allow-empty", "-m", "first"]);
+    lab
+}
+
+fn run(lab: &Lab, args: &[&str]) -> Ran {
+    let all: Vec<&str> = ["run", "--engine", "demo"].iter().chain(args).copied().collect();
+    lab.run(&all)
+}
+
+#[test]
+fn a_repository_is_added_listed_and_used() {
+    let lab = lab();
+    let none = lab.run(&["projects"]);
+    assert!(none.stderr.contains("no projects; `takopi projects add`"), "{none:?}");
+    let added = lab.run(&["projects", "add", "web"]);
+    assert_eq!(added.code, Some(0), "{added:?}");
+    let again = lab.run(&["projects", "add", "web"]);
+    assert_eq!(again.code, Some(2));
+    assert!(again.stderr.contains("project web exists: "), "{again:?}");
+    let taken = lab.run(&["projects", "add", "codex"]);
+    assert!(taken.stderr.contains("has the name of an engine"), "{taken:?}");
+    let listed = lab.run(&["projects"]);
+    assert!(listed.stdout.starts_with("web ") && listed.stdout.contains("on main, 0 worktrees"));
+
+    let ran = run(&lab, &["/web", "@fix/parser", "hello", "there"]);
+    assert!(ran.stdout.contains("You said: hello there"), "{ran:?}");
+    let ran = run(&lab, &["/web @fix/parser hello"]);
+    assert!(ran.stdout.contains("You said: hello\n"), "{ran:?}");
+    let ran = run(&lab, &["--project", "web", "--branch", "other", "hello"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(lab.run(&["projects"]).stdout.contains("2 worktrees"));
+    let pruned = lab.run(&["projects", "prune"]);
+    assert_eq!(pruned.stdout.matches("web: removed ").count(), 2, "{pruned:?}");
+    assert!(lab.run(&["projects"]).stdout.contains("0 worktrees"));
+}
+
+#[test]
+fn what_cannot_be_is_one_line_and_a_usage_error() {
+    let lab = lab();
+    lab.run(&["projects", "add", "web"]);
+    for (args, said) in [
+        (&["/wbe fix it"][..], "/wbe is no engine, project or command; did you mean /web?"),
+        (&["--project", "nope", "x"], "there is no project nope; known projects: web"),
+        (&["--branch", "a..b", "x"], "\"a..b\" is not a name that git accepts for a branch"),
+        (&["--project", "web", "--cd", "/", "x"], "--cd and --project both name a directory"),
+    ] {
+        let ran = run(&lab, args);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains(said) && ran.stderr.trim().lines().count() == 1, "{ran:?}");
+    }
+    let path = run(&lab, &["/usr/bin/env", "is", "missing"]);
+    assert!(path.stdout.contains("You said: /usr/bin/env is missing"), "{path:?}");
+    let here = run(&lab, &["--branch", "topic", "hello"]);
+    assert_eq!(here.code, Some(0), "{here:?}");
+    assert!(lab.path("work/.worktrees/topic").is_dir());
+}
+
+#[test]
+fn a_message_of_a_chat_names_a_project() {
+    let lab = lab();
+    lab.run(&["projects", "add", "web"]);
+    let ran = lab.run_with(&["chat", "--engine", "demo"], b"/web @topic hello\n/wbe x\n");
+    assert!(ran.stdout.contains("You said: hello"), "{ran:?}");
+    assert!(ran.stderr.contains("/wbe"), "{ran:?}");
+    assert!(lab.path("work/.worktrees/topic").is_dir());
+}
