@@ -280,7 +280,7 @@ impl<T: Translator> ProcessReader<'_, T> {
             let rest = self.lines.rest().into_iter().map(|text| self.run.warning(text));
             self.events.splice(end..end, rest);
         }
-        self.run.emit_all(std::mem::take(&mut self.events)).await?;
+        self.run.emit_drained(&mut self.events).await?;
         Ok(end.is_some())
     }
 

@@ -17,9 +17,9 @@ impl Answer {
     /// Records a message.
     pub(crate) fn record(&mut self, text: Cow<'_, str>, phase: Option<MessagePhase>) {
         match phase {
-            Some(MessagePhase::FinalAnswer) => self.last_final = Some(text.into_owned()),
+            Some(MessagePhase::FinalAnswer) => replace(&mut self.last_final, text),
             Some(MessagePhase::Commentary) => {}
-            None => self.last_plain = Some(text.into_owned()),
+            None => replace(&mut self.last_plain, text),
         }
     }
 
@@ -31,6 +31,14 @@ impl Answer {
     /// Takes the answer out.
     pub(crate) fn take(&mut self) -> Option<String> {
         self.last_final.take().or(self.last_plain.take())
+    }
+}
+
+/// Puts a text in the place of another, in whose memory it is copied.
+fn replace(slot: &mut Option<String>, text: Cow<'_, str>) {
+    match (slot, text) {
+        (Some(slot), Cow::Borrowed(text)) => text.clone_into(slot),
+        (slot, text) => *slot = Some(text.into_owned()),
     }
 }
 

@@ -15,6 +15,24 @@ pub(crate) fn without_shell(command: &str) -> Cow<'_, str> {
     script.unwrap_or(Cow::Borrowed(command))
 }
 
+/// The same for a text that may be owned, which keeps its memory.
+pub(crate) fn into_without_shell(command: Cow<'_, str>) -> Cow<'_, str> {
+    let Cow::Owned(mut command) = command else {
+        return match command {
+            Cow::Borrowed(command) => without_shell(command),
+            owned => owned,
+        };
+    };
+    if let Some(length) = usual_script(&command).map(str::len) {
+        // It stands right before the last quote.
+        command.pop();
+        command.drain(..command.len() - length);
+    } else if let Some(script) = script(&command).map(Cow::into_owned) {
+        command = script;
+    }
+    Cow::Owned(command)
+}
+
 /// The script in the form in which nearly every command comes: quoted once, and plain otherwise.
 fn usual_script(command: &str) -> Option<&str> {
     let (shell, rest) = command.split_once(' ')?;
@@ -141,6 +159,7 @@ mod tests {
             ("bash -lc 'naïve 🐙'", "naïve 🐙"),
         ] {
             assert_eq!(without_shell(wrapped), plain, "{wrapped}");
+            assert_eq!(into_without_shell(wrapped.to_owned().into()), plain, "owned: {wrapped}");
             assert_eq!(script(wrapped).as_deref(), Some(plain), "the short cut agrees: {wrapped}");
         }
     }
@@ -166,6 +185,7 @@ mod tests {
             "bash -lc '",
         ] {
             assert_eq!(without_shell(command), command, "{command}");
+            assert_eq!(into_without_shell(command.to_owned().into()), command, "owned: {command}");
             assert_eq!(usual_script(command), None, "the short cut agrees: {command}");
         }
     }

@@ -7,14 +7,19 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
-use takopi_core::model::{ActionKind, Detail, OUTPUT_TAIL_BYTES};
+use takopi_core::model::{ActionKind, Detail, DetailWriter, OUTPUT_TAIL_BYTES};
 use takopi_core::paths::Directory;
 
-use super::command::without_shell;
+use super::command::into_without_shell;
 use super::item::{Body, Change, Step, ToolCall};
 use super::labels::Status;
+use super::tail::Tail;
+
+/// Room for names and short values, so that details are written in one piece of memory.
+const SHORT_DETAILS: usize = 96;
 
 /// An item as it is shown.
 #[derive(Debug)]
@@ -37,9 +42,8 @@ impl Shown {
         Self::new(ActionKind::Note, title)
     }
 
-    /// With room for so many particulars.
-    fn room(mut self, particulars: usize) -> Self {
-        self.detail = Detail::with_capacity(particulars);
+    pub(super) fn details(mut self, detail: Detail) -> Self {
+        self.detail = detail;
         self
     }
 
@@ -71,20 +75,13 @@ pub(super) fn show(body: Body<'_>, directory: &Directory) -> Option<Shown> {
         Body::UserMessage | Body::AgentMessage { .. } | Body::Error { .. } => None,
         Body::Thought { text } => not_blank(text).map(Shown::note),
         Body::Command { command, status, exit_code, output } => {
-            let title = match &command {
-                Some(command) => directory.relative_in(without_shell(command)),
+            let title = match command {
+                Some(command) => directory.relative_in(into_without_shell(command)),
                 None => Cow::Borrowed("command"),
             };
             let ok = status == Some(Status::Completed) && exit_code == Some(0);
-            let output = output.map(|tail| tail.0).filter(|tail| !tail.is_empty());
-            Some(
-                Shown::new(ActionKind::Command, title)
-                    .room(1 + usize::from(exit_code.is_some()) + usize::from(output.is_some()))
-                    .with_some("exit_code", exit_code)
-                    .with_status(status.as_ref())
-                    .with_some("output_tail", output.map(Cow::into_owned))
-                    .ok(ok),
-            )
+            let detail = command_detail(status.as_ref(), exit_code, output.as_ref());
+            Some(Shown::new(ActionKind::Command, title).details(detail).ok(ok))
         }
         Body::FileChange { changes, status } => {
             Some(file_change(&changes, status.as_ref(), directory))
@@ -122,26 +119,58 @@ pub(super) fn show(body: Body<'_>, directory: &Directory) -> Option<Shown> {
     }
 }
 
+fn command_detail(
+    status: Option<&Status>,
+    exit_code: Option<i64>,
+    output: Option<&Tail<'_>>,
+) -> Detail {
+    if (status, exit_code, output.is_none()) == (Some(&Status::InProgress), None, true) {
+        // What every command begins with.
+        return Detail::from_static(r#"{"status":"in_progress"}"#);
+    }
+    let mut detail = DetailWriter::with_capacity(SHORT_DETAILS + output.map_or(0, Tail::len));
+    add_some(&mut detail, "exit_code", exit_code.as_ref());
+    add_some(&mut detail, "status", status.map(Status::as_str));
+    add_some(&mut detail, "output_tail", output);
+    detail.finish()
+}
+
+fn add_some<T: Serialize + ?Sized>(
+    detail: &mut DetailWriter,
+    name: &'static str,
+    value: Option<&T>,
+) {
+    if let Some(value) = value {
+        detail.add(name, value);
+    }
+}
+
 /// A text that is not blank.
 pub(super) fn not_blank(text: Cow<'_, str>) -> Option<Cow<'_, str>> {
     (!text.trim().is_empty()).then_some(text)
 }
 
+/// A change as it is listed.
+#[derive(Serialize)]
+struct Listed<'a> {
+    path: &'a str,
+    kind: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diff: Option<Cow<'a, str>>,
+}
+
 fn file_change(changes: &[Change<'_>], status: Option<&Status>, directory: &Directory) -> Shown {
-    let mut title = String::new();
-    let mut listed = Vec::new();
+    let mut title = String::with_capacity(SHORT_DETAILS);
+    let mut listed = Vec::with_capacity(changes.len().min(64));
     let mut diffs_left = OUTPUT_TAIL_BYTES;
     for change in within_bounds(changes, |change| change.path.len()) {
         if !title.is_empty() {
             title.push_str(", ");
         }
         title.push_str(directory.relative(&change.path));
-        let mut shown = json!({ "path": change.path, "kind": change.kind });
-        if let Some(diff) = diff(change).filter(|diff| diff.len() <= diffs_left) {
-            diffs_left -= diff.len();
-            shown["diff"] = diff.into();
-        }
-        listed.push(shown);
+        let diff = diff(change).filter(|diff| diff.len() <= diffs_left);
+        diffs_left -= diff.as_ref().map_or(0, |diff| diff.len());
+        listed.push(Listed { path: &change.path, kind: change.kind.as_deref(), diff });
     }
     let more = changes.len() - listed.len();
     if more > 0 {
@@ -150,15 +179,18 @@ fn file_change(changes: &[Change<'_>], status: Option<&Status>, directory: &Dire
     if title.is_empty() {
         title.push_str("file change");
     }
+    let diffs = OUTPUT_TAIL_BYTES - diffs_left;
+    let mut detail = DetailWriter::with_capacity(SHORT_DETAILS + title.len() + diffs + diffs / 8);
+    detail.add("changes", &listed);
+    add_some(&mut detail, "changes_omitted", Some(&more).filter(|more| **more > 0));
+    add_some(&mut detail, "status", status.map(Status::as_str));
     Shown::new(ActionKind::FileChange, title)
-        .with("changes", listed)
-        .with_some("changes_omitted", (more > 0).then_some(more))
-        .with_status(status)
+        .details(detail.finish())
         .ok(status == Some(&Status::Completed))
 }
 
 /// What a change did, as lines of a diff. One that is too long is not shown: half of a diff misleads.
-fn diff(change: &Change<'_>) -> Option<String> {
+fn diff<'a>(change: &'a Change<'_>) -> Option<Cow<'a, str>> {
     let text = change
         .diff
         .as_deref()
@@ -166,7 +198,7 @@ fn diff(change: &Change<'_>) -> Option<String> {
     let sign = match change.kind.as_deref() {
         Some("add") => '+',
         Some("delete") => '-',
-        _ => return Some(text.to_owned()),
+        _ => return Some(Cow::Borrowed(text)),
     };
     let mut signed = String::with_capacity(text.len() * 2);
     for line in text.lines() {
@@ -174,30 +206,29 @@ fn diff(change: &Change<'_>) -> Option<String> {
         signed.push_str(line);
         signed.push('\n');
     }
-    Some(signed)
+    Some(Cow::Owned(signed))
 }
 
 fn tool_call(call: &ToolCall<'_>) -> Shown {
     let tool = call.tool.as_deref().unwrap_or("tool");
     let title = match call.server.as_deref() {
-        Some(server) => format!("{server}.{tool}"),
+        Some(server) => [server, ".", tool].concat(),
         None => tool.to_owned(),
     };
-    let error = call.error.as_ref().map(|error| head(&error.0).into_owned());
+    let error = call.error.as_ref().map(|error| head(&error.0));
     let ok =
         error.is_none() && call.status.as_ref().is_none_or(|status| *status == Status::Completed);
-    let summary = call.result.map(|result| {
-        json!({ "content_blocks": result.content_blocks, "has_structured": result.has_structured })
-    });
-    let mut shown = Shown::new(ActionKind::Tool, title)
-        .with_some("server", call.server.as_deref())
-        .with("tool", tool)
-        .with_status(call.status.as_ref())
-        .with_some("arguments", call.arguments.map(arguments))
-        .with_some("error_message", error.clone())
-        .with_some("result_summary", summary)
-        .ok(ok);
-    shown.message = error;
+    let arguments = call.arguments.map(arguments);
+    let long = arguments.as_ref().map_or(0, Arguments::len) + error.as_ref().map_or(0, |e| e.len());
+    let mut detail = DetailWriter::with_capacity(2 * SHORT_DETAILS + long);
+    add_some(&mut detail, "server", call.server.as_deref());
+    detail.add("tool", tool);
+    add_some(&mut detail, "status", call.status.as_ref().map(Status::as_str));
+    add_some(&mut detail, "arguments", arguments.as_ref());
+    add_some(&mut detail, "error_message", error.as_deref());
+    add_some(&mut detail, "result_summary", call.result.as_ref());
+    let mut shown = Shown::new(ActionKind::Tool, title).details(detail.finish()).ok(ok);
+    shown.message = error.map(Cow::into_owned);
     shown
 }
 
@@ -206,15 +237,36 @@ fn todo(steps: &[Step<'_>]) -> Shown {
     let done = steps.iter().filter(|step| step.done).count();
     let next = steps.iter().find(|step| !step.done).map_or("done", |step| step.text.as_ref());
     let title = if total == 0 { "todo".to_owned() } else { format!("todo {done}/{total}: {next}") };
-    Shown::note(title).with("done", done).with("total", total)
+    let mut detail = DetailWriter::with_capacity(SHORT_DETAILS);
+    detail.add("done", &done);
+    detail.add("total", &total);
+    Shown::note(title).details(detail.finish())
 }
 
 /// The arguments of a call; of overlong ones the beginning of their text.
-fn arguments(raw: &RawValue) -> Value {
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Arguments<'a> {
+    Whole(&'a RawValue),
+    Head(Cow<'a, str>),
+}
+
+impl Arguments<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Whole(raw) => raw.get().len(),
+            Self::Head(text) => text.len() + text.len() / 8,
+        }
+    }
+}
+
+fn arguments(raw: &RawValue) -> Arguments<'_> {
     let text = raw.get();
-    let small =
-        (text.len() <= OUTPUT_TAIL_BYTES).then(|| serde_json::from_str(text).ok()).flatten();
-    small.unwrap_or_else(|| Value::String(head(text).into_owned()))
+    if text.len() <= OUTPUT_TAIL_BYTES {
+        Arguments::Whole(raw)
+    } else {
+        Arguments::Head(head(text))
+    }
 }
 
 /// The beginning of a text.

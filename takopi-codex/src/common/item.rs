@@ -6,10 +6,12 @@
 
 use std::borrow::Cow;
 
+use serde::Serialize;
 use serde::de::{IgnoredAny, MapAccess, SeqAccess};
 use serde_json::value::RawValue;
 
 use super::labels::{MessagePhase, Status, snake_case};
+use super::raw::first_text;
 use super::tail::Tail;
 use takopi_core::tolerant::{Read, Tolerant, first, next_key, skip};
 
@@ -103,7 +105,7 @@ pub(crate) struct Step<'a> {
 }
 
 /// What a tool gave back, in figures.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct ToolResult {
     pub(crate) content_blocks: usize,
     pub(crate) has_structured: bool,
@@ -148,10 +150,10 @@ impl<'de> Tolerant<'de> for Item<'de> {
             match &*key {
                 "id" => first(&mut fields.id, object)?,
                 "type" => first(&mut fields.kind, object)?,
-                "text" => first(&mut fields.text, object)?,
+                "text" => first_text(&mut fields.text, object)?,
                 "summary" => first(&mut fields.summary, object)?,
                 "phase" => first(&mut fields.phase, object)?,
-                "command" => first(&mut fields.command, object)?,
+                "command" => first_text(&mut fields.command, object)?,
                 "aggregated_output" | "aggregatedOutput" => {
                     let output = object.next_value()?;
                     fields.output = fields.output.or_else(|| Tail::of(output));
@@ -249,7 +251,7 @@ impl<'de> Tolerant<'de> for Change<'de> {
             match &*key {
                 "path" => first(&mut path, object)?,
                 "kind" => first(&mut kind, object)?,
-                "diff" => first(&mut diff, object)?,
+                "diff" => first_text(&mut diff, object)?,
                 _ => skip(object)?,
             }
         }

@@ -2,10 +2,10 @@
 //!
 //! Data flows from the top of this list to its end:
 //!
-//! - `labels`, `item`, `tail` and `usage` are the wire types, one for both spellings;
+//! - `labels`, `raw`, `item`, `tail` and `usage` are the wire types, one for both spellings;
 //! - `command` makes what was run readable;
 //! - `describe` shows an item as an action;
-//! - `answer` and `reconnect` keep the two things that span items;
+//! - `answer`, `open` and `reconnect` keep what spans items;
 //! - `translation` is the state machine that emits the events.
 //!
 //! All of it is pure: no I/O, no clock.
@@ -15,6 +15,8 @@ mod command;
 mod describe;
 mod item;
 mod labels;
+mod open;
+mod raw;
 mod reconnect;
 mod tail;
 #[cfg(test)]

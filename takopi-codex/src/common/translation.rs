@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use takopi_core::model::{
-    Action, ActionEvent, ActionKind, Completed, Phase, RateLimits, ResumeToken, Started,
+    Action, ActionEvent, ActionKind, Completed, Detail, Phase, RateLimits, ResumeToken, Started,
     TakopiEvent, Usage,
 };
 use takopi_core::paths::Directory;
@@ -17,6 +17,7 @@ use super::answer::Answer;
 use super::describe::{Shown, not_blank, show};
 use super::item::{Body, Item};
 use super::labels::MessagePhase;
+use super::open::OpenActions;
 use super::reconnect::{Notice, Reconnect};
 use crate::failure::Fault;
 use crate::{CODEX, rates, resume_codec};
@@ -31,7 +32,7 @@ pub(crate) struct Translation {
     in_turn: bool,
     answer: Answer,
     /// Items that were started and not completed, in their order.
-    open: Vec<Action>,
+    open: OpenActions,
     reconnect: Reconnect,
     /// Whether no message came behind the last tool that was begun.
     tool_running: bool,
@@ -52,7 +53,7 @@ impl Translation {
             turns: 0,
             in_turn: false,
             answer: Answer::default(),
-            open: Vec::new(),
+            open: OpenActions::default(),
             reconnect: Reconnect::default(),
             tool_running: true,
             rate_limits: None,
@@ -119,9 +120,10 @@ impl Translation {
             events.extend(self.reconnect.close(true).map(TakopiEvent::from));
         }
         let shown = match item.body {
-            Body::AgentMessage { text, phase: Some(MessagePhase::Commentary) } => {
-                not_blank(text).map(|text| Shown::note(text).with("phase", "commentary"))
-            }
+            Body::AgentMessage { text, phase: Some(MessagePhase::Commentary) } => not_blank(text)
+                .map(|text| {
+                    Shown::note(text).details(Detail::from_static(r#"{"phase":"commentary"}"#))
+                }),
             Body::AgentMessage { text, phase: message_phase } => {
                 if phase == Phase::Completed {
                     self.tool_running = false;
@@ -187,7 +189,7 @@ impl Translation {
             return;
         }
         self.over = true;
-        events.extend(self.open.drain(..).map(|action| unfinished(action).into()));
+        events.extend(self.open.drain().map(|action| unfinished(action).into()));
         if self.in_turn {
             events.extend(self.reconnect.close(completed.ok).map(TakopiEvent::from));
         }
@@ -202,12 +204,9 @@ impl Translation {
     fn act(&mut self, id: String, phase: Phase, shown: Shown) -> ActionEvent {
         let mut action = Action::new(id, shown.kind, shown.title);
         action.detail = shown.detail;
-        let place = self.open.iter().rposition(|open| open.id == action.id);
-        match (phase, place) {
-            (Phase::Completed, Some(place)) => drop(self.open.remove(place)),
-            (Phase::Completed, None) => {}
-            (_, Some(place)) => self.open[place].clone_from(&action),
-            (_, None) => self.open.push(action.clone()),
+        match phase {
+            Phase::Completed => self.open.remove(&action.id),
+            Phase::Started | Phase::Updated => self.open.put(&action),
         }
         let mut event = ActionEvent::new(CODEX, action, phase);
         self.tool_running |= phase == Phase::Started && event.action.kind.is_tool();

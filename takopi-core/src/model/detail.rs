@@ -1,7 +1,10 @@
 //! The particulars of an action.
 //!
 //! An action has few of them and a run has many actions, so they stand in a list in the order in
-//! which they were added, not in a hash map; names that are known beforehand cost nothing.
+//! which they were added, not in a hash map; names that are known beforehand cost nothing. An engine
+//! that emits many events writes them as text ([`DetailWriter`]), which is parsed when it is asked for.
+
+mod unread;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,6 +14,13 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
+
+pub use self::unread::DetailWriter;
+use self::unread::Unread;
+use super::event::entries_weight;
+
+/// A particular with its name.
+type Entry = (Cow<'static, str>, Value);
 
 /// Free-form particulars, by name. Engines keep them bounded: tails of output, not output.
 ///
@@ -24,30 +34,55 @@ use serde_json::{Map, Value};
 /// assert_eq!(serde_json::to_string(&detail)?, r#"{"exit_code":3}"#);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Detail {
-    entries: Vec<(Cow<'static, str>, Value)>,
+    /// Empty while they are text.
+    entries: Vec<Entry>,
+    unread: Option<Unread>,
 }
 
 impl Detail {
     /// No particulars.
     pub const fn new() -> Self {
-        Self { entries: Vec::new() }
+        Self { entries: Vec::new(), unread: None }
     }
 
     /// No particulars yet, with room for so many.
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { entries: Vec::with_capacity(capacity) }
+        Self { entries: Vec::with_capacity(capacity), unread: None }
+    }
+
+    fn unread(unread: Unread) -> Self {
+        Self { entries: Vec::new(), unread: Some(unread) }
+    }
+
+    fn entries(&self) -> &[Entry] {
+        self.unread.as_ref().map_or(&self.entries, Unread::entries)
+    }
+
+    fn entries_mut(&mut self) -> &mut Vec<Entry> {
+        if let Some(unread) = self.unread.take() {
+            self.entries = unread.into_entries();
+        }
+        &mut self.entries
+    }
+
+    /// About how many bytes they take.
+    pub(super) fn weight(&self) -> usize {
+        match &self.unread {
+            Some(unread) => unread.weight,
+            None => entries_weight(self.iter()),
+        }
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.entries().is_empty()
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.entries().len()
     }
 
     /// The particular of this name.
@@ -63,25 +98,38 @@ impl Detail {
     /// Adds a particular; an earlier one of the same name is replaced.
     pub fn insert(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Value>) {
         let (name, value) = (name.into(), value.into());
-        match self.entries.iter_mut().find(|(known, _)| *known == name) {
+        let entries = self.entries_mut();
+        match entries.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => *known = value,
-            None => self.entries.push((name, value)),
+            None => entries.push((name, value)),
         }
     }
 
     /// Keeps those for which this is true.
     pub(super) fn retain_mut(&mut self, mut keep: impl FnMut(&str, &mut Value) -> bool) {
-        self.entries.retain_mut(|(name, value)| keep(name, value));
+        self.entries_mut().retain_mut(|(name, value)| keep(name, value));
     }
 
     /// All of them with values that can be changed, in the order in which they were added.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut Value)> {
-        self.entries.iter_mut().map(|(name, value)| (&**name, value))
+        self.entries_mut().iter_mut().map(|(name, value)| (&**name, value))
     }
 
     /// All of them, in the order in which they were added.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
-        self.entries.iter().map(|(name, value)| (&**name, value))
+        self.entries().iter().map(|(name, value)| (&**name, value))
+    }
+}
+
+impl Clone for Detail {
+    fn clone(&self) -> Self {
+        Self { entries: self.entries.clone(), unread: self.unread.clone() }
+    }
+
+    /// Keeps the memory of what is overwritten.
+    fn clone_from(&mut self, other: &Self) {
+        self.entries.clone_from(&other.entries);
+        self.unread.clone_from(&other.unread);
     }
 }
 
@@ -110,13 +158,14 @@ impl fmt::Debug for Detail {
 
 impl From<Map<String, Value>> for Detail {
     fn from(map: Map<String, Value>) -> Self {
-        Self { entries: map.into_iter().map(|(name, value)| (name.into(), value)).collect() }
+        let entries = map.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        Self { entries, unread: None }
     }
 }
 
 impl From<Detail> for Value {
-    fn from(detail: Detail) -> Self {
-        let entries = detail.entries.into_iter();
+    fn from(mut detail: Detail) -> Self {
+        let entries = std::mem::take(detail.entries_mut()).into_iter();
         entries.map(|(name, value)| (name.into_owned(), value)).collect::<Map<_, _>>().into()
     }
 }

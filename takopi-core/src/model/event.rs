@@ -180,7 +180,7 @@ impl TakopiEvent {
                     event.action.id.len()
                         + event.action.title.len()
                         + event.message.as_ref().map_or(0, String::len)
-                        + entries_weight(event.action.detail.iter())
+                        + event.action.detail.weight()
                 }
                 Self::Completed(completed) => {
                     completed.answer.len()

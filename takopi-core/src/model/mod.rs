@@ -21,7 +21,7 @@ mod text;
 mod usage;
 
 pub use action::{Action, ActionEvent, Level, Phase};
-pub use detail::Detail;
+pub use detail::{Detail, DetailWriter};
 pub use event::{Completed, Started, TakopiEvent};
 pub use ids::{EngineId, ResumeToken};
 pub use keywords::{ActionKind, Reason};

@@ -149,6 +149,14 @@ impl EngineRun {
         self.shared.emit_all(events).await
     }
 
+    /// The same, and leaves the memory of the list to the caller.
+    pub(crate) async fn emit_drained(
+        &self,
+        events: &mut Vec<TakopiEvent>,
+    ) -> Result<(), StoppedError> {
+        self.shared.emit_all(events.drain(..)).await
+    }
+
     /// Ends the run as failed.
     pub async fn fail(&self, error: RunError) {
         if let Some(warning) = self.stderr_warning(&error)

@@ -209,7 +209,10 @@ impl Shared {
     }
 
     /// Passes on many events in one go, as far as they need nothing but room.
-    pub(super) async fn emit_all(&self, events: Vec<TakopiEvent>) -> Result<(), StoppedError> {
+    pub(super) async fn emit_all(
+        &self,
+        events: impl IntoIterator<Item = TakopiEvent>,
+    ) -> Result<(), StoppedError> {
         let mut events = events.into_iter();
         while let Some(odd) = self.emit_plain(&mut events) {
             self.emit(odd).await?;
