@@ -1,22 +1,19 @@
 //! What to start, and starting it.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
-use std::process::Stdio;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::SigSet;
-#[cfg(target_os = "linux")]
-use nix::sys::signal::Signal;
 use thiserror::Error;
-use tokio::process::{Child, Command};
+use tokio::net::unix::pipe;
 use tokio::sync::watch;
 
+use super::child::{Program, Started};
 use super::environment::{EnvPolicy, find_program, is_executable};
 use super::frames::DEFAULT_LINE_LIMIT;
-use super::mark::{self, MARKER, Mark};
+use super::mark::{MARKER, Mark};
 use super::owner::{self, Process};
 use super::pipe::{Output, PipeReader, StdinWriter};
 use super::stop::StopSequence;
@@ -152,7 +149,22 @@ impl Launch {
         // On record first: this process may be killed at any time.
         supervisor.opened(number);
         let (exited, exit_seen) = watch::channel(false);
-        let (child, output, errors) = match spawn(self.command(&program, &marker), exit_seen) {
+        let started = self.spawn(&program, &marker).and_then(|started| {
+            let Started { child, input, output, errors } = started;
+            let pipes = (|| {
+                let input = input.map(pipe::Sender::from_owned_fd).transpose()?;
+                let output = PipeReader::new(output, exit_seen.clone())?;
+                Ok((input, output, PipeReader::new(errors, exit_seen)?))
+            })();
+            match pipes {
+                Ok((input, output, errors)) => Ok((child, input, output, errors)),
+                Err(error) => {
+                    child.discard();
+                    Err(error)
+                }
+            }
+        });
+        let (child, input, output, errors) = match started {
             Ok(parts) => parts,
             Err(error) => {
                 supervisor.closed(number);
@@ -170,8 +182,17 @@ impl Launch {
             }
             StdinPlan::Open => Some(writer),
         };
-        let parts =
-            owner::Parts { launch: self, number, marker, child, exited, errors, lines, keep };
+        let parts = owner::Parts {
+            launch: self,
+            number,
+            marker,
+            child,
+            input,
+            exited,
+            errors,
+            lines,
+            keep,
+        };
         Ok((owner::start(supervisor, parts, writer), output))
     }
 
@@ -192,98 +213,25 @@ impl Launch {
         }
     }
 
-    fn command(&self, program: &std::path::Path, marker: &str) -> Command {
-        let mut command = Command::new(program);
-        command
-            .args(&self.args)
-            .stdin(if matches!(self.stdin, StdinPlan::Closed) {
-                Stdio::null()
-            } else {
-                Stdio::piped()
-            })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        if let Some(cwd) = &self.cwd {
-            command.current_dir(cwd);
-        }
-        for (name, _) in std::env::vars_os() {
-            if !self.policy.allows(&name) {
-                command.env_remove(name);
-            }
-        }
-        command.envs(self.env.iter().map(|(name, value)| (name, value))).env(MARKER, marker);
-        let interrupt_on_death = self.interrupt_on_death;
-        let limit = original_limit();
-        let number = Mark::of_process(marker).number;
-        let parent = nix::unistd::getpid();
-        // SAFETY: the closure runs in the forked child and makes system calls only: no allocation,
-        // no locks.
-        unsafe {
-            command.pre_exec(move || {
-                reset_signals()?;
-                if let Some(number) = number {
-                    mark::put(number);
-                }
-                if let Some((soft, hard)) = limit {
-                    setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
-                }
-                #[cfg(target_os = "linux")]
-                if interrupt_on_death {
-                    nix::sys::prctl::set_pdeathsig(Signal::SIGINT)?;
-                    if nix::unistd::getppid() != parent {
-                        // The parent died before the line above: the signal would never come.
-                        return Err(io::ErrorKind::BrokenPipe.into());
-                    }
-                }
-                #[cfg(not(target_os = "linux"))]
-                let _ = (interrupt_on_death, parent);
-                Ok(())
-            });
-        }
-        command
+    /// The variables that are inherited, those that were set, and the marker.
+    fn environment(&self, marker: &str) -> BTreeMap<OsString, OsString> {
+        let inherited = std::env::vars_os().filter(|(name, _)| self.policy.allows(name));
+        let marker = (MARKER.into(), marker.into());
+        inherited.chain(self.env.iter().cloned()).chain([marker]).collect()
     }
-}
 
-/// Gives this process default dispositions and blocks no signal. It is called between fork and exec:
-/// system calls only.
-///
-/// What is ignored stays ignored in a new program. A shell starts what runs in its background with
-/// SIGINT ignored, `nohup` ignores SIGHUP, a Rust program SIGPIPE: the engine would not end when it
-/// is asked to, nor would its pipelines.
-fn reset_signals() -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    const LAST: libc::c_int = 64;
-    #[cfg(not(target_os = "linux"))]
-    const LAST: libc::c_int = 31;
-    for number in 1..=LAST {
-        // SAFETY: no handler is installed. Those that cannot be changed (SIGKILL, SIGSTOP, two that
-        // the C library keeps for itself) are refused, and need no change.
-        unsafe { libc::signal(number, libc::SIG_DFL) };
-    }
-    Ok(SigSet::empty().thread_set_mask()?)
-}
-
-/// The child and the reading ends of its pipes.
-fn spawn(
-    mut command: Command,
-    exit_seen: watch::Receiver<bool>,
-) -> io::Result<(Child, PipeReader, PipeReader)> {
-    let mut child = command.spawn()?;
-    let pipes = (|| {
-        let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?.into_owned_fd()?;
-        let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?.into_owned_fd()?;
-        Ok((PipeReader::new(output, exit_seen.clone())?, PipeReader::new(errors, exit_seen)?))
-    })();
-    match pipes {
-        Ok((output, errors)) => Ok((child, output, errors)),
-        Err(error) => {
-            // Of no use without them; tokio reaps it.
-            if let Err(error) = child.start_kill() {
-                tracing::debug!(%error, "cannot kill a child that could not be used");
-            }
-            Err(error)
+    fn spawn(&self, path: &Path, marker: &str) -> io::Result<Started> {
+        Program {
+            path,
+            args: &self.args,
+            env: self.environment(marker),
+            cwd: self.cwd.as_deref(),
+            has_input: !matches!(self.stdin, StdinPlan::Closed),
+            number: Mark::of_process(marker).number,
+            descriptors: original_limit(),
+            interrupt_on_death: self.interrupt_on_death,
         }
+        .start()
     }
 }
 
@@ -340,7 +288,7 @@ pub enum SpawnError {
 }
 
 impl SpawnError {
-    fn from_system(program: &std::path::Path, error: io::Error) -> Self {
+    fn from_system(program: &Path, error: io::Error) -> Self {
         let program = program.to_owned();
         match error.raw_os_error() {
             Some(libc::EMFILE | libc::ENFILE) => {
@@ -351,7 +299,7 @@ impl SpawnError {
         }
     }
 
-    fn missing(program: &std::path::Path) -> Self {
+    fn missing(program: &Path) -> Self {
         let program = program.to_owned();
         // A bare name is looked up on the `PATH`, whatever is in the current directory.
         let is_path = program.components().count() > 1 || program.is_absolute();

@@ -53,13 +53,18 @@ fn number_of(marker: &str) -> u64 {
 /// A process that may not have it, because its own limit is lower, is marked by its environment alone.
 #[cfg(target_os = "linux")]
 pub(super) fn put(number: u64) {
-    use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_RTTIME)
-        && soft >= LOWEST
-        && hard >= number
-    {
-        let _ = setrlimit(Resource::RLIMIT_RTTIME, number, hard);
+    use nix::sys::resource::{Resource, setrlimit};
+    if let Some((soft, hard)) = limit(number) {
+        let _ = setrlimit(Resource::RLIMIT_RTTIME, soft, hard);
     }
+}
+
+/// The limit (soft, hard) of a process with this number, if it may have it. System calls only.
+#[cfg(target_os = "linux")]
+pub(super) fn limit(number: u64) -> Option<(u64, u64)> {
+    use nix::sys::resource::{Resource, getrlimit};
+    let (soft, hard) = getrlimit(Resource::RLIMIT_RTTIME).ok()?;
+    (soft >= LOWEST && hard >= number).then_some((number, hard))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -15,6 +15,7 @@
 //! - what the owner keeps for the run (the session lock) is released when all that is done.
 
 mod census;
+mod child;
 mod environment;
 mod frames;
 mod instance;

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use nix::sys::signal::killpg;
 use nix::unistd::Pid;
-use tokio::process::Child;
+use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::census::{Census, StartCutoff};
+use super::child::Child;
 use super::launch::Launch;
 use super::mark::Mark;
 use super::pipe::{PipeReader, StdinWriter, feed};
@@ -177,6 +178,8 @@ pub(super) struct Parts {
     pub(super) number: u64,
     pub(super) marker: String,
     pub(super) child: Child,
+    /// The writing end of its standard input, unless that is empty.
+    pub(super) input: Option<pipe::Sender>,
     /// Notified when the child is gone.
     pub(super) exited: watch::Sender<bool>,
     pub(super) errors: PipeReader,
@@ -188,14 +191,14 @@ pub(super) struct Parts {
 
 /// Puts the owner of a child on the supervisor's runtime.
 pub(super) fn start(supervisor: &Supervisor, parts: Parts, stdin: Option<StdinWriter>) -> Process {
-    let Parts { launch, number, marker, mut child, exited, errors, lines, keep } = parts;
+    let Parts { launch, number, marker, child, input, exited, errors, lines, keep } = parts;
     let pid = child.id().unwrap_or_default();
     let group = Pid::from_raw(i32::try_from(pid).unwrap_or_default());
     let stderr = Arc::new(Mutex::new(Tail::new(STDERR_TAIL)));
     let (exit, exit_seen) = watch::channel(None);
     let (settle, settled) = watch::channel(false);
     let (ending, wish) = oneshot::channel();
-    let feeder = child.stdin.take().map(|stdin| tokio::spawn(feed(stdin, lines)));
+    let feeder = input.map(|input| tokio::spawn(feed(input, lines)));
     let owner = Owner {
         launch,
         child,

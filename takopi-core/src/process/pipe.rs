@@ -8,7 +8,6 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe;
-use tokio::process::ChildStdin;
 use tokio::sync::{mpsc, watch};
 
 use super::frames::{Frame, LineFramer};
@@ -182,7 +181,7 @@ impl StdinWriter {
 
 /// Writes what an engine is given and closes its standard input. A broken pipe is the engine's
 /// choice: its events and its exit status decide.
-pub(super) async fn feed(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Vec<u8>>) {
+pub(super) async fn feed(mut stdin: pipe::Sender, mut lines: mpsc::Receiver<Vec<u8>>) {
     while let Some(bytes) = lines.recv().await {
         if let Err(error) = stdin.write_all(&bytes).await {
             tracing::debug!(%error, "the engine does not read its input");

@@ -23,6 +23,9 @@ use super::launch::{Launch, SpawnError};
 use super::owner::Process;
 use super::pipe::Output;
 
+/// After how many tasks the supervisor looks for what happened outside.
+const EVENT_INTERVAL: u32 = 8;
+
 /// What a process's owner keeps for others, and drops when nothing of the process is left.
 pub(crate) type Keep = Box<dyn Any + Send>;
 
@@ -152,6 +155,9 @@ impl Supervisor {
 fn start_thread() -> io::Result<Handle> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        // A task may start a process, which blocks the thread for a moment: what was printed meanwhile is
+        // read after a few of them.
+        .event_interval(EVENT_INTERVAL)
         .max_blocking_threads(4)
         .thread_name("takopi-blocking")
         .build()?;

@@ -4,6 +4,8 @@ mod descriptors;
 mod machine;
 mod ofd;
 mod pipe;
+#[cfg(target_os = "linux")]
+pub(crate) mod vfork;
 mod watch;
 
 pub(crate) use descriptors::original_limit;
