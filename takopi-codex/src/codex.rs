@@ -1,6 +1,8 @@
 //! Which codex to run: what both transports need to know.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use futures::future::BoxFuture;
 use takopi_core::jsonl::Jsonl;
@@ -13,6 +15,10 @@ use crate::app_server::{CodexAppServer, ServerLaunch};
 use crate::exec::CodexExec;
 use crate::mcp;
 use crate::{MINIMUM_VERSION, TITLE};
+
+/// After so many questions for its version that were cut short by the end of their runs, a codex is not asked again:
+/// its runs are over before it would answer, and each question is a process.
+const QUESTIONS_CUT_SHORT: u32 = 3;
 
 /// Which codex to run, and how.
 ///
@@ -31,6 +37,19 @@ pub struct Codex {
     profile: Option<String>,
     home: Option<PathBuf>,
     env_policy: EnvPolicy,
+    /// How many questions for the version were cut short.
+    cut_short: Arc<AtomicU32>,
+}
+
+/// Counts a question as cut short when it is dropped before it was answered.
+struct Question(Option<Arc<AtomicU32>>);
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        if let Some(cut_short) = &self.0 {
+            cut_short.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Default for Codex {
@@ -48,6 +67,7 @@ impl Codex {
             profile: None,
             home: None,
             env_policy: EnvPolicy::default(),
+            cut_short: Arc::default(),
         }
     }
 
@@ -141,16 +161,27 @@ impl Codex {
     /// if that was read and is too old.
     ///
     /// The question is not a process of the run: it does not hold the session's lock, and ending it
-    /// must not end what the run started. It ends with the future.
+    /// must not end what the run started. It ends with the future, and is not repeated for ever by runs that are
+    /// over sooner.
     pub(crate) fn too_old(&self, request: &RunRequest) -> BoxFuture<'static, RunError> {
+        if self.cut_short.load(Ordering::Relaxed) >= QUESTIONS_CUT_SHORT {
+            return Box::pin(std::future::pending());
+        }
+        let cut_short = self.cut_short.clone();
         let path = request.env.iter().rev().find(|(name, _)| name == "PATH");
         let program = find_program(&self.binary, path.map(|(_, value)| value.as_os_str()));
         let policy = self.env_policy.clone();
         let home = self.home.iter().map(|home| ("CODEX_HOME".into(), home.clone().into()));
         let env: Vec<_> = home.chain(request.env.iter().cloned()).collect();
         Box::pin(async move {
+            let mut question = Question(Some(cut_short));
+            let version = match &program {
+                Some(program) => version_of(program, &policy, &env).await,
+                None => None,
+            };
+            question.0 = None;
             if let Some(program) = program
-                && let Some(version) = version_of(&program, &policy, &env).await
+                && let Some(version) = version
                 && version < MINIMUM_VERSION
             {
                 let error = format!(
@@ -162,5 +193,23 @@ impl Codex {
             }
             std::future::pending().await
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::poll;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_codex_whose_runs_are_shorter_than_the_question_is_not_asked_for_ever() {
+        let codex = Codex::new().binary("/bin/sh");
+        for cut_short in [1, 2, 3, 3, 3] {
+            let mut question = codex.too_old(&RunRequest::new("x"));
+            assert!(poll!(&mut question).is_pending());
+            drop(question);
+            assert_eq!(codex.cut_short.load(Ordering::Relaxed), cut_short);
+        }
     }
 }

@@ -296,8 +296,8 @@ mod tests {
     /// Every way to start a program.
     const WAYS: &[Start] = &[
         #[cfg(target_os = "linux")]
-        Program::start_here,
-        Program::start_by_tokio,
+        |program| program.start_here(),
+        |program| program.start_by_tokio(),
     ];
 
     fn program<'a>(path: &'a str, args: &'a [OsString]) -> Program<'a> {
