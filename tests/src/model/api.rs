@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 
 use axum::Router;
+use axum::http::Uri;
 use serde_json::Value;
 
 use super::beat::{Beat, Serial};
+use super::record::ToolOutput;
 use super::script::Scripted;
 
 /// An API of models.
@@ -17,12 +19,26 @@ pub trait Api: Clone + Debug + Send + Sync + Sized + 'static {
     const BASE: &'static str;
     /// Where prompts are posted.
     const PATH: &'static str;
+
+    /// The texts of the user in a request, oldest first, without those that the agent writes itself.
+    fn user_texts(body: &Value) -> Vec<String>;
+
+    /// The texts of the assistant in a request, oldest first.
+    fn assistant_texts(body: &Value) -> Vec<String>;
+
+    /// The results of tool calls in a request, oldest first.
+    fn tool_outputs(body: &Value) -> Vec<ToolOutput>;
 }
 
 /// The part of an API that only the server needs.
 pub(super) trait Serve: Api {
     /// Adds what agents ask for beside answers.
     fn beside<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Router<S>;
+
+    /// A request as it is recorded, by its address and its body.
+    fn request(_address: &Uri, body: Value) -> Value {
+        body
+    }
 
     /// The prompts that a request may be about, latest first.
     fn prompts(body: &Value) -> Vec<Prompt>;

@@ -1,5 +1,6 @@
 //! What the server does for an answer, in order, whatever the API.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::gate::Gate;
@@ -34,10 +35,22 @@ pub(super) struct Serial {
 }
 
 /// Breaks the connection after so many events.
-pub(super) fn cut(beats: &mut std::collections::VecDeque<Beat>, after: usize) {
+pub(super) fn cut(beats: &mut VecDeque<Beat>, after: usize) {
     let events = beats.iter().enumerate().filter(|(_, beat)| matches!(beat, Beat::Event(_)));
     if let Some((too_many, _)) = events.into_iter().nth(after) {
         beats.truncate(too_many);
     }
     beats.push_back(Beat::Cut);
+}
+
+/// The same answer with no stream: the pauses, then all of the answer or what there is in its place.
+pub(super) fn without_stream(beats: VecDeque<Beat>, whole: String) -> VecDeque<Beat> {
+    let end = match beats.back() {
+        Some(Beat::Event(_)) => Beat::Reply { status: 200, body: whole },
+        Some(Beat::Hang) => Beat::Hang,
+        Some(Beat::Reply { status, body }) => Beat::Reply { status: *status, body: body.clone() },
+        _ => Beat::Drop,
+    };
+    let pauses = |beat: &Beat| matches!(beat, Beat::Wait(_) | Beat::Delay(_));
+    beats.into_iter().filter(pauses).chain([end]).collect()
 }

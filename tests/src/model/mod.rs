@@ -12,6 +12,7 @@
 //! [`ModelServer`] is OpenAI's Responses API, for codex: a script's answers are used up one per request, in order.
 //! [`messages`] is Anthropic's Messages API, for Claude Code: the conversation tells which answer it is.
 //! [`chat`] is the Chat Completions API, for pi and for agents behind ACP: as [`messages`].
+//! [`gemini`] is Google's Gemini API, for gemini: as [`chat`].
 //!
 //! ```no_run
 //! # use takopi_tests::model::{Answer, Gate, ModelServer};
@@ -38,6 +39,7 @@ mod beat;
 pub mod chat;
 mod deadline;
 mod gate;
+pub mod gemini;
 pub mod messages;
 mod record;
 mod responses;
@@ -108,11 +110,6 @@ impl<A: Serve> Server<A> {
         self.shared.add(None, script.into());
     }
 
-    /// All requests so far, in the order of arrival.
-    pub fn requests(&self) -> Vec<Recorded<A>> {
-        self.shared.requests()
-    }
-
     /// The requests that are about a prompt with `needle` in it: of all prompts of a request the latest.
     pub fn requests_about(&self, needle: &str) -> Vec<Recorded<A>> {
         let mut requests = self.requests();
@@ -156,6 +153,13 @@ impl<A: Serve> Server<A> {
             unexpected.is_empty() && unused.is_empty(),
             "requests with no answer: {unexpected:#?}, answers with no request: {unused:#?}"
         );
+    }
+}
+
+impl<A: Api> Server<A> {
+    /// All requests so far, in the order of arrival.
+    pub fn requests(&self) -> Vec<Recorded<A>> {
+        self.shared.requests()
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use serde_json::Value;
 
+use super::api::Api;
+
 /// How far the answer to a request has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -67,6 +69,29 @@ impl<A> Recorded<A> {
     pub fn overlaps(&self, other: &Self) -> bool {
         let ends_before = |a: &Self, b: &Self| a.ended.is_some_and(|ended| ended <= b.started);
         !ends_before(self, other) && !ends_before(other, self)
+    }
+}
+
+impl<A: Api> Recorded<A> {
+    /// The texts of the user in the conversation so far, oldest first, without those that the agent writes itself
+    /// (its environment, reminders, notes about an interrupted turn).
+    pub fn user_texts(&self) -> Vec<String> {
+        A::user_texts(&self.body)
+    }
+
+    /// The latest text of the user: the prompt this request is about.
+    pub fn last_user_text(&self) -> Option<String> {
+        self.user_texts().pop()
+    }
+
+    /// The texts of all messages of the assistant in the conversation so far, oldest first.
+    pub fn assistant_texts(&self) -> Vec<String> {
+        A::assistant_texts(&self.body)
+    }
+
+    /// The results of all tool calls in the conversation so far, oldest first.
+    pub fn tool_outputs(&self) -> Vec<ToolOutput> {
+        A::tool_outputs(&self.body)
     }
 }
 

@@ -281,11 +281,12 @@ async fn unknown<A: Api>(
 
 async fn answer<A: Serve>(
     State(shared): State<Arc<Shared<A>>>,
+    address: Uri,
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
     let body: Value = match serde_json::from_slice(&body) {
-        Ok(body) => body,
+        Ok(body) => A::request(&address, body),
         Err(error) => return shared.refuse(format!("model server: the body is no JSON: {error}")),
     };
     let (ticket, answer, serial) = if let Some(answer) = A::aside(&body) {

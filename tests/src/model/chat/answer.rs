@@ -31,7 +31,7 @@ impl Default for Usage {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Step {
+pub(in crate::model) enum Step {
     /// The chunk with the role, for answers that need it before their first text.
     Start,
     Text(String),
@@ -45,7 +45,7 @@ pub(super) enum Step {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum End {
+pub(in crate::model) enum End {
     Completed,
     /// The body ends in good order, but before the finish reason.
     Short,
@@ -65,11 +65,11 @@ pub(super) enum End {
 /// The answer to one request.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    pub(super) steps: Vec<Step>,
-    pub(super) usage: Usage,
-    pub(super) finish: Option<String>,
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) end: End,
+    pub(in crate::model) steps: Vec<Step>,
+    pub(in crate::model) usage: Usage,
+    pub(in crate::model) finish: Option<String>,
+    pub(in crate::model) headers: Vec<(String, String)>,
+    pub(in crate::model) end: End,
     retries: Vec<Answer>,
 }
 
@@ -140,7 +140,7 @@ impl Answer {
         self
     }
 
-    pub(super) fn attempt(mut self, n: usize) -> Self {
+    pub(in crate::model) fn attempt(mut self, n: usize) -> Self {
         let retries = std::mem::take(&mut self.retries);
         let last = retries.len();
         std::iter::once(self).chain(retries).nth(n.min(last)).unwrap_or_default()

@@ -32,9 +32,10 @@ use axum::routing::get;
 use serde_json::Value;
 
 pub use self::answer::{Answer, Usage};
+pub(super) use self::answer::{End, Step};
 use super::api::{Api, Headers, Prompt, Serve};
 use super::beat::{Beat, Serial};
-use super::record::Recorded;
+use super::record::{Recorded, ToolOutput};
 use super::{Server, script};
 
 /// The Chat Completions API.
@@ -52,6 +53,18 @@ impl Api for Chat {
     type Answer = Answer;
     const BASE: &'static str = "/v1";
     const PATH: &'static str = "/v1/chat/completions";
+
+    fn user_texts(body: &Value) -> Vec<String> {
+        record::prompts(body).into_iter().rev().map(|prompt| prompt.text).collect()
+    }
+
+    fn assistant_texts(body: &Value) -> Vec<String> {
+        record::assistant_texts(body)
+    }
+
+    fn tool_outputs(body: &Value) -> Vec<ToolOutput> {
+        record::tool_outputs(body)
+    }
 }
 
 impl Serve for Chat {

@@ -7,33 +7,6 @@ use crate::model::api::Prompt;
 use crate::model::record::{Recorded, ToolOutput};
 
 impl Recorded<Chat> {
-    /// The texts of the user in the conversation so far, message by message, oldest first.
-    pub fn user_texts(&self) -> Vec<String> {
-        prompts(&self.body).into_iter().rev().map(|prompt| prompt.text).collect()
-    }
-
-    /// The latest text of the user.
-    pub fn last_user_text(&self) -> Option<String> {
-        self.user_texts().pop()
-    }
-
-    /// The texts of all messages of the assistant in the conversation so far, oldest first.
-    pub fn assistant_texts(&self) -> Vec<String> {
-        let assistant = messages(&self.body).iter().filter(|it| it["role"] == "assistant");
-        assistant.map(text).filter(|text| !text.is_empty()).collect()
-    }
-
-    /// The results of all tool calls in the conversation so far, oldest first.
-    pub fn tool_outputs(&self) -> Vec<ToolOutput> {
-        let results = messages(&self.body).iter().filter(|message| message["role"] == "tool");
-        results
-            .map(|message| ToolOutput {
-                call_id: message["tool_call_id"].as_str().unwrap_or_default().into(),
-                text: text(message),
-            })
-            .collect()
-    }
-
     /// The conversation as the model was sent it, one line each: `user: TEXT`, `assistant: TEXT`, `call: NAME ARGUMENTS`,
     /// `result: TEXT`. The system prompt is left out.
     pub fn history(&self) -> Vec<String> {
@@ -74,6 +47,21 @@ impl Recorded<Chat> {
         let parts = user.and_then(|message| message["content"].as_array()).into_iter().flatten();
         parts.filter(|part| part["type"] == "image_url").count()
     }
+}
+
+pub(super) fn assistant_texts(body: &Value) -> Vec<String> {
+    let assistant = messages(body).iter().filter(|it| it["role"] == "assistant");
+    assistant.map(text).filter(|text| !text.is_empty()).collect()
+}
+
+pub(super) fn tool_outputs(body: &Value) -> Vec<ToolOutput> {
+    let results = messages(body).iter().filter(|message| message["role"] == "tool");
+    results
+        .map(|message| ToolOutput {
+            call_id: message["tool_call_id"].as_str().unwrap_or_default().into(),
+            text: text(message),
+        })
+        .collect()
 }
 
 /// The user's texts, latest first, each with the number of the assistant's messages behind it.

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, End, Step, Usage};
 use crate::model::api::Headers;
-use crate::model::beat::{Beat, Serial, cut};
+use crate::model::beat::{Beat, Serial, cut, without_stream};
 
 /// Translates an answer to a request with this body.
 pub(super) fn beats(answer: Answer, serial: Serial, body: &Value) -> (Headers, VecDeque<Beat>) {
@@ -36,18 +36,6 @@ pub(super) fn beats(answer: Answer, serial: Serial, body: &Value) -> (Headers, V
     headers.push(("content-type".into(), "application/json".into()));
     let whole = writer.whole.to_string();
     (headers, without_stream(writer.beats, whole))
-}
-
-/// The same answer with no stream: the pauses, then all of the completion or what there is in its place.
-fn without_stream(beats: VecDeque<Beat>, completion: String) -> VecDeque<Beat> {
-    let end = match beats.back() {
-        Some(Beat::Event(_)) => Beat::Reply { status: 200, body: completion },
-        Some(Beat::Hang) => Beat::Hang,
-        Some(Beat::Reply { status, body }) => Beat::Reply { status: *status, body: body.clone() },
-        _ => Beat::Drop,
-    };
-    let pauses = |beat: &Beat| matches!(beat, Beat::Wait(_) | Beat::Delay(_));
-    beats.into_iter().filter(pauses).chain([end]).collect()
 }
 
 struct Writer {

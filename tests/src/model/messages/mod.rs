@@ -36,7 +36,7 @@ use serde_json::Value;
 pub use self::answer::{Answer, Usage};
 use super::api::{Api, Headers, Prompt, Serve};
 use super::beat::{Beat, Serial};
-use super::record::Recorded;
+use super::record::{Recorded, ToolOutput};
 use super::{Server, script};
 
 /// The Messages API.
@@ -54,6 +54,18 @@ impl Api for Messages {
     type Answer = Answer;
     const BASE: &'static str = "";
     const PATH: &'static str = "/v1/messages";
+
+    fn user_texts(body: &Value) -> Vec<String> {
+        record::prompts(body).into_iter().rev().map(|prompt| prompt.text).collect()
+    }
+
+    fn assistant_texts(body: &Value) -> Vec<String> {
+        record::assistant_texts(body)
+    }
+
+    fn tool_outputs(body: &Value) -> Vec<ToolOutput> {
+        record::tool_outputs(body)
+    }
 }
 
 impl Serve for Messages {

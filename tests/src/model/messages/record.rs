@@ -7,36 +7,6 @@ use crate::model::api::Prompt;
 use crate::model::record::{Recorded, ToolOutput};
 
 impl Recorded<Messages> {
-    /// The texts of the user in the conversation so far, block by block, oldest first, without what Claude Code adds itself
-    /// (reminders, notes about an interrupted turn, results of tools).
-    pub fn user_texts(&self) -> Vec<String> {
-        prompts(&self.body).into_iter().rev().map(|prompt| prompt.text).collect()
-    }
-
-    /// The latest text of the user.
-    pub fn last_user_text(&self) -> Option<String> {
-        self.user_texts().pop()
-    }
-
-    /// The texts of all messages of the assistant in the conversation so far, oldest first.
-    pub fn assistant_texts(&self) -> Vec<String> {
-        let assistant =
-            messages(&self.body).iter().filter(|message| message["role"] == "assistant");
-        assistant.map(texts).filter(|texts| !texts.is_empty()).map(|it| it.join("\n")).collect()
-    }
-
-    /// The results of all tool calls in the conversation so far, oldest first.
-    pub fn tool_outputs(&self) -> Vec<ToolOutput> {
-        let blocks = messages(&self.body).iter().flat_map(blocks);
-        let results = blocks.filter(|block| block["type"] == "tool_result");
-        results
-            .map(|block| ToolOutput {
-                call_id: block["tool_use_id"].as_str().unwrap_or_default().into(),
-                text: output(block),
-            })
-            .collect()
-    }
-
     /// The conversation as the model was sent it, one line per block: `user: TEXT`, `assistant: TEXT`, `call: NAME INPUT`,
     /// `result: TEXT`; `error: TEXT` for the result of a call that failed. What Claude Code adds itself is left out.
     pub fn history(&self) -> Vec<String> {
@@ -81,6 +51,22 @@ impl Recorded<Messages> {
         // Old releases: `user_…_account_…_session_ID`.
         user.rsplit_once("_session_").map(|(_, session)| session.to_owned())
     }
+}
+
+pub(super) fn assistant_texts(body: &Value) -> Vec<String> {
+    let assistant = messages(body).iter().filter(|message| message["role"] == "assistant");
+    assistant.map(texts).filter(|texts| !texts.is_empty()).map(|it| it.join("\n")).collect()
+}
+
+pub(super) fn tool_outputs(body: &Value) -> Vec<ToolOutput> {
+    let blocks = messages(body).iter().flat_map(blocks);
+    let results = blocks.filter(|block| block["type"] == "tool_result");
+    results
+        .map(|block| ToolOutput {
+            call_id: block["tool_use_id"].as_str().unwrap_or_default().into(),
+            text: output(block),
+        })
+        .collect()
 }
 
 /// The user's own texts, block by block, latest first, each with the number of the assistant's messages behind it.

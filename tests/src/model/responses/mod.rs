@@ -19,7 +19,7 @@ use serde_json::Value;
 pub use self::answer::{Answer, Phase, Usage};
 use super::api::{Api, Headers, Prompt, Serve};
 use super::beat::{Beat, Serial};
-use super::record::Recorded;
+use super::record::{Recorded, ToolOutput};
 use super::{Server, script};
 
 /// The Responses API.
@@ -37,6 +37,18 @@ impl Api for Responses {
     type Answer = Answer;
     const BASE: &'static str = "/v1";
     const PATH: &'static str = "/v1/responses";
+
+    fn user_texts(body: &Value) -> Vec<String> {
+        record::user_texts(body)
+    }
+
+    fn assistant_texts(body: &Value) -> Vec<String> {
+        record::message_texts(body, "assistant")
+    }
+
+    fn tool_outputs(body: &Value) -> Vec<ToolOutput> {
+        record::tool_outputs(body)
+    }
 }
 
 impl Serve for Responses {

@@ -6,40 +6,6 @@ use super::Responses;
 use crate::model::record::{Recorded, ToolOutput};
 
 impl Recorded<Responses> {
-    /// The texts of all user messages in the conversation so far, oldest first, without those codex writes itself
-    /// (the environment, project instructions, notes about an interrupted turn).
-    pub fn user_texts(&self) -> Vec<String> {
-        user_texts(&self.body)
-    }
-
-    /// The text of the latest user message: the prompt this request is about.
-    pub fn last_user_text(&self) -> Option<String> {
-        self.user_texts().pop()
-    }
-
-    /// The texts of all assistant messages in the conversation so far, oldest first.
-    pub fn assistant_texts(&self) -> Vec<String> {
-        message_texts(&self.body, "assistant")
-    }
-
-    /// The results of all tool calls in the conversation so far, oldest first.
-    pub fn tool_outputs(&self) -> Vec<ToolOutput> {
-        let is_output = |item: &&Value| {
-            matches!(kind(item), "function_call_output" | "custom_tool_call_output")
-        };
-        input(&self.body)
-            .iter()
-            .filter(is_output)
-            .map(|item| ToolOutput {
-                call_id: item["call_id"].as_str().unwrap_or_default().into(),
-                text: match &item["output"] {
-                    Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                },
-            })
-            .collect()
-    }
-
     /// The session (thread) that asks, if codex names it.
     pub fn session(&self) -> Option<&str> {
         self.body["prompt_cache_key"].as_str()
@@ -56,7 +22,23 @@ pub(super) fn user_texts(body: &Value) -> Vec<String> {
     texts
 }
 
-fn message_texts(body: &Value, role: &str) -> Vec<String> {
+pub(super) fn tool_outputs(body: &Value) -> Vec<ToolOutput> {
+    let is_output =
+        |item: &&Value| matches!(kind(item), "function_call_output" | "custom_tool_call_output");
+    input(body)
+        .iter()
+        .filter(is_output)
+        .map(|item| ToolOutput {
+            call_id: item["call_id"].as_str().unwrap_or_default().into(),
+            text: match &item["output"] {
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            },
+        })
+        .collect()
+}
+
+pub(super) fn message_texts(body: &Value, role: &str) -> Vec<String> {
     let texts = |item: &Value| -> Vec<String> {
         let parts = item["content"].as_array().into_iter().flatten();
         parts.filter_map(|part| part["text"].as_str()).map(str::to_owned).collect()
