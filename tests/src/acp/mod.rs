@@ -6,4 +6,5 @@
 
 pub mod bench;
 pub mod fake;
+mod model;
 pub mod real;

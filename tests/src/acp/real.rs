@@ -10,6 +10,7 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context as _;
+use serde_json::{Value, json};
 
 use crate::command::run;
 use crate::dirs::target_dir;
@@ -25,16 +26,30 @@ pub enum Real {
     Qwen,
     /// The adapter for codex.
     CodexAcp,
+    /// The adapter for Claude Code.
+    ClaudeAcp,
+    /// Gemini CLI.
+    Gemini,
+    /// The adapter for pi, which is no preset: an agent as people bring one.
+    PiAcp,
 }
 
 impl Real {
-    /// The name of its preset.
+    /// The name of its preset, or of the engine that it is configured as.
     pub fn name(self) -> &'static str {
         match self {
             Self::Opencode => "opencode",
             Self::Qwen => "qwen",
             Self::CodexAcp => "codex-acp",
+            Self::ClaudeAcp => "claude-acp",
+            Self::Gemini => "gemini",
+            Self::PiAcp => "pi-acp",
         }
+    }
+
+    /// Whether its tests run without `TAKOPI_TEST_ENGINES=all`.
+    pub fn is_core(self) -> bool {
+        matches!(self, Self::Opencode | Self::Qwen | Self::CodexAcp)
     }
 
     /// The package that is installed.
@@ -43,6 +58,9 @@ impl Real {
             Self::Opencode => "opencode-ai@1.18.33",
             Self::Qwen => "@qwen-code/qwen-code@0.24.4",
             Self::CodexAcp => "@agentclientprotocol/codex-acp@2.6.0",
+            Self::ClaudeAcp => "@agentclientprotocol/claude-agent-acp@0.99.1",
+            Self::Gemini => "@google/gemini-cli@0.61.0",
+            Self::PiAcp => "pi-acp@0.0.34",
         }
     }
 
@@ -55,6 +73,43 @@ impl Real {
             }
             Self::Qwen => &[".bin/qwen"],
             Self::CodexAcp => &[".bin/codex-acp"],
+            Self::ClaudeAcp => &[".bin/claude-agent-acp"],
+            Self::Gemini => &[".bin/gemini"],
+            Self::PiAcp => &[".bin/pi-acp"],
+        }
+    }
+
+    /// The call of its tool for commands.
+    pub(super) fn shell(self, command: &str) -> (&'static str, Value) {
+        let described = json!({ "command": command, "description": "run it" });
+        match self {
+            Self::Qwen => {
+                let input =
+                    json!({ "command": command, "description": "run it", "is_background": false });
+                ("run_shell_command", input)
+            }
+            Self::Gemini => ("run_shell_command", described),
+            Self::ClaudeAcp => ("Bash", described),
+            Self::CodexAcp => ("exec_command", json!({ "cmd": command })),
+            Self::Opencode => ("bash", described),
+            Self::PiAcp => ("bash", json!({ "command": command })),
+        }
+    }
+
+    /// What it calls the tool `echo` of the MCP server `lab`.
+    pub(super) fn echo(self) -> &'static str {
+        match self {
+            Self::Opencode => "lab_echo",
+            Self::Gemini => "mcp_lab_echo",
+            _ => "mcp__lab__echo",
+        }
+    }
+
+    /// A session id of its form that no session has.
+    pub fn unknown_session(self) -> &'static str {
+        match self {
+            Self::Opencode => "ses_000000000000AAAAAAAAAAAAAA",
+            _ => "00000000-0000-4000-8000-000000000000",
         }
     }
 
@@ -85,9 +140,12 @@ impl Real {
         installation.get(&[("npm", &fill)])
     }
 
-    /// [`Real::program`], for tests.
+    /// [`Real::program`], for tests; `None` too if it is not of the core set, which is all that is to be tested.
     #[track_caller]
     pub fn program_or_skip(self) -> Option<PathBuf> {
+        if !self.is_core() && !all_engines() {
+            return None;
+        }
         let what = format!("the real {}", self.name());
         skip::unless_found(&skip::test_name(), &what, "TAKOPI_REQUIRE_ACP", self.program())
     }

@@ -145,3 +145,11 @@ mod codex_acp {
 mod qwen {
     takopi_tests::contract_tests!(|| super::RealSubject::new(super::Real::Qwen));
 }
+
+mod claude_acp {
+    takopi_tests::contract_tests!(|| super::RealSubject::new(super::Real::ClaudeAcp));
+}
+
+mod pi_acp {
+    takopi_tests::contract_tests!(|| super::RealSubject::new(super::Real::PiAcp));
+}

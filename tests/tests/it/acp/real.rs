@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
+use serde_json::Value;
 use takopi_core::approvals::{accept_all, deny};
 use takopi_core::external::CancellationToken;
 use takopi_core::runner::steer_channel;
@@ -35,10 +36,19 @@ async fn a_session_goes_on_in_another_process(real: Real) {
     let first = run(&runner, bench.request("alpha").approvals(allow.clone())).await;
     assert_eq!(first.ok().answer, "first answer", "{:#?}", first.events);
     let done = first.done(&ActionKind::Command);
-    assert_eq!((done.len(), done[0].ok), (1, Some(false)), "{:#?}", first.events);
-    assert_eq!(done[0].action.detail["exit_code"], 3, "{:?}", done[0]);
-    let output = done[0].action.detail["output_tail"].as_str().unwrap_or_default();
-    assert!(output.contains("takopi-out"), "{:?}", done[0]);
+    assert_eq!(done.len(), 1, "{:#?}", first.events);
+    let detail = |name: &str| done[0].action.detail.get(name);
+    // What each agent reports of a command that exits with 3: see docs/engines.md.
+    let (ok, exit_code) = match real {
+        Real::Opencode | Real::Qwen | Real::CodexAcp => (false, Some(3)),
+        Real::PiAcp => (false, Some(1)),
+        Real::ClaudeAcp => (false, None),
+        Real::Gemini => (true, None),
+    };
+    assert_eq!(done[0].ok, Some(ok), "{:?}", done[0]);
+    assert_eq!(detail("exit_code").and_then(Value::as_i64), exit_code, "{:?}", done[0]);
+    let output = detail("output_tail").and_then(Value::as_str).unwrap_or_default();
+    assert_eq!(output.contains("takopi-out"), real != Real::Gemini, "{:?}", done[0]);
     let line = runner.format_resume(&first.session());
     // Given up by the first runner because another process wants it.
     let other = bench.elsewhere(COLD);
@@ -94,7 +104,7 @@ async fn a_cancelled_command_leaves_nothing(real: Real) {
     let seen = until(&mut stream, "Started", is_started).await;
     let ready = bench.home().workspace().join("ready.txt");
     let mut rest = tokio::spawn(finish_unbounded(stream, seen));
-    within(PATIENCE * 2, "the command to run", async {
+    within(PATIENCE, "the command to run", async {
         while !ready.exists() {
             assert!(!rest.is_finished(), "ended before the command: {:#?}", (&mut rest).await);
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -152,11 +162,7 @@ async fn failures_are_reported(real: Real) {
     let seen = run(&runner, bench.request("broken")).await;
     let end = seen.completed();
     assert!(!end.ok && end.reason.is_some() && end.error.is_some(), "{end:?}");
-    let unknown = match real {
-        Real::Opencode => "ses_000000000000AAAAAAAAAAAAAA",
-        _ => "00000000-0000-4000-8000-000000000000",
-    };
-    let token = ResumeToken::new(runner.engine(), unknown);
+    let token = ResumeToken::new(runner.engine(), real.unknown_session());
     let seen = run(&runner, bench.request("never").resume(token.clone())).await;
     assert_eq!(seen.failed("session_not_found").resume, Some(token));
     assert!(!seen.events.iter().any(is_started));
@@ -175,8 +181,9 @@ async fn a_server_of_the_host_is_the_agents(real: Real) {
     let done = seen.done(&ActionKind::Tool);
     assert_eq!((done.len(), done[0].ok), (1, Some(true)), "{:#?}", seen.events);
     assert!(done[0].action.title.contains("echo"), "{:?}", done[0]);
-    // Codex gives its model only what is structured of a result.
-    let result = if real == Real::CodexAcp { r#"{"a":1}"# } else { "takopi-echo" };
+    // Codex and Claude Code give their models only what is structured of a result.
+    let is_structured = matches!(real, Real::CodexAcp | Real::ClaudeAcp);
+    let result = if is_structured { r#"{"a":1}"# } else { "takopi-echo" };
     let outputs = bench.tool_outputs("ping");
     assert!(outputs.iter().any(|output| output.contains(result)), "{outputs:?}");
     runner.shutdown().await;
@@ -184,29 +191,29 @@ async fn a_server_of_the_host_is_the_agents(real: Real) {
 }
 
 macro_rules! on_each {
-    ($($check:ident;)*) => {
-        mod opencode {
+    ($($agent:ident = $real:ident: $($check:ident)*;)*) => {
+        $(mod $agent {
             use super::*;
-            $(#[tokio::test(flavor = "multi_thread")] async fn $check() { super::$check(Real::Opencode).await; })*
-        }
-        mod qwen {
-            use super::*;
-            $(#[tokio::test(flavor = "multi_thread")] async fn $check() { super::$check(Real::Qwen).await; })*
-        }
-        mod codex_acp {
-            use super::*;
-            $(#[tokio::test(flavor = "multi_thread")] async fn $check() { super::$check(Real::CodexAcp).await; })*
-        }
+            $(#[tokio::test(flavor = "multi_thread")] async fn $check() { super::$check(Real::$real).await; })*
+        })*
     };
 }
 
 on_each! {
-    a_session_goes_on_in_another_process;
-    what_is_asked_is_decided;
-    a_cancelled_command_leaves_nothing;
-    four_prompts_at_once_are_all_answered;
-    failures_are_reported;
-    a_server_of_the_host_is_the_agents;
+    opencode = Opencode: a_session_goes_on_in_another_process what_is_asked_is_decided a_cancelled_command_leaves_nothing
+        four_prompts_at_once_are_all_answered failures_are_reported a_server_of_the_host_is_the_agents;
+    qwen = Qwen: a_session_goes_on_in_another_process what_is_asked_is_decided a_cancelled_command_leaves_nothing
+        four_prompts_at_once_are_all_answered failures_are_reported a_server_of_the_host_is_the_agents;
+    codex_acp = CodexAcp: a_session_goes_on_in_another_process what_is_asked_is_decided a_cancelled_command_leaves_nothing
+        four_prompts_at_once_are_all_answered failures_are_reported a_server_of_the_host_is_the_agents;
+    claude_acp = ClaudeAcp: a_session_goes_on_in_another_process what_is_asked_is_decided a_cancelled_command_leaves_nothing
+        four_prompts_at_once_are_all_answered failures_are_reported a_server_of_the_host_is_the_agents;
+    // Its sessions are lost now and then when they are loaded a second time.
+    gemini = Gemini: a_session_goes_on_in_another_process what_is_asked_is_decided a_cancelled_command_leaves_nothing
+        failures_are_reported a_server_of_the_host_is_the_agents;
+    // It asks for nothing and takes no MCP servers.
+    pi_acp = PiAcp: a_session_goes_on_in_another_process a_cancelled_command_leaves_nothing
+        four_prompts_at_once_are_all_answered failures_are_reported;
 }
 
 /// A message into the running turn is part of it, and its answer is the run's.
