@@ -10,20 +10,22 @@
 )]
 
 mod batch;
-mod claude;
 mod codex;
 mod framing;
 mod present;
+mod translators;
 
 /// A target: panics if a promise does not hold for the input.
 pub type Target = fn(&[u8]);
 
 /// All targets by name.
-pub const TARGETS: [(&str, Target); 11] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("framing", framing::lines),
     ("exec", codex::exec),
     ("app_server", codex::app_server),
-    ("claude", claude::translator),
+    ("claude", translators::claude),
+    ("pi", translators::pi),
+    ("acp", translators::acp),
     ("resume", codex::resume),
     ("event", codex::event),
     ("batch_input", batch::input),

@@ -2,7 +2,8 @@
 
 #![allow(clippy::panic, clippy::expect_used, reason = "tests: what fails here fails the test")]
 
-use takopi_tests::codex::recorded;
+use takopi_tests::codex::recorded as codex;
+use takopi_tests::recorded::{self, Recording};
 use takopi_tests::{dirs, fuzz};
 
 fn target(name: &'static str, seeds: Vec<Vec<u8>>) {
@@ -12,11 +13,11 @@ fn target(name: &'static str, seeds: Vec<Vec<u8>>) {
 
 /// Recordings, one input each: short ones, so that many can be tried.
 fn recordings() -> Vec<Vec<u8>> {
-    recorded::exec().into_iter().map(|exec| exec.lines.join("\n").into_bytes()).collect()
+    codex::exec().into_iter().map(|exec| exec.lines.join("\n").into_bytes()).collect()
 }
 
 fn turns() -> Vec<Vec<u8>> {
-    recorded::turns().into_iter().map(|turn| turn.turn.join("\n").into_bytes()).collect()
+    codex::turns().into_iter().map(|turn| turn.turn.join("\n").into_bytes()).collect()
 }
 
 /// Text in Markdown, from the docs, with a number in front.
@@ -57,22 +58,10 @@ fn fuzz_app_server() {
     target("app_server", turns());
 }
 
-/// What Claude Code printed, one recording each.
-fn claude() -> Vec<Vec<u8>> {
-    let mut seeds = Vec::new();
-    for release in std::fs::read_dir(dirs::workspace().join("fixtures")).into_iter().flatten() {
-        let release = release.expect("a directory").path();
-        for kind in ["print", "duplex"] {
-            for file in std::fs::read_dir(release.join(kind)).into_iter().flatten().flatten() {
-                let text = std::fs::read_to_string(file.path()).expect("a recording");
-                let printed = text.split('\n').filter(|line| !line.starts_with("> "));
-                let lines = printed.map(|line| short(line.strip_prefix("< ").unwrap_or(line)));
-                seeds.push(lines.collect::<Vec<_>>().join("\n").into_bytes());
-            }
-        }
-    }
-    assert!(seeds.len() > 200, "only {} recordings", seeds.len());
-    seeds
+/// Recordings of other agents, one input each.
+fn shortened(recorded: Vec<Recording>) -> Vec<Vec<u8>> {
+    let text = |lines: &[String]| lines.iter().map(|line| short(line)).collect::<Vec<_>>();
+    recorded.iter().map(|it| text(&it.lines).join("\n").into_bytes()).collect()
 }
 
 /// A line without the long lists that nothing reads: inputs are cut at some length.
@@ -91,7 +80,24 @@ fn short(line: &str) -> String {
 
 #[test]
 fn fuzz_claude() {
-    target("claude", claude());
+    target("claude", shortened(recorded::claude()));
+}
+
+#[test]
+fn fuzz_pi() {
+    target("pi", shortened(recorded::pi()));
+}
+
+/// The number chooses the agent of the recording, as the order of the presets is.
+#[test]
+fn fuzz_acp() {
+    let presets: Vec<&str> = takopi_acp::Agent::presets().collect();
+    let seeds = recorded::acp().into_iter().flat_map(|(agent, recorded)| {
+        let at = presets.iter().position(|preset| *preset == agent).unwrap_or_default();
+        let number = u8::try_from(at).unwrap_or_default();
+        shortened(recorded).into_iter().map(move |lines| [&[number], lines.as_slice()].concat())
+    });
+    target("acp", seeds.collect());
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub use acp::Acp;
 pub use agent::{Agent, AgentError, SessionIds};
 pub use engine::AcpEngine;
 pub use entry::AcpEntry;
+#[doc(hidden)]
+pub use translator::translate_lines;
 
 /// The example of the README compiles.
 #[cfg(doctest)]

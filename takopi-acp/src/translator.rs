@@ -11,6 +11,7 @@
 
 mod call;
 mod calls;
+mod lines;
 mod messages;
 mod plan;
 #[cfg(test)]
@@ -31,6 +32,9 @@ use self::messages::Messages;
 use self::plan::Plan;
 use crate::wire::{CallUpdate, PromptReply, Tokens, Update};
 use crate::{Agent, failure};
+
+#[doc(hidden)]
+pub use lines::translate_lines;
 
 /// What a turn is, before its first update.
 #[derive(Debug, Clone)]

@@ -155,7 +155,11 @@ impl Translator {
                 let title = format!("an extension of pi failed: {error}");
                 events.push(ActionEvent::warning(PI, id, title).into());
             }
-            Event::Settled { aborted } => self.settled = Some(*aborted),
+            Event::Settled { aborted } => {
+                // What settles was accepted, whatever was lost of its beginning.
+                self.accepted(events);
+                self.settled = Some(*aborted);
+            }
             Event::Other { kind } => tracing::debug!(kind, "an event of pi that is not known"),
             Event::User { images } => self.prompted(*images, events),
             Event::ToolProgress | Event::Quiet => {}

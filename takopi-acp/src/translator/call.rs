@@ -52,14 +52,17 @@ impl Call {
         }
         let state = &mut self.state;
         take(&mut state.title, update.title.as_ref());
-        take(&mut state.kind, update.kind.as_ref());
+        // What was shown as one kind of action stays that: consumers close what they saw begin.
+        if self.shown.is_none() {
+            take(&mut state.kind, update.kind.as_ref());
+            state.is_mcp |= update.is_mcp;
+        }
         take(&mut state.status, update.status.as_ref());
         take(&mut state.input, update.input.as_ref());
         take(&mut state.content, update.content.as_ref());
         take(&mut state.locations, update.locations.as_ref());
         take(&mut state.output, update.output.as_ref());
         take(&mut state.exit_code, update.exit_code.as_ref());
-        state.is_mcp |= update.is_mcp;
         if let Some(delta) = &update.output_delta {
             self.output.push_str(delta);
             if self.output.len() > 2 * OUTPUT_TAIL_BYTES {

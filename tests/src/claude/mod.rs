@@ -5,7 +5,6 @@
 //! - [`duplex`]: a conversation with a claude over its two-way stream of lines, with nothing of takopi around it;
 //! - [`fake`]: scripts for `fake-claude`, which shows the faults the real one cannot be made to show;
 //! - [`lab`]: takopi over the fake claude;
-//! - [`recorded`]: the lines that were recorded of the real one;
 //! - [`chaos`]: random faults from a seed.
 //!
 //! The scripted model is [`model::messages`](crate::model::messages).
@@ -16,4 +15,3 @@ pub mod fake;
 pub mod home;
 pub mod lab;
 pub mod real;
-pub mod recorded;

@@ -3,3 +3,4 @@
 mod contract;
 mod faults;
 mod real;
+mod schema_drift;

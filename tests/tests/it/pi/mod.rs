@@ -4,6 +4,7 @@ mod endings;
 mod faults;
 mod real;
 mod requests;
+mod schema_drift;
 
 use std::time::Duration;
 

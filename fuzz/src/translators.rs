@@ -1,16 +1,42 @@
-//! Claude Code's translator: any lines whatsoever.
+//! The translators of Claude Code, pi and agents that speak ACP: any lines whatsoever.
 
 use std::collections::HashMap;
+use std::path::Path;
+use std::sync::LazyLock;
 
+use takopi_acp::Agent;
 use takopi_core::{Phase, TakopiEvent};
 
 use crate::codex::{check, is_end};
+use crate::number;
 
-/// Lines of Claude Code, and the end of its process: exactly one end, every action closed, and the same
-/// answer whether or not it is emitted in pieces.
-pub(crate) fn translator(input: &[u8]) {
-    let translate =
-        |deltas| takopi_claude::translate_lines(input.split(|byte| *byte == b'\n'), deltas);
+/// Lines of Claude Code.
+pub(crate) fn claude(input: &[u8]) {
+    translator(|deltas| takopi_claude::translate_lines(lines(input), deltas));
+}
+
+/// Lines of pi.
+pub(crate) fn pi(input: &[u8]) {
+    let directory = Path::new("/home/ada/project");
+    translator(|deltas| takopi_pi::translate_lines(lines(input), "session", directory, deltas));
+}
+
+/// A number that chooses an agent, and lines of that agent.
+pub(crate) fn acp(input: &[u8]) {
+    static AGENTS: LazyLock<Vec<Agent>> =
+        LazyLock::new(|| Agent::presets().filter_map(Agent::preset).collect());
+    let (agent, input) = number(input);
+    let agent = &AGENTS[agent % AGENTS.len()];
+    translator(|deltas| takopi_acp::translate_lines(agent, lines(input), deltas));
+}
+
+fn lines(input: &[u8]) -> impl Iterator<Item = &[u8]> {
+    input.split(|byte| *byte == b'\n')
+}
+
+/// The lines of a run, and the end of its process: exactly one end, every action closed, and the same end whether or not the
+/// answer is emitted in pieces.
+fn translator(translate: impl Fn(bool) -> Vec<TakopiEvent>) {
     let events = translate(false);
     let streamed = translate(true);
     for events in [&events, &streamed] {
@@ -28,7 +54,10 @@ fn check_phases(events: &[TakopiEvent]) {
     for event in events {
         let TakopiEvent::Action(event) = event else { continue };
         let (id, kind) = (event.action.id.as_str(), event.action.kind.as_str());
-        if matches!(kind, "turn" | "telemetry") || id == "claude.retry" {
+        if matches!(kind, "turn" | "telemetry")
+            || id.ends_with(".retry")
+            || id.ends_with(".reconnect")
+        {
             continue;
         }
         let before = phases.insert((id, kind), event.phase);

@@ -1,0 +1,14 @@
+//! Drift of the schema of pi: see `takopi_tests::drift`.
+
+use std::path::Path;
+
+use takopi_pi::translate_lines;
+use takopi_tests::{drift, recorded};
+
+#[test]
+fn a_mutated_line_never_gives_two_ends_or_none_and_leaves_nothing_open() {
+    let directory = Path::new("/home/ada/project");
+    drift::every_mutation(module_path!(), drift::seeds(100), &recorded::pi(), |lines, deltas| {
+        translate_lines(lines.iter().map(Vec::as_slice), "session", directory, deltas)
+    });
+}
