@@ -6,6 +6,7 @@
 //! - [`home`]: directories for every test, and the processes that were started there;
 //! - [`program`], [`version`]: real agents that run here;
 //! - [`fake`]: fake agents that play scripts, and what a test sees of them;
+//! - [`lab`]: takopi over a fake agent;
 //! - [`raw`]: a real agent with nothing of takopi around it;
 //! - [`contract`]: checks that every runner must pass, for authors of engines;
 //! - [`runs`]: the events of runs, collected so that a test can check what happened;
@@ -13,6 +14,7 @@
 //! - [`telegram`]: a fake of the Bot API;
 //! - [`postgres`]: a private PostgreSQL;
 //! - [`fuzz`]: runs fuzz targets;
+//! - [`chaos`]: random faults on the fake of an agent;
 //! - [`recorded`]: what the real agents printed;
 //! - [`drift`]: recordings through a translator, changed at random from a seed;
 //! - [`mutate`]: lines of the wire, changed at random from a seed;
@@ -34,6 +36,7 @@
 
 pub mod acp;
 pub mod browser;
+pub mod chaos;
 pub mod claude;
 pub mod codex;
 mod command;
@@ -45,6 +48,7 @@ pub mod fake;
 pub mod fuzz;
 pub mod home;
 mod install;
+pub mod lab;
 pub mod limits;
 pub mod model;
 pub mod mutate;

@@ -18,12 +18,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use takopi_acp::{Acp, AcpEngine, Agent};
-use takopi_core::{EngineRunner, Host, RunRequest};
+use takopi_core::EngineRunner;
 
 use crate::fake::Rule;
 pub use crate::fake::{Control, Grandchild, Place, Signal, Step};
 use crate::home::Home;
-use crate::runs;
+use crate::lab::FakeHome;
 
 /// One process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -170,49 +170,35 @@ pub fn binary() -> PathBuf {
 }
 
 /// One test's fakes and the takopi that runs them, as an agent that no preset knows.
-pub struct Lab {
-    /// Sees and steers the fakes.
-    pub control: Control,
-    /// Where they live.
-    pub home: Home,
-    /// Where takopi lives.
-    pub host: Host,
-    env: Vec<(String, String)>,
+pub type Lab = crate::lab::Lab<Home>;
+
+/// The agent needs no directories of its own.
+impl FakeHome for Home {
+    type Script = Script;
+    const PROGRAM: &'static str = "fake-acp";
+
+    fn without_model() -> Self {
+        Self::new(&[])
+    }
+
+    fn home(&self) -> &Home {
+        self
+    }
+
+    fn env(&self) -> Vec<(String, String)> {
+        self.env()
+    }
 }
 
 impl Lab {
-    /// Fakes that play this script.
-    pub fn new(script: impl Into<Script>) -> Self {
-        let home = Home::new(&[]);
-        let host = Host::builder().state_directory(home.state()).build().expect("a host");
-        let control = Control::new();
-        let env = home.env().into_iter().chain(control.env(&script.into())).collect();
-        Self { control, home, host, env }
-    }
-
     /// The agent.
     pub fn acp(&self) -> Acp {
-        let command = [binary().to_string_lossy().into_owned()];
+        let command = [self.binary().to_string_lossy().into_owned()];
         Acp::new(Agent::custom("lab", command, "lab").expect("a name"))
     }
 
     /// A runner that keeps sessions warm for this long.
     pub fn runner(&self, keep_warm: Duration) -> EngineRunner<AcpEngine> {
         self.acp().keep_warm(keep_warm).runner().on(self.host.clone())
-    }
-
-    /// The variables that a fake needs.
-    pub fn env(&self) -> Vec<(String, String)> {
-        self.env.clone()
-    }
-
-    /// A request in the workspace, with the environment that the fakes need.
-    pub fn request(&self, prompt: &str) -> RunRequest {
-        runs::request_in(&self.home.workspace(), self.env.clone(), prompt)
-    }
-
-    /// Waits until every run is over, then looks: no process, no lock, no run record.
-    pub async fn assert_nothing_left(&self) {
-        runs::assert_nothing_left(&self.host, &self.home, &self.control).await;
     }
 }

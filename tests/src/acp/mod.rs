@@ -5,6 +5,7 @@
 //! - [`fake`]: scripts for `fake-acp`, which shows the faults the real ones cannot be made to show, and takopi over it.
 
 pub mod bench;
+mod chaos;
 pub mod fake;
 mod model;
 pub mod real;

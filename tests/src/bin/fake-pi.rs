@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use takopi_tests::fake::Step;
 use takopi_tests::fake::play::{Begun, Player, Used, aside, begin, complain, nth, output};
 use takopi_tests::fake::report::{Mode, Report};
-use takopi_tests::pi::fake::{Process, Script, answer, settled};
+use takopi_tests::pi::fake::{Process, Script, answer, settled, store};
 
 fn main() {
     let Begun { mode, script, fake, link } = begin::<Script>(mode);
@@ -140,12 +140,7 @@ impl Rpc {
         let Some(agent) = std::env::var_os("PI_CODING_AGENT_DIR").map(PathBuf::from) else {
             return;
         };
-        let folder = agent.join("sessions/--fake--");
-        let cwd = std::env::current_dir().unwrap_or_default();
-        let header = json!({ "type": "session", "version": 3, "id": self.session, "cwd": cwd });
-        let file = folder.join(format!("2026-11-16T12-00-00-000Z_{}.jsonl", self.session));
-        std::fs::create_dir_all(folder).expect("pi's own directory");
-        std::fs::write(file, format!("{header}\n")).expect("a session file");
+        store(&agent, &self.session, &std::env::current_dir().unwrap_or_default());
     }
 
     fn begin(self: &Arc<Self>, mut call: Call, mut steps: Vec<Step>) {

@@ -13,16 +13,15 @@
 //! # }
 //! ```
 
-use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use takopi_claude::{Claude, ClaudeEngine};
-use takopi_core::{EngineRunner, Host, ResumeToken, RunRequest};
+use takopi_core::{EngineRunner, ResumeToken};
 
-use super::fake::{self, Control, Script};
+use super::fake::Script;
 use super::home::TestHome;
-use crate::runs;
+use crate::home::Home;
+use crate::lab::FakeHome;
 
 /// A session for tests that need one before any run.
 pub const SESSION: &str = "01a1e21b-26e5-4eb0-9d27-459e98f10b74";
@@ -33,52 +32,29 @@ pub fn session() -> ResumeToken {
 }
 
 /// One test's fakes and the takopi that runs them.
-pub struct Lab {
-    /// Sees and steers the fakes.
-    pub control: Control,
-    /// Where they live.
-    pub home: TestHome,
-    /// Where takopi lives.
-    pub host: Host,
-    binary: PathBuf,
-    env: Vec<(String, String)>,
-}
+pub type Lab = crate::lab::Lab<TestHome>;
 
-impl Lab {
-    /// Fakes that play this script.
-    pub fn new(script: impl Into<Script>) -> Self {
-        let home = TestHome::without_model();
-        let host = Host::builder().state_directory(home.state()).build().expect("a host");
-        Self::at(home, host, &script.into())
+impl FakeHome for TestHome {
+    type Script = Script;
+    const PROGRAM: &'static str = "fake-claude";
+
+    fn without_model() -> Self {
+        Self::without_model()
     }
 
-    /// Fakes that play this script, run by the takopi of another lab.
-    pub fn beside(other: &Self, script: impl Into<Script>) -> Self {
-        Self::at(TestHome::without_model(), other.host.clone(), &script.into())
-    }
-
-    fn at(home: TestHome, host: Host, script: &Script) -> Self {
-        let control = Control::new();
-        let env = control.env(script);
-        Self { control, home, host, binary: fake::binary(), env }
-    }
-
-    /// Runs the fake under a name of its own, so that its version is not cached in this process yet.
-    pub fn unknown(mut self) -> Self {
-        let link = self.home.root().join("claude-of-this-test");
-        symlink(&self.binary, &link).expect("a link in the test's home");
-        self.binary = link;
+    fn home(&self) -> &Home {
         self
     }
 
-    /// The fake.
-    pub fn binary(&self) -> &Path {
-        &self.binary
+    fn env(&self) -> Vec<(String, String)> {
+        self.env()
     }
+}
 
+impl Lab {
     /// The engine around the fake.
     pub fn claude(&self) -> Claude {
-        Claude::new().binary(&self.binary)
+        Claude::new().binary(self.binary())
     }
 
     /// A runner that keeps sessions warm for this long.
@@ -88,22 +64,6 @@ impl Lab {
 
     /// A runner with locks of its own on the same sessions, as another process of takopi has.
     pub fn elsewhere(&self, keep_warm: Duration) -> EngineRunner<ClaudeEngine> {
-        let host = Host::builder().state_directory(self.home.state()).build().expect("a host");
-        self.claude().keep_warm(keep_warm).runner().on(host)
-    }
-
-    /// The variables that a fake needs.
-    pub fn env(&self) -> Vec<(String, String)> {
-        self.home.env().into_iter().chain(self.env.clone()).collect()
-    }
-
-    /// A request in the home's workspace, with the environment that the fakes need.
-    pub fn request(&self, prompt: &str) -> RunRequest {
-        runs::request_in(&self.home.workspace(), self.env(), prompt)
-    }
-
-    /// Waits until every run is over, then looks: no process, no lock, no run record.
-    pub async fn assert_nothing_left(&self) {
-        runs::assert_nothing_left(&self.host, &self.home, &self.control).await;
+        self.claude().keep_warm(keep_warm).runner().on(self.another_host())
     }
 }

@@ -1,23 +1,11 @@
-//! Random faults, reproducible: what a seed makes of the fake codex and of the host that runs it.
-//!
-//! The same seed gives the same scripts and the same wishes of the host; what the scheduler makes of
-//! them differs, and is not to matter.
+//! Random faults of the fake codex: see [`chaos`](crate::chaos). Codex has two transports, and servers that many sessions
+//! share, so its rounds are its own.
 
 use std::time::Duration;
 
-use crate::codex::fake::{Grandchild, Place, Script, Server, Signal, Step, app_server, exec, turn};
-pub use crate::dice::Dice;
-
-/// What the host does with a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// Reads it to its end.
-    Read,
-    /// Drops the stream after this many events.
-    Drop(u64),
-    /// Cancels it after this many events, and reads on.
-    Cancel(u64),
-}
+use crate::chaos::{ANSWER, Wish, grandchild};
+use crate::codex::fake::{Script, Server, Signal, Step, app_server, exec, turn};
+use crate::dice::Dice;
 
 /// One run.
 #[derive(Clone, Debug)]
@@ -52,9 +40,6 @@ enum End {
     Hangs,
     Busy,
 }
-
-/// The answer of healthy turns.
-pub const ANSWER: &str = "the answer";
 
 /// A run over exec.
 pub fn exec_case(dice: &mut Dice, sessions: usize) -> Case {
@@ -321,10 +306,4 @@ fn finish(dice: &mut Dice, mut case: Case, end: End) -> Case {
 fn session(dice: &mut Dice, sessions: usize) -> Option<usize> {
     let session = usize::try_from(dice.below(sessions as u64)).unwrap_or_default();
     dice.chance(75).then_some(session)
-}
-
-fn grandchild(dice: &mut Dice) -> Step {
-    let place = dice.pick(&[Place::SameGroup, Place::OwnGroup, Place::OwnSession, Place::Detached]);
-    let child = Grandchild::new("grandchild").at(place);
-    if dice.chance(30) { child.holding_stdout().spawn() } else { child.spawn() }
 }

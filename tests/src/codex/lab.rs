@@ -12,20 +12,18 @@
 //! # }
 //! ```
 
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use takopi_codex::Codex;
 use takopi_codex::app_server::{CodexAppServer, ServerLaunch};
 use takopi_codex::exec::CodexExec;
-use takopi_core::RunRequest;
 use takopi_core::jsonl::Jsonl;
-use takopi_core::{EngineRunner, Host, ResumeToken};
+use takopi_core::{EngineRunner, ResumeToken};
 
-use crate::codex::fake::{self, Control, Script};
+use crate::codex::fake::Script;
 use crate::codex::home::TestHome;
-use crate::runs;
+use crate::home::Home;
+use crate::lab::FakeHome;
 
 /// A session for tests that need one before any run.
 pub const SESSION: &str = "01a1e21b-26e5-7eb0-9d27-459e98f10b74";
@@ -36,47 +34,29 @@ pub fn session() -> ResumeToken {
 }
 
 /// One test's fakes and the takopi that runs them.
-pub struct Lab {
-    /// Sees and steers the fakes.
-    pub control: Control,
-    /// Where they live.
-    pub home: TestHome,
-    /// Where takopi lives.
-    pub host: Host,
-    binary: PathBuf,
-    env: Vec<(String, String)>,
-}
+pub type Lab = crate::lab::Lab<TestHome>;
 
-impl Lab {
-    /// Fakes that play this script.
-    pub fn new(script: impl Into<Script>) -> Self {
-        let home = TestHome::without_model();
-        let host = Host::builder().state_directory(home.state()).build().expect("a host");
-        Self::at(home, host, &script.into())
+impl FakeHome for TestHome {
+    type Script = Script;
+    const PROGRAM: &'static str = "fake-codex";
+
+    fn without_model() -> Self {
+        Self::without_model()
     }
 
-    /// Fakes that play this script, run by the takopi of another lab.
-    pub fn beside(other: &Self, script: impl Into<Script>) -> Self {
-        Self::at(TestHome::without_model(), other.host.clone(), &script.into())
-    }
-
-    fn at(home: TestHome, host: Host, script: &Script) -> Self {
-        let control = Control::new();
-        let env = control.env(script);
-        Self { control, home, host, binary: fake::binary(), env }
-    }
-
-    /// Runs the fake under a name of its own, so that its version is not cached in this process yet.
-    pub fn unknown(mut self) -> Self {
-        let link = self.home.root().join("codex-of-this-test");
-        symlink(&self.binary, &link).expect("a link in the test's home");
-        self.binary = link;
+    fn home(&self) -> &Home {
         self
     }
 
+    fn env(&self) -> Vec<(String, String)> {
+        self.env()
+    }
+}
+
+impl Lab {
     /// The fake as a codex.
     pub fn codex(&self) -> Codex {
-        Codex::new().binary(&self.binary)
+        Codex::new().binary(self.binary())
     }
 
     /// A runner over exec.
@@ -93,20 +73,9 @@ impl Lab {
     /// How to start a bare app-server.
     pub fn launch(&self) -> ServerLaunch {
         let mut launch = ServerLaunch::default();
-        launch.binary.clone_from(&self.binary);
-        let env = self.home.env().into_iter().chain(self.env.clone());
+        launch.binary = self.binary().to_owned();
+        let env = self.env().into_iter();
         launch.env = env.map(|(name, value)| (name.into(), value.into())).collect();
         launch
-    }
-
-    /// A request in the home's workspace, with the environment that the fakes need.
-    pub fn request(&self, prompt: &str) -> RunRequest {
-        let request = runs::request(&self.home, prompt);
-        self.env.iter().fold(request, |request, (name, value)| request.env(name, value))
-    }
-
-    /// Waits until every run is over, then looks: no process, no lock, no run record.
-    pub async fn assert_nothing_left(&self) {
-        runs::assert_nothing_left(&self.host, &self.home, &self.control).await;
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Text that the fake sends, and names of gates and points, may hold `$SESSION`, `$PROMPT`, and `$REPLY`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -148,6 +148,15 @@ pub fn ask(id: &str, tool: &str, input: &Value) -> Step {
     line(&json!({
         "type": "extension_ui_request", "id": id, "method": "input", "title": question.to_string(),
     }))
+}
+
+/// Writes the file by which a session is found again, below pi's own directory.
+pub fn store(agent: &Path, session: &str, directory: &Path) {
+    let folder = agent.join("sessions/--fake--");
+    let header = json!({ "type": "session", "version": 3, "id": session, "cwd": directory });
+    let file = folder.join(format!("2026-11-16T12-00-00-000Z_{session}.jsonl"));
+    std::fs::create_dir_all(folder).expect("pi's own directory");
+    std::fs::write(file, format!("{header}\n")).expect("a session file");
 }
 
 /// What was answered to a dialog, of all that was sent to a process.

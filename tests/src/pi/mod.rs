@@ -7,6 +7,7 @@
 //!
 //! The scripted model is [`model::chat`](crate::model::chat).
 
+mod chaos;
 pub mod fake;
 pub mod home;
 pub mod lab;

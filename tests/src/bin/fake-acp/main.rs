@@ -113,6 +113,9 @@ impl Agent {
         };
         player.vars.set("SESSION", &session);
         player.vars.set("PROMPT", params["prompt"][0]["text"].as_str().unwrap_or_default());
+        if matches!(method, "session/new" | "session/load" | "session/resume") {
+            main.report(&Report::Holds(session));
+        }
         let mut state = self.lock();
         let rule = state.used.rule(&self.script.rules, method, text);
         if method == "session/prompt" {

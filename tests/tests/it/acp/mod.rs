@@ -1,5 +1,6 @@
 //! Agents that speak the Agent Client Protocol.
 
+mod chaos;
 mod contract;
 mod faults;
 mod real;

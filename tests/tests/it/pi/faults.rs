@@ -45,7 +45,7 @@ async fn a_process_with_another_session_or_without_the_extension_gets_no_prompt(
 #[tokio::test]
 async fn a_pi_that_is_too_old_is_not_started() {
     let script = Script { version: Some("1.0.3".to_owned()), ..Process::new().into() };
-    let lab = Lab::new(script);
+    let lab = Lab::new(script).unknown();
     let seen = one_run(&lab).await;
     let error = seen.failed("engine_too_old").error.clone().unwrap();
     assert!(error.contains("this is pi 1.0.3, and takopi needs 1.1.0"), "{error}");

@@ -1,5 +1,6 @@
 //! Everything about pi.
 
+mod chaos;
 mod endings;
 mod faults;
 mod real;

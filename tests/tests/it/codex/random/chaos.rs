@@ -5,131 +5,68 @@
 //! processes at once; a fault in one run never changes the result of another on the same server; and
 //! behind it all no process, descriptor or lock is left.
 //!
-//! - `TAKOPI_CHAOS_SEED`: the first round's seed; a failure prints the seed of its round, with which
-//!   that round then comes first.
-//! - `TAKOPI_CHAOS_RUNS`: how many runs (1,500): half over exec, a quarter over app-server with a process
-//!   per session, a quarter on shared servers.
-//! - `TAKOPI_SOAK`: for how many minutes to go on, each round with the next seed.
+//! The settings are those of `takopi_tests::chaos`. Of the runs (1,500) half are over exec, a quarter over app-server with a
+//! process per session, a quarter on shared servers.
 use std::io::Write as _;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use futures::future::{join, join_all};
-use futures::{FutureExt, StreamExt, stream};
+use futures::{StreamExt, stream};
 use takopi_codex::app_server::{CodexAppServer, PoolLimits};
-use takopi_core::{EngineRunner, EventStream, ResumeToken, Runner, TakopiEvent};
+use takopi_core::{EngineRunner, ResumeToken, Runner};
+use takopi_tests::chaos::{self, ANSWER, Done, Rounds, read};
 use takopi_tests::codex::chaos::{
-    ANSWER, Case, Dice, Wish, app_server_case, exec_case, guilty_case, held, innocent_case, server,
-    shared_server,
+    Case, app_server_case, exec_case, guilty_case, held, innocent_case, server, shared_server,
 };
 use takopi_tests::codex::fake::{Script, app_server, exec};
 use takopi_tests::codex::lab::Lab;
+use takopi_tests::dice::Dice;
 use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::runs::{finish, is_started, run, until};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 /// Runs of a round.
 const ROUND: usize = 150;
 /// Runs at once.
 const AT_ONCE: usize = 16;
 /// Rounds at once, each on a takopi of its own: most of their time they wait for processes to end.
-const LANES: u64 = 4;
+const LANES: usize = 4;
 /// Runs of a shared server that are held while others run beside them, in each batch.
 const HELD: usize = 4;
 /// Runs of a batch on a shared server.
 const BATCH: usize = 15;
 /// Sessions they share.
 const SESSIONS: usize = 6;
-/// How long a run may take, in all. It may wait for its session behind others, each of which is ended
-/// step by step.
-const DEADLINE: Duration = PATIENCE;
-
 /// The longest run so far, in milliseconds.
 static LONGEST: AtomicU64 = AtomicU64::new(0);
 
-fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name}={text}")))
-}
-
-fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
-}
-
-/// A session of a round; rounds share a takopi, not their sessions.
 fn session(lab: &Lab, n: usize) -> ResumeToken {
-    let round = Uuid::new_v5(&Uuid::NAMESPACE_OID, lab.home.root().as_os_str().as_encoded_bytes());
-    let session = Uuid::new_v5(&round, &n.to_be_bytes());
-    ResumeToken::new("codex", session.to_string())
+    chaos::session("codex", &lab.home, n)
 }
 
-/// In a process of its own, because it counts the process's descriptors.
 #[test]
 fn whatever_happens_every_run_ends_once_and_nothing_is_left() {
-    let (_, module) = module_path!().split_once("::").unwrap();
-    let rounds = format!("{module}::rounds");
-    let mut chaos = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = chaos.args(["--exact", &rounds, "--ignored", "--nocapture"]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let _ = write!(std::io::stdout(), "{text}");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{}: {text}\n{errors}", output.status);
-    assert!(text.contains("1 passed"), "{rounds} was not found: {text}");
+    chaos::in_a_process_of_its_own(module_path!());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "run by the test above, in a process of its own"]
 async fn rounds() {
-    let first = setting("TAKOPI_CHAOS_SEED").unwrap_or(1);
-    let runs = setting("TAKOPI_CHAOS_RUNS").unwrap_or(1500);
-    let soak = setting("TAKOPI_SOAK").map(|minutes| Duration::from_secs(60 * minutes));
-    let begun = Instant::now();
-    let rounds = runs.div_ceil(ROUND as u64).max(1);
-    let goes_on = |seed: u64| match soak {
-        Some(soak) => begun.elapsed() < soak,
-        None => seed < first + rounds,
-    };
-    let next = AtomicU64::new(first);
     let lanes: Vec<Lab> = (0..LANES).map(|_| Lab::new(Script::default())).collect();
-    // The first rounds open what stays open: runtimes, epoll.
-    join_all(lanes.iter().map(|lane| reported_round(lane, next.fetch_add(1, Relaxed)))).await;
-    let before = descriptors();
-    let rounds = lanes.iter().map(|lane| async {
-        loop {
-            let seed = next.fetch_add(1, Relaxed);
-            if !goes_on(seed) {
-                return lane.assert_nothing_left().await;
-            }
-            reported_round(lane, seed).await;
-        }
-    });
-    join_all(rounds).await;
-    let now = descriptors();
-    assert!(now <= before + 8, "{now} descriptors are open, {before} were after the first rounds");
-    let runs = (next.load(Relaxed) - first - LANES) * ROUND as u64;
-    let took = begun.elapsed();
+    let all = Rounds { what: "codex", round: ROUND as u64, runs: 1500 };
+    let settled = async |lane: &Lab| lane.assert_nothing_left().await;
+    let Done { text, .. } = all.run(&lanes, one_round, settled).await;
     let longest = Duration::from_millis(LONGEST.load(Relaxed));
-    let _ = writeln!(
-        std::io::stdout(),
-        "chaos: {runs} runs in {took:?} from seed {first}, the longest {longest:?}"
-    );
+    let _ = writeln!(std::io::stdout(), "chaos over codex: {text}, the longest {longest:?}");
 }
 
-/// A round that prints its seed if it fails.
-async fn reported_round(all: &Lab, seed: u64) {
-    let transport =
-        ["exec", "exec", "shared servers", "app-server"][usize::try_from(seed % 4).unwrap()];
-    let round = async {
-        match transport {
-            "exec" => exec_round(all, seed).await,
-            "app-server" => app_server_round(all, seed).await,
-            _ => shared_round(all, seed).await,
-        }
-    };
-    if let Err(panic) = AssertUnwindSafe(round).catch_unwind().await {
-        let _ = writeln!(std::io::stderr(), "chaos: seed {seed} failed over {transport}");
-        std::panic::resume_unwind(panic);
+/// The seed chooses the transport.
+async fn one_round(all: &Lab, seed: u64) {
+    match seed % 4 {
+        0 | 1 => exec_round(all, seed).await,
+        2 => shared_round(all, seed).await,
+        _ => app_server_round(all, seed).await,
     }
 }
 
@@ -209,7 +146,7 @@ async fn round(lab: &Lab, runner: &dyn Runner, cases: Vec<Case>) {
 async fn settled(lab: &Lab, runner: &dyn Runner) {
     assert_eq!(lab.control.overlaps(), Vec::<String>::new(), "two writers on one session");
     // Every session can be had at once: no lock is left, and no run that holds one.
-    within(DEADLINE, "the runs to settle", runner.shutdown()).await;
+    within(PATIENCE, "the runs to settle", runner.shutdown()).await;
     lab.home.assert_no_processes().await;
     for n in 0..SESSIONS {
         let request = lab.request("hi").resume(session(lab, n)).wait(Duration::ZERO);
@@ -242,19 +179,10 @@ async fn one(lab: &Lab, runner: &dyn Runner, case: &Case, env: &Env) {
         .idle_timeout(case.idle)
         .wall_timeout(case.wall)
         .cancel(cancel.clone());
-    let mut read =
-        Reading { stream: runner.run(request), events: Vec::new(), begun: Instant::now() };
-    if let Wish::Drop(after) | Wish::Cancel(after) = case.wish {
-        while (read.events.len() as u64) < after && read.next(lab, case).await {}
-    }
-    match case.wish {
-        Wish::Drop(_) if !read.is_over() => return,
-        Wish::Cancel(_) => cancel.cancel(),
-        _ => {}
-    }
-    while read.next(lab, case).await {}
-    LONGEST.fetch_max(read.begun.elapsed().as_millis().try_into().unwrap(), Relaxed);
-    let seen = finish(read.stream, read.events).await;
+    let begun = Instant::now();
+    let seen = read(runner.run(request), case.wish, &cancel, &lab.control, case).await;
+    let Some(seen) = seen else { return };
+    LONGEST.fetch_max(begun.elapsed().as_millis().try_into().unwrap(), Relaxed);
     let end = seen.completed();
     assert!(end.ok || !case.innocent, "changed by a neighbour: {case:?}: {:#?}", seen.events);
     if let Some(session) = case.session.map(|n| session(lab, n)) {
@@ -265,39 +193,6 @@ async fn one(lab: &Lab, runner: &dyn Runner, case: &Case, env: &Env) {
         assert!(end.answer == answer || case.answer.is_none(), "{case:?}: {:#?}", seen.events);
     } else {
         assert!(end.reason.is_some() && end.error.is_some(), "{case:?}: {end:?}");
-    }
-}
-
-/// A run and what was read of it.
-struct Reading {
-    stream: EventStream,
-    events: Vec<TakopiEvent>,
-    begun: Instant,
-}
-
-impl Reading {
-    fn is_over(&self) -> bool {
-        matches!(self.events.last(), Some(TakopiEvent::Completed(_)))
-    }
-
-    /// Reads an event; `false` at the end. A run that takes too long fails with what it waits for: its
-    /// events so far, and the processes that are alive.
-    async fn next(&mut self, lab: &Lab, case: &Case) -> bool {
-        if self.is_over() {
-            return false;
-        }
-        let deadline = (self.begun + DEADLINE).into();
-        let next = tokio::time::timeout_at(deadline, self.stream.next()).await;
-        let Ok(event) = next else {
-            panic!(
-                "no end within {DEADLINE:?}: {case:?}\nevents so far: {:#?}\nalive: {:?}",
-                self.events,
-                lab.control.alive()
-            );
-        };
-        let more = event.is_some();
-        self.events.extend(event);
-        more
     }
 }
 

@@ -1,0 +1,3 @@
+//! Chaos over pi: see `takopi_tests::chaos`.
+
+takopi_tests::chaos_tests!(takopi_tests::pi::home::TestHome);
