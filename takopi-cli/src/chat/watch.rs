@@ -45,20 +45,15 @@ impl Watch {
             _ => return,
         };
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        match events.back_mut() {
-            Some((last_job, last)) if *last_job == job && continues(last, event) => {
-                let piece = event.message.as_deref().unwrap_or_default();
-                last.message.get_or_insert_default().push_str(piece);
+        let last = events.back_mut().filter(|(last_job, _)| *last_job == job);
+        if !last.is_some_and(|(_, last)| last.merge_piece(event)) {
+            if events.len() >= WAITING
+                && let Some(at) =
+                    events.iter().position(|(_, it)| it.action.kind != ActionKind::Answer)
+            {
+                events.remove(at);
             }
-            _ => {
-                if events.len() >= WAITING
-                    && let Some(at) =
-                        events.iter().position(|(_, it)| it.action.kind != ActionKind::Answer)
-                {
-                    events.remove(at);
-                }
-                events.push_back((job, event.clone()));
-            }
+            events.push_back((job, event.clone()));
         }
         self.changed.notify_one();
     }
@@ -78,10 +73,4 @@ impl Watch {
     pub(super) fn take(&self) -> VecDeque<(JobId, ActionEvent)> {
         std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-/// Whether both are pieces of one message.
-fn continues(last: &ActionEvent, event: &ActionEvent) -> bool {
-    let is_piece = |event: &ActionEvent| event.answer_piece().is_some();
-    last.action.id == event.action.id && is_piece(last) && is_piece(event)
 }

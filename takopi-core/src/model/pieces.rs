@@ -111,8 +111,9 @@ impl ActionEvent {
         self.message.as_deref().filter(|_| is_piece)
     }
 
-    /// Adds the piece of the answer in `next` to the one in this event, if both are of one message.
-    pub(crate) fn merge_piece(&mut self, next: &Self) -> bool {
+    /// Adds the piece of the answer in `next` to the one in this event, if both are of one message; whether it
+    /// did. Who keeps events that nobody has taken yet keeps fewer of them so, and loses no text.
+    pub fn merge_piece(&mut self, next: &Self) -> bool {
         let (true, Some(piece)) = (self.action.id == next.action.id, next.answer_piece()) else {
             return false;
         };
