@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use takopi_bridge::JobId;
-use takopi_bridge::present::Line;
 use takopi_bridge::present::terminal::{Feed, answer, entry};
+use takopi_bridge::present::{Line, Style};
 use takopi_bridge::transport::{
     Content, Kind, MessageId, MessageRef, Outgoing, Place, Press, Streaming, Transport,
     TransportError,
@@ -41,6 +41,9 @@ const CHOICES: [(Decision, &str); 4] = [
     (Decision::Decline, "n no"),
     (Decision::Cancel, "c no and stop"),
 ];
+
+/// The conversation of a message of the user, and the message.
+pub(super) type Prompt = (usize, String);
 
 /// A change of a message.
 #[derive(Debug)]
@@ -202,6 +205,8 @@ impl View {
                 self.print(&content.text);
                 return None;
             }
+            // The step that it became says how it was decided.
+            Kind::Question if content.buttons.is_empty() && self.is_drawn() => return None,
             Kind::Question if content.buttons.is_empty() => {
                 let outcome = content.text.lines().last().unwrap_or_default();
                 self.print(&format!("[{}] {outcome}", message.chat));
@@ -283,15 +288,20 @@ impl View {
         }
     }
 
-    /// Shows an event of a job, whose conversation and message are named before an answer.
-    pub(super) fn event(&mut self, job: JobId, event: &ActionEvent, name: impl FnOnce() -> Line) {
+    /// Shows an event of a job. Its conversation is named before a decision, and with its message before an answer.
+    pub(super) fn event(&mut self, job: JobId, event: &ActionEvent, prompt: Option<&Prompt>) {
         let width = self.width();
         let is_stream = |it: &Stream| it.is(&event.action.id);
         if event.action.kind != ActionKind::Answer {
             if event.action.kind.is_tool() {
                 self.end_stream_of(job);
             }
-            let lines = entry(event, Feed::Ends, Some(width));
+            let mut lines = entry(event, Feed::Ends, Some(width));
+            if let (true, Some(first), Some((conversation, _))) =
+                (self.was_asked(job, event), lines.first_mut(), prompt)
+            {
+                *first = numbered(*conversation, first).cut(width);
+            }
             let lines = self.held.entry(job).or_default().event(event, lines);
             return self.print_lines(&lines);
         }
@@ -303,7 +313,7 @@ impl View {
             _ => {
                 self.end_stream_of(job);
                 self.show_held(job, "");
-                self.show(&[Line::new(), name()]);
+                self.show(&[Line::new(), answered(prompt)]);
                 self.stream = Some((job, Stream::new(&event.action.id)));
                 self.streamed.insert(job, String::new());
             }
@@ -317,6 +327,15 @@ impl View {
         } else if !complete.is_empty() {
             self.show(&complete);
         }
+    }
+
+    /// Whether it is the decision on a request that was shown here, and not one of a policy.
+    fn was_asked(&self, job: JobId, event: &ActionEvent) -> bool {
+        let is_open = |live: &LiveMessage| {
+            live.content.kind == Kind::Question && live.content.job == Some(job)
+        };
+        event.action.kind == ActionKind::Approval
+            && (event.action.detail.get("by").is_some() || self.live.values().any(is_open))
     }
 
     /// Prints what is left of the message of this job, and what waited for it.
@@ -425,6 +444,18 @@ impl Drop for View {
             write_error(MARK_NO_PASTE);
         }
     }
+}
+
+/// The line before an answer: the conversation and the message that it answers.
+pub(super) fn answered(prompt: Option<&Prompt>) -> Line {
+    let (conversation, prompt) = prompt.map_or((0, ""), |it| (it.0, it.1.as_str()));
+    Line::new().with(Style::Dim, format!("[{conversation}] ↳ {prompt}"))
+}
+
+/// A line with the number of its conversation before it.
+fn numbered(conversation: usize, line: &Line) -> Line {
+    let head = Line::new().with(Style::Dim, format!("[{conversation}] "));
+    line.spans().iter().fold(head, |line, span| line.with(span.style, &span.text))
 }
 
 /// The steps of a message, without its head, which counts seconds, and without the resume line.

@@ -32,7 +32,7 @@ use crate::terminal::{Label, Terminal, labelled};
 use crate::turn::until;
 use crate::{approve, conversation, engines, exit, hints, projects, resume, run};
 use complete::Completion;
-use display::{Change, Mode, TerminalTransport, View};
+use display::{Change, Mode, Prompt, TerminalTransport, View, answered};
 use input::Input;
 use watch::Watch;
 
@@ -114,7 +114,7 @@ struct Chat {
     current: usize,
     messages: u64,
     /// The conversations and prompts of the jobs that have not ended.
-    prompts: HashMap<JobId, (usize, String)>,
+    prompts: HashMap<JobId, Prompt>,
     /// The parts of the final messages of jobs that have ended and are not yet reported.
     finals: HashMap<JobId, Vec<Content>>,
     next_interrupt: NextInterrupt,
@@ -250,8 +250,7 @@ impl Chat {
     /// Shows events of running jobs.
     fn events(&mut self, events: impl IntoIterator<Item = (JobId, ActionEvent)>) {
         for (job, event) in events {
-            let prompt = self.prompts.get(&job);
-            self.view.event(job, &event, || answered(prompt));
+            self.view.event(job, &event, self.prompts.get(&job));
         }
     }
 
@@ -507,12 +506,6 @@ impl Chat {
     fn error(&mut self, text: &str) {
         self.view.say(&labelled(Label::Error, text));
     }
-}
-
-/// The line before an answer: the conversation and the message that it answers.
-fn answered(prompt: Option<&(usize, String)>) -> Line {
-    let (conversation, prompt) = prompt.map_or((0, ""), |it| (it.0, it.1.as_str()));
-    Line::new().with(Style::Dim, format!("[{conversation}] ↳ {prompt}"))
 }
 
 fn state(job: &JobInfo) -> String {

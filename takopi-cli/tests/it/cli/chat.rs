@@ -94,7 +94,8 @@ fn an_approval_request_is_decided_by_a_line_and_the_decision_is_shown() {
     screen.press("yes, and more\r");
     screen.wait_for("queued behind 1");
     screen.press("y\r");
-    screen.wait_for("done · Demo");
+    let decided = screen.wait_for("done · Demo");
+    assert_eq!(decided.matches("accepted by you").count(), 1, "{decided}");
     screen.press("n\r");
     screen.wait_for("declined by you");
     screen.wait_for("Welcome back");
@@ -116,10 +117,10 @@ fn a_decision_is_for_the_request_of_its_own_conversation() {
     screen.press("second\r");
     screen.wait_for("[2] demo wants to change files");
     screen.press("n\r");
-    screen.wait_for("[2] declined by you");
+    screen.wait_for("[2] ✗ asked: 1 update: src/lib.rs: declined by you");
     screen.wait_for("[2] done · Demo");
     screen.press("/switch 1\ry\r");
-    screen.wait_for("[1] accepted by you");
+    screen.wait_for("[1] ✓ asked: 1 update: src/lib.rs: accepted by you");
     screen.wait_for("[1] done · Demo");
     screen.press("/quit\r");
     assert_eq!(screen.end().0, Some(0));
