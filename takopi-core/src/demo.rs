@@ -22,7 +22,7 @@ use crate::runner::{
     ApprovalRequest, ChangeKind, Decision, Engine, EngineRun, EngineRunner, FileChange, Patch,
     Question, ResumeCodec, RunError, RunRequest, Runner, SessionScope, SteerMessages, StoppedError,
 };
-use crate::settings::parse_duration;
+use crate::settings::{directory_problem, parse_duration};
 
 /// The demo engine's name.
 pub const DEMO: EngineId = EngineId::from_static("demo");
@@ -269,12 +269,9 @@ impl Engine for Demo {
     }
 
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
-        match &request.settings.cwd {
-            Some(cwd) if !cwd.is_dir() => {
-                let error = format!("the directory {} does not exist", cwd.display());
-                Err(RunError::new(Reason::InvalidRequest, error))
-            }
-            _ => Ok(()),
+        match request.settings.cwd.as_deref().and_then(directory_problem) {
+            Some(problem) => Err(RunError::new(Reason::InvalidRequest, problem)),
+            None => Ok(()),
         }
     }
 

@@ -180,13 +180,22 @@ impl RunSettings {
     pub fn missing_path(&self) -> Option<String> {
         let missing =
             |kind: &str, path: &Path| format!("the {kind} {} does not exist", path.display());
-        let directory = self.cwd.as_deref().filter(|cwd| !cwd.is_dir());
+        let directory = self.cwd.as_deref().and_then(directory_problem);
         let image = self.images.iter().find(|image| !image.is_file());
         let schema = self.output_schema.as_deref().filter(|schema| !schema.is_file());
         directory
-            .map(|path| missing("directory", path))
             .or_else(|| image.map(|path| missing("image", path)))
             .or_else(|| schema.map(|path| missing("output schema", path)))
+    }
+}
+
+/// Why nothing can run in a directory, if that is so: it does not exist, or is something else.
+pub fn directory_problem(path: &Path) -> Option<String> {
+    let shown = path.display();
+    match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => None,
+        Ok(_) => Some(format!("{shown} is not a directory")),
+        Err(_) => Some(format!("the directory {shown} does not exist")),
     }
 }
 
@@ -429,5 +438,9 @@ mod tests {
         assert_eq!(settings.missing_path().unwrap(), "the image /nope/a.png does not exist");
         settings.cwd = Some("/nope".into());
         assert_eq!(settings.missing_path().unwrap(), "the directory /nope does not exist");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        settings.cwd = Some(file.path().into());
+        let expected = format!("{} is not a directory", file.path().display());
+        assert_eq!(settings.missing_path(), Some(expected));
     }
 }

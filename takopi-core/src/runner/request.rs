@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ApprovalHandler, RunError, SteerReceiver};
 use crate::model::{Reason, ResumeToken};
-use crate::settings::{RunSettings, for_each_setter};
+use crate::settings::{RunSettings, directory_problem, for_each_setter};
 
 /// One run: a prompt, and how to run it.
 ///
@@ -125,8 +125,8 @@ impl RunRequest {
     /// silently.
     pub fn check_files(&self) -> Result<(), RunError> {
         let directory = self.working_directory()?;
-        if !directory.is_dir() {
-            return Err(invalid(format!("the directory {} does not exist", directory.display())));
+        if let Some(problem) = directory_problem(&directory) {
+            return Err(invalid(problem));
         }
         for image in &self.settings.images {
             must_exist("image", image)?;

@@ -142,6 +142,8 @@ fn a_missing_directory_gives_no_hint_about_the_installation() {
         let ran = lab.run(&[args, &["-C", "/nope"]].concat());
         assert_eq!(ran.code, Some(2), "{}", ran.stderr);
         assert_eq!(ran.stderr, "error: the directory /nope does not exist\n");
+        let ran = lab.run(&[args, &["-C", "/dev/null"]].concat());
+        assert_eq!(ran.stderr, "error: /dev/null is not a directory\n");
     }
 }
 
