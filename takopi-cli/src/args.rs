@@ -317,8 +317,8 @@ pub(crate) struct SessionsArgs {
     /// List only sessions that began in this directory
     #[arg(long, short = 'C', value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
-    /// List only sessions with this text in their name, first prompt, directory or id
-    #[arg(long, short, value_name = "TEXT")]
+    /// List only sessions with these words in their messages, name, directory or id
+    #[arg(long, short, value_name = "WORDS")]
     pub(crate) search: Option<String>,
     /// The number of sessions to list; 0 lists all
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]

@@ -14,6 +14,7 @@ mod markdown;
 mod page;
 mod requests;
 mod room;
+mod step;
 mod turn;
 
 use std::net::SocketAddr;
@@ -28,6 +29,7 @@ use takopi_bridge::present::{Chat, Limit, Line, Style};
 use takopi_bridge::{Bridge, Settings};
 use takopi_core::Host;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -64,7 +66,16 @@ pub(crate) fn main(args: ServeArgs, terminal: Terminal) -> anyhow::Result<u8> {
         let bridge = Bridge::new(room.clone(), router, settings);
         let closes = closing.clone();
         let projects = args.options.projects.clone();
-        let served = Arc::new(Served { room, bridge, runners, offered, projects, closing: closes });
+        let searches = Semaphore::new(requests::SEARCHES);
+        let served = Arc::new(Served {
+            room,
+            bridge,
+            runners,
+            offered,
+            projects,
+            searches,
+            closing: closes,
+        });
         print_address(terminal, address, token.as_deref());
         let service = service(served.clone(), Guard::new(address, token));
         let serving = listen::serve(listener, service, Bounds::default(), &closing);

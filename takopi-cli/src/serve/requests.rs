@@ -19,8 +19,9 @@ use serde_json::{Value, json};
 use takopi_bridge::transport::MessageId;
 use takopi_bridge::{Bridge, Incoming, Place};
 use takopi_core::Runner;
-use takopi_core::catalog::Role;
+use takopi_core::catalog::{Role, TranscriptEntry};
 use takopi_projects::Projects;
+use tokio::sync::Semaphore;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +33,10 @@ use crate::{projects, resume, sessions};
 pub(super) const BODY: usize = 1 << 20;
 /// The number of stored sessions that the page lists.
 const STORED: usize = 30;
+/// How long the messages of stored sessions are searched, the newest first.
+const SEARCH: Duration = Duration::from_secs(3);
+/// How many searches run at once; each keeps a core busy.
+pub(super) const SEARCHES: usize = 2;
 /// The most browsers that may be connected at once.
 const WATCHERS: usize = 64;
 /// How often a browser without news is sent an empty line.
@@ -46,6 +51,7 @@ pub(super) struct Served {
     pub(super) offered: Value,
     /// The projects that a message can name.
     pub(super) projects: Projects,
+    pub(super) searches: Semaphore,
     /// Ends the event streams, for which the server would wait for ever.
     pub(super) closing: CancellationToken,
 }
@@ -137,17 +143,26 @@ pub(super) async fn send(
     if sent.text.trim().is_empty() {
         return Err(bad("the message is empty"));
     }
-    let (text, projects) = (sent.text.clone(), served.projects.clone());
+    let choice = match &sent.chat {
+        Some(_) => Choice::default(),
+        None => sent.choice.checked().map_err(bad)?,
+    };
+    let (text, projects) = (choice.directives() + &sent.text, served.projects.clone());
     // Git may have to write the files of a branch.
     let placed = tokio::task::spawn_blocking(move || projects::place(&text, &projects)).await;
     let placed = placed.map_err(|error| bad(error.to_string()))?.map_err(bad)?;
+    let (text, context) =
+        placed.map_or((sent.text.clone(), None), |(text, context)| (text, Some(context)));
+    if let (Some(project), None) = (&choice.project, &context) {
+        return Err(bad(format!("there is no project {project}")));
+    }
+    let (choice, context) = choice.placed(context);
     let room = &served.room;
     let chat = match sent.chat {
         Some(chat) => chat,
-        None => room.start(&sent.text, sent.choice.checked().map_err(bad)?).ok_or_else(too_many)?,
+        None => room.start(&sent.text, choice).ok_or_else(too_many)?,
     };
     let added = room.add_user_message(&chat, &sent.text).ok_or_else(closed)?;
-    let (text, context) = placed.map_or((sent.text, None), |(text, context)| (text, Some(context)));
     let mut incoming = Incoming::new(Place::new(&chat), added.id.clone(), text).by(user(peer));
     incoming.context = context;
     if let Some(line) = added.resume_line {
@@ -177,7 +192,7 @@ pub(super) async fn open(State(served): Shared, Body(opened): Body<Opened>) -> R
             let value = &session.value;
             (StatusCode::NOT_FOUND, format!("the session {value} cannot be opened: {error}"))
         };
-        let entries = sessions::messages(&session).map_err(missing)?;
+        let entries = sessions::transcript(&session).map_err(missing)?;
         let line = runner.format_resume(&session).trim_matches('`').to_owned();
         Ok((line, entries, sessions::directory(&session)))
     });
@@ -185,19 +200,26 @@ pub(super) async fn open(State(served): Shared, Body(opened): Body<Opened>) -> R
         |error: tokio::task::JoinError| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
     let (line, entries, directory) = read.await.map_err(failed)??;
     let first = entries.iter().find(|entry| entry.role == Role::User);
-    let messages = entries.iter().map(|entry| match entry.role {
-        Role::User => Message::of_user(&entry.text),
-        _ => Message::of_agent(&entry.text),
-    });
     let stored = Stored {
         title: first.map_or(line.as_str(), |entry| &entry.text).to_owned(),
-        messages: messages.collect(),
+        messages: stored_messages(&entries),
         resume_line: line,
     };
     let cwd = directory.filter(|it| it.is_dir()).map(|it| it.to_string_lossy().into_owned());
     let choice = Choice { cwd, ..Choice::default() };
     let chat = served.room.open(stored, choice).ok_or_else(too_many)?;
     Ok(Json(json!({ "chat": chat })))
+}
+
+/// The messages of a stored session: those of the user, and the turns between them.
+fn stored_messages(entries: &[TranscriptEntry]) -> Vec<Message> {
+    let is_user = |entry: &TranscriptEntry| entry.role == Role::User;
+    let parts = entries.chunk_by(|one, other| !is_user(one) && !is_user(other));
+    let message = |part: &[TranscriptEntry]| match part {
+        [said] if is_user(said) => Message::of_user(&said.text),
+        turn => Message::of_agent(turn),
+    };
+    parts.map(message).collect()
 }
 
 #[derive(Deserialize)]
@@ -218,8 +240,10 @@ pub(super) async fn search(State(served): Shared, Body(search): Body<Search>) ->
 async fn find(served: Arc<Served>, words: String) -> Reply {
     let failed = |error: String| (StatusCode::INTERNAL_SERVER_ERROR, error);
     let runners = served.runners.clone();
-    let found =
-        tokio::task::spawn_blocking(move || sessions::newest(&runners, &words, STORED)).await;
+    let permit = served.searches.acquire().await;
+    let _permit = permit.map_err(|error| failed(error.to_string()))?;
+    let find = move || sessions::newest(&runners, &words, STORED, SEARCH);
+    let found = tokio::task::spawn_blocking(find).await;
     let found = found.map_err(|error| failed(error.to_string()))?;
     Ok(Json(json!(found.map_err(|error| failed(error.to_string()))?)))
 }

@@ -25,6 +25,7 @@ use takopi_bridge::transport::{
 };
 use takopi_bridge::{JobId, Place};
 use takopi_core::TakopiEvent;
+use takopi_core::catalog::TranscriptEntry;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
@@ -373,9 +374,9 @@ impl Message {
         true
     }
 
-    /// A message of the agent in a stored session.
-    pub(super) fn of_agent(text: &str) -> Self {
-        Self { kind: "agent", html: html(text), text: text.to_owned(), ..Self::default() }
+    /// A turn of the agent in a stored session.
+    pub(super) fn of_agent(entries: &[TranscriptEntry]) -> Self {
+        Self { kind: "agent", turn: Some(Turn::stored(entries)), ..Self::default() }
     }
 
     fn bytes(&self) -> usize {

@@ -3,25 +3,23 @@
 //! Folded from the events of the run, without I/O. Promises:
 //! - a step keeps its place; of many the last [`MOST_STEPS`] are kept, and the others counted;
 //! - what a step unfolds to is bounded, as the details of actions are;
-//! - a message of the agent that turns out not to be the answer becomes a step.
+//! - a message of the agent that turns out not to be the answer becomes a step;
+//! - a turn of a stored session looks as it did when it ran, as far as the engine stored it.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::Value;
-use takopi_bridge::present::{describe, elapsed, one_line};
-use takopi_core::{ActionEvent, ActionKind, Completed, Level, Phase, Reason, TakopiEvent};
+use takopi_bridge::present::{elapsed, one_line};
+use takopi_core::catalog::{Role, TranscriptEntry};
+use takopi_core::{ActionEvent, ActionKind, Completed, Phase, Reason, TakopiEvent};
 use tokio::time::Instant;
 
-use super::highlight::{self, escape};
 use super::markdown::{self, Growing};
+use super::step::{Step, said};
 use crate::hints;
 
 const MOST_STEPS: usize = 200;
-/// The most characters of the line of a step.
-const TITLE: usize = 160;
 /// The shortest time between two versions of an answer that is being written.
 const INTERVAL: Duration = Duration::from_millis(25);
 /// How many bytes of the last block are rendered in a second: a long block is rendered less often.
@@ -77,23 +75,6 @@ struct Writing {
     is_complete: bool,
 }
 
-/// One thing the agent did.
-#[derive(Debug, Serialize)]
-pub(super) struct Step {
-    id: String,
-    /// `running`, `done`, `failed`, `note` or `warning`.
-    state: &'static str,
-    title: String,
-    /// Whether the title is code.
-    code: bool,
-    /// The exit code of a command.
-    about: Option<String>,
-    /// What it unfolds to, as HTML; empty if there is nothing more.
-    body: String,
-    /// Whether it is unfolded without being asked.
-    open: bool,
-}
-
 /// The blocks of an answer that are new since the last time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Grown {
@@ -103,6 +84,22 @@ pub(super) struct Grown {
 }
 
 impl Turn {
+    /// A turn of a stored session: what came after a message of the user. The last message of the agent is the
+    /// answer.
+    pub(super) fn stored(entries: &[TranscriptEntry]) -> Self {
+        let mut turn = Self::default();
+        let answer = entries.iter().rposition(|entry| entry.role == Role::Agent);
+        for (at, entry) in entries.iter().enumerate().filter(|(at, _)| Some(*at) != answer) {
+            turn.put(Step::stored(at, entry));
+        }
+        if let Some(answer) = answer {
+            turn.source.clone_from(&entries[answer].text);
+            turn.answer = markdown::blocks(&turn.source);
+            turn.outcome = Some("done");
+        }
+        turn
+    }
+
     /// Applies an event that occurred now.
     pub(super) fn apply(
         &mut self,
@@ -119,7 +116,7 @@ impl Turn {
             TakopiEvent::Action(event) if event.action.kind == ActionKind::Answer => {
                 self.write(event)
             }
-            TakopiEvent::Action(event) => match step(event, directory) {
+            TakopiEvent::Action(event) => match Step::of(event, directory) {
                 Some(step) => {
                     // A message that the agent goes on after was not the answer.
                     let is_new = self.steps.iter().all(|known| known.id != step.id);
@@ -261,134 +258,6 @@ impl Turn {
     }
 }
 
-/// A message of the agent on its way to the answer.
-fn said(id: String, text: &str) -> Step {
-    let title = heading(text);
-    let body = if is_short(text) { String::new() } else { markdown::html(text) };
-    Step { id, state: "note", title, code: false, about: None, body, open: false }
-}
-
-/// The first line of a text without the marks of Markdown.
-fn heading(text: &str) -> String {
-    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    one_line(&line.trim().trim_start_matches('#').replace("**", "").replace('`', ""), TITLE)
-}
-
-fn is_short(text: &str) -> bool {
-    let text = text.trim();
-    !text.contains('\n') && text.chars().count() <= TITLE
-}
-
-fn step(event: &ActionEvent, directory: Option<&Path>) -> Option<Step> {
-    let action = &event.action;
-    if matches!(action.kind, ActionKind::Turn | ActionKind::Telemetry)
-        || event.level == Some(Level::Debug)
-    {
-        return None;
-    }
-    let is_note = action.kind == ActionKind::Note && event.level.is_none();
-    let state = match (event.phase, event.ok) {
-        _ if action.kind == ActionKind::Warning => "warning",
-        (Phase::Completed, Some(false)) => "failed",
-        (Phase::Completed, _) if is_note => "note",
-        (Phase::Completed, _) => "done",
-        _ => "running",
-    };
-    let detail = |key: &str| action.detail.get(key);
-    let mut step = Step {
-        id: action.id.clone(),
-        state,
-        title: describe(action, TITLE),
-        code: action.kind == ActionKind::Command,
-        about: None,
-        body: String::new(),
-        open: false,
-    };
-    match action.kind {
-        ActionKind::Command => {
-            let code = detail("exit_code").and_then(Value::as_i64).filter(|_| state == "failed");
-            step.about = code.map(|code| format!("exit {code}"));
-            if !is_short(&action.title) {
-                step.body = pre(&highlight::code(&action.title, "sh"), "Command");
-            }
-            if let Some(output) =
-                detail("output_tail").and_then(Value::as_str).filter(|it| !it.trim().is_empty())
-            {
-                step.body += &pre(&escape(output.trim_end_matches('\n')), "Output");
-                step.open = state == "failed";
-            }
-        }
-        ActionKind::FileChange => {
-            let files = files(detail("changes"), directory);
-            if !files.is_empty() {
-                step.title = one_line(
-                    &files.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "),
-                    TITLE,
-                );
-            }
-            step.body = changes(&files);
-        }
-        ActionKind::Note | ActionKind::Warning => {
-            return Some(Step { title: heading(&step.title), ..note(step, &action.title) });
-        }
-        _ => {
-            if let Some(arguments) = detail("arguments").filter(|it| !it.is_null()) {
-                let text = serde_json::to_string_pretty(arguments).unwrap_or_default();
-                step.body = pre(&highlight::code(&text, "json"), "Arguments");
-            }
-            step.body += &changes(&files(detail("changes"), directory));
-            if !is_short(&action.title) {
-                step.body += &markdown::html(&action.title);
-            }
-        }
-    }
-    if let Some(message) = event.message.as_deref().filter(|message| !message.trim().is_empty()) {
-        let _ = write!(step.body, "<p>{}</p>", escape(message.trim()));
-        step.open |= state == "failed";
-    }
-    Some(step)
-}
-
-/// A note with all of its text.
-fn note(step: Step, text: &str) -> Step {
-    let body = if is_short(text) { step.body } else { markdown::html(text) };
-    Step { body, ..step }
-}
-
-fn pre(html: &str, label: &str) -> String {
-    format!("<pre tabindex=\"0\" role=\"group\" aria-label=\"{label}\"><code>{html}</code></pre>")
-}
-
-/// The changed files, as `update src/lib.rs`, each with its diff if it is known.
-fn files<'a>(changes: Option<&'a Value>, directory: Option<&Path>) -> Vec<(String, &'a str)> {
-    let file = |change: &'a Value| {
-        let text = |key: &str| change.get(key).and_then(Value::as_str).unwrap_or_default();
-        let path = Path::new(text("path"));
-        let path =
-            directory.and_then(|directory| path.strip_prefix(directory).ok()).unwrap_or(path);
-        (
-            format!("{} {}", text("kind"), path.display()).trim().to_owned(),
-            text("diff").trim_end_matches('\n'),
-        )
-    };
-    changes.and_then(Value::as_array).into_iter().flatten().map(file).collect()
-}
-
-/// The files with their diffs; nothing if the line of the step has it all.
-fn changes(files: &[(String, &str)]) -> String {
-    if files.len() < 2 && files.iter().all(|(_, diff)| diff.is_empty()) {
-        return String::new();
-    }
-    let mut html = String::new();
-    for (name, diff) in files {
-        let _ = write!(html, "<p class=\"file\">{}</p>", escape(name));
-        if !diff.is_empty() {
-            html += &pre(&highlight::diff(diff), "Changes");
-        }
-    }
-    html
-}
-
 /// `12,345 tokens in (11,000 cached), 678 out · primary 40% used`.
 fn usage(completed: &Completed) -> Option<String> {
     let mut parts = Vec::new();
@@ -427,7 +296,6 @@ fn grouped(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
     use takopi_core::ResumeToken;
     use takopi_core::{Action, Started};
 
@@ -480,33 +348,6 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_command_is_unfolded_with_the_end_of_its_output() {
-        let action = Action::new("1", ActionKind::Command, "cargo test");
-        let action = action.with("exit_code", 101).with("output_tail", "a < b\nfailed\n");
-        let failed = ActionEvent::new("lab", action, Phase::Completed).ok(false);
-        let turn = turn([failed.into()]);
-        let step = &turn.steps[0];
-        assert_eq!(
-            (step.state, step.about.as_deref(), step.open),
-            ("failed", Some("exit 101"), true)
-        );
-        assert!(step.body.contains("a &lt; b\nfailed</code>"), "{}", step.body);
-    }
-
-    #[test]
-    fn changed_files_have_their_diffs_and_paths_in_the_directory() {
-        let change =
-            json!([{ "path": "/srv/a.rs", "kind": "update", "diff": "@@ -1 +1 @@\n-a\n+b\n" }]);
-        let action = Action::new("1", ActionKind::FileChange, "a.rs").with("changes", change);
-        let turn = turn([ActionEvent::new("lab", action, Phase::Completed).ok(true).into()]);
-        let body = &turn.steps[0].body;
-        assert!(
-            body.contains("update a.rs</p>") && body.contains("<span class=\"add\">+b</span>"),
-            "{body}"
-        );
-    }
-
-    #[test]
     fn many_steps_are_counted_and_the_last_ones_kept() {
         let command = |number: usize| {
             let action = Action::new(number.to_string(), ActionKind::Command, format!("c{number}"));
@@ -517,6 +358,32 @@ mod tests {
             (turn.steps.len(), turn.omitted, turn.steps[0].title.as_str()),
             (MOST_STEPS, 3, "c3")
         );
+    }
+
+    #[test]
+    fn a_stored_turn_has_its_steps_and_its_answer() {
+        let mut failed = TranscriptEntry::new(Role::Command, "cargo test");
+        failed.exit_code = Some(101);
+        let entries = [
+            TranscriptEntry::new(Role::Agent, "I will look."),
+            failed,
+            TranscriptEntry::new(Role::Agent, "It is **42**."),
+            TranscriptEntry::new(Role::Note, "the turn was interrupted"),
+        ];
+        let turn = Turn::stored(&entries);
+        let steps: Vec<(&str, &str)> =
+            turn.steps.iter().map(|step| (step.state, step.title.as_str())).collect();
+        assert_eq!(
+            steps,
+            [
+                ("note", "I will look."),
+                ("failed", "cargo test"),
+                ("note", "the turn was interrupted")
+            ]
+        );
+        assert_eq!(turn.steps[1].about.as_deref(), Some("exit 101"));
+        assert_eq!((turn.source.as_str(), turn.outcome), ("It is **42**.", Some("done")));
+        assert_eq!(Turn::stored(&entries[1..2]).outcome, None);
     }
 
     #[test]

@@ -3,8 +3,11 @@
 //! Each engine reads its own storage ([`SessionStore`]). The holder of a session is known from takopi's
 //! locks.
 
+mod search;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -15,6 +18,7 @@ use takopi_core::catalog::{
     EngineEntry, Role, SessionError, SessionStore, StoredSession, TranscriptEntry,
 };
 use takopi_core::locks::Holder;
+use takopi_core::settings::directory_problem;
 use takopi_core::{EngineId, Host, ResumeToken, Runner};
 
 use crate::args::{SessionsArgs, SessionsCommand};
@@ -22,6 +26,7 @@ use crate::engines;
 use crate::exit::{self, Usage};
 use crate::hints;
 use crate::terminal::{self, Terminal, harmless};
+use search::{Found, Search};
 
 /// The most characters of a first prompt that are listed.
 const PROMPT_CHARS: usize = 200;
@@ -67,6 +72,12 @@ impl Stores {
             let (newest, _) = updated.enumerate().max_by_key(|(_, updated)| *updated)?;
             lists[newest].next()
         })
+    }
+
+    /// The messages and steps of a session of the list; none if they cannot be read.
+    fn transcript_of(&self, session: &StoredSession) -> Vec<TranscriptEntry> {
+        let mut read = self.0.iter().filter_map(|store| store.transcript_of(session).ok());
+        read.next().unwrap_or_default()
     }
 
     /// The store with the one session whose id begins with this prefix.
@@ -132,50 +143,64 @@ pub(crate) struct Offered {
     title: String,
     when: String,
     place: String,
+    /// A part of the message that has what was searched for.
+    said: Option<String>,
 }
 
-impl Offered {
-    /// Whether its title, directory, engine or id contains every word.
-    fn has(&self, words: &[String]) -> bool {
-        let texts = [&self.title, &self.place, &self.id, &self.engine.to_string()];
-        let all = texts.map(|text| text.to_lowercase()).join(" ");
-        words.iter().all(|word| all.contains(word))
-    }
+/// The sessions that a search found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Offers {
+    sessions: Vec<Offered>,
+    /// Whether older sessions were left out because the search took too long.
+    left_out: bool,
 }
 
-/// The newest sessions of the engines that have a runner, of those that contain these words.
+/// The newest sessions of the engines that have a runner, of those that have these words: at most `count`, and
+/// what is found within `limit`.
 pub(crate) fn newest(
     runners: &[Arc<dyn Runner>],
-    search: &str,
+    words: &str,
     count: usize,
-) -> anyhow::Result<Vec<Offered>> {
-    let words: Vec<String> = search.to_lowercase().split_whitespace().map(str::to_owned).collect();
+    limit: Duration,
+) -> anyhow::Result<Offers> {
+    let (search, began) = (Search::new(words), Instant::now());
     let runner = |engine: &EngineId| runners.iter().find(|runner| runner.engine() == *engine);
-    let entries = engines::all().filter(|entry| runner(&entry.id()).is_some());
-    let offer = |session: StoredSession| {
-        let resume = runner(&session.token.engine)?.format_resume(&session.token);
-        Some(Offered {
+    let stores = Stores::open(engines::all().filter(|entry| runner(&entry.id()).is_some()))?;
+    let mut offers = Offers { sessions: Vec::new(), left_out: false };
+    for session in stores.list(None) {
+        if began.elapsed() > limit {
+            offers.left_out = true;
+            break;
+        }
+        let Some(found) = search.find(&session, || stores.transcript_of(&session)) else {
+            continue;
+        };
+        let Some(runner) = runner(&session.token.engine) else { continue };
+        offers.sessions.push(Offered {
             title: one_line(title(&session), 80),
             when: moment(session.updated),
             place: place(&session),
-            resume: resume.trim_matches('`').to_owned(),
+            resume: runner.format_resume(&session.token).trim_matches('`').to_owned(),
+            said: match found {
+                Found::Listed => None,
+                Found::Said(part) => Some(part),
+            },
             engine: session.token.engine,
             id: session.token.value,
-        })
-    };
-    let found = Stores::open(entries)?;
-    let found = found.list(None).filter_map(offer).filter(|it| it.has(&words));
-    Ok(found.take(count).collect())
+        });
+        if offers.sessions.len() == count {
+            break;
+        }
+    }
+    Ok(offers)
 }
 
-/// The messages of a stored session, without its commands and notes.
-pub(crate) fn messages(session: &ResumeToken) -> anyhow::Result<Vec<TranscriptEntry>> {
-    let Some(store) = engines::find(session.engine.as_str())?.sessions()? else {
-        return Ok(Vec::new());
-    };
-    let mut entries = store.transcript(session)?;
-    entries.retain(is_message);
-    Ok(entries)
+/// The messages and steps of a stored session.
+pub(crate) fn transcript(session: &ResumeToken) -> anyhow::Result<Vec<TranscriptEntry>> {
+    match engines::find(session.engine.as_str())?.sessions()? {
+        Some(store) => Ok(store.transcript(session)?),
+        None => Ok(Vec::new()),
+    }
 }
 
 /// Whether it is a message, and not a command or a note.
@@ -208,19 +233,17 @@ struct Listed<'a> {
 }
 
 fn list(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
-    let directory = match &args.cd {
-        Some(directory) if !directory.is_dir() => {
-            let message = format!("the directory {} does not exist", directory.display());
-            return Err(Usage::new(message).into());
-        }
-        directory => directory.as_deref(),
-    };
+    let directory = args.cd.as_deref();
+    if let Some(problem) = directory.and_then(directory_problem) {
+        return Err(Usage::new(problem).into());
+    }
     let limit = if args.limit == 0 { usize::MAX } else { args.limit };
     let host = Host::global()?;
     let stores = Stores::of(args.engine.as_deref())?;
     let mut found = false;
-    let search = args.search.as_deref().unwrap_or_default().to_lowercase();
-    let matches = |session: &StoredSession| search.is_empty() || has_text(session, &search);
+    let search = Search::new(args.search.as_deref().unwrap_or_default());
+    let matches =
+        |session: &StoredSession| search.find(session, || stores.transcript_of(session)).is_some();
     for session in stores.list(directory).filter(matches).take(limit) {
         found = true;
         let holder = hints::holder(&host, &session.token);
@@ -253,22 +276,13 @@ fn list(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
     }
     if !found {
         if let Some(search) = &args.search {
-            terminal
-                .note(&format!("no session has {search:?} in its name, prompt, directory or id"));
+            terminal.note(&format!("no session has {search:?} in its messages, directory or id"));
             return Ok(exit::OK);
         }
         let places = stores.0.iter().map(|store| store.location().display().to_string());
         terminal.note(&format!("no sessions in {}", places.collect::<Vec<_>>().join(", ")));
     }
     Ok(exit::OK)
-}
-
-/// Whether the session has this text, which is in lower case.
-fn has_text(session: &StoredSession, text: &str) -> bool {
-    let directory = session.cwd.as_ref().map(|it| it.display().to_string());
-    let texts = [session.name.as_deref(), session.first_prompt.as_deref(), directory.as_deref()];
-    let mut texts = texts.into_iter().flatten().chain([session.token.value.as_str()]);
-    texts.any(|it| it.to_lowercase().contains(text))
 }
 
 /// How long ago something was, for people.

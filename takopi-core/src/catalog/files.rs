@@ -76,6 +76,21 @@ impl<F: SessionFormat> SessionFiles<F> {
         }
     }
 
+    fn stored(
+        &self,
+        path: PathBuf,
+        updated: Timestamp,
+        wanted: &dyn Fn(Option<&Path>) -> bool,
+    ) -> Option<StoredSession> {
+        let session = self.format.summary(&path, updated, wanted)?;
+        Some(StoredSession { file: Some(path), ..session })
+    }
+
+    fn read(&self, path: PathBuf) -> Result<Vec<TranscriptEntry>, SessionError> {
+        let transcript = self.format.transcript(&path);
+        transcript.map_err(|source| SessionError::Unreadable { path, source })
+    }
+
     /// The files, most recently written first.
     fn files(&self) -> Vec<(Timestamp, PathBuf)> {
         let mut level = vec![self.directory.clone()];
@@ -113,13 +128,13 @@ impl<F: SessionFormat> SessionStore for SessionFiles<F> {
                 Some(directory) => cwd.is_some_and(|cwd| real(cwd) == *directory),
                 None => true,
             };
-            self.format.summary(&path, updated, &wanted)
+            self.stored(path, updated, &wanted)
         }))
     }
 
     fn find(&self, prefix: &str) -> Result<StoredSession, SessionError> {
         let (updated, path) = self.file(prefix)?;
-        self.format.summary(&path, updated, &|_| true).ok_or_else(|| {
+        self.stored(path.clone(), updated, &|_| true).ok_or_else(|| {
             let error = format!("it is not a session file of {}", self.format.engine());
             SessionError::Unreadable { path, source: io::Error::other(error) }
         })
@@ -130,8 +145,14 @@ impl<F: SessionFormat> SessionStore for SessionFiles<F> {
             return Err(SessionError::NotFound(session.value.clone()));
         }
         let (_, path) = self.file(&session.value)?;
-        let transcript = self.format.transcript(&path);
-        transcript.map_err(|source| SessionError::Unreadable { path, source })
+        self.read(path)
+    }
+
+    fn transcript_of(&self, session: &StoredSession) -> Result<Vec<TranscriptEntry>, SessionError> {
+        match &session.file {
+            Some(path) if session.token.engine == self.format.engine() => self.read(path.clone()),
+            _ => self.transcript(&session.token),
+        }
     }
 }
 

@@ -22,6 +22,11 @@ pub trait SessionStore: Send + Sync {
 
     /// The messages and commands of a session, in order.
     fn transcript(&self, session: &ResumeToken) -> Result<Vec<TranscriptEntry>, SessionError>;
+
+    /// The same for a session of a list, without looking for it again.
+    fn transcript_of(&self, session: &StoredSession) -> Result<Vec<TranscriptEntry>, SessionError> {
+        self.transcript(&session.token)
+    }
 }
 
 /// A stored session.
@@ -40,12 +45,22 @@ pub struct StoredSession {
     pub name: Option<String>,
     /// The beginning of its first prompt.
     pub first_prompt: Option<String>,
+    /// The file that it is stored in, if it has one of its own.
+    pub file: Option<PathBuf>,
 }
 
 impl StoredSession {
     /// A session of which no more is known.
     pub fn new(token: ResumeToken, updated: Timestamp) -> Self {
-        Self { token, updated, created: None, cwd: None, name: None, first_prompt: None }
+        Self {
+            token,
+            updated,
+            created: None,
+            cwd: None,
+            name: None,
+            first_prompt: None,
+            file: None,
+        }
     }
 }
 

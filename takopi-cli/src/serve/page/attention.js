@@ -12,21 +12,30 @@ function icon(state) {
   return 'data:image/svg+xml,' + encodeURIComponent(svg);
 }
 
-// Compares the conversations with what was seen of them.
+// The last turn of a conversation that ended while the page was open.
+const lastEnded = chat => [...chat.messages.values()].findLast(it => it.turn?.outcome && it.kind !== 'agent');
+
+// What was there when the page was opened is not news.
+function attendSilently() {
+  for (const chat of chats.values()) seen.set(chat.id, { state: stateOf(chat), ended: lastEnded(chat)?.id });
+}
+
+// Compares the conversations with what was seen of them. A turn may have ended without being seen to run.
 function attend() {
   let asks = false;
   let works = false;
   for (const chat of chats.values()) {
     const state = stateOf(chat);
-    const before = seen.get(chat.id);
-    seen.set(chat.id, state);
+    const ended = lastEnded(chat);
+    const before = seen.get(chat.id) ?? {};
+    seen.set(chat.id, { state, ended: ended?.id });
     asks ||= state === 'asking';
     works ||= state === 'working' || state === 'queued';
-    if (before === undefined || before === state || !document.hidden) continue;
-    const wasLive = ORDER.includes(before);
-    if (state === 'asking') tell(chat, 'waits for your approval');
-    else if (wasLive && state === 'failed') { unseen = 'failed'; tell(chat, 'failed'); }
-    else if (wasLive && state === 'idle') { unseen ??= 'done'; tell(chat, 'is done'); }
+    if (!document.hidden) continue;
+    if (state === 'asking') { if (before.state !== 'asking') tell(chat, 'waits for your approval'); continue; }
+    const outcome = ended && ended.id !== before.ended ? ended.turn.outcome : null;
+    if (outcome === 'failed') { unseen = 'failed'; tell(chat, 'failed'); }
+    if (outcome === 'done') { unseen ??= 'done'; tell(chat, 'is done'); }
   }
   const state = asks ? 'asks' : unseen ?? (works ? 'works' : 'idle');
   const chat = chats.get(current);

@@ -93,8 +93,10 @@ let offered = null;
 function choice() {
   if (!offered) return {};
   const chosen = {};
-  if (form.cwd.value.trim() !== (offered.directory ?? '')) chosen.cwd = form.cwd.value;
-  if (form.engine.value !== offered.engine) chosen.engine = form.engine.value;
+  if (form.project.value) { chosen.project = form.project.value; chosen.branch = form.branch.value; }
+  else if (form.cwd.value.trim() !== (offered.directory ?? '')) chosen.cwd = form.cwd.value;
+  const project = offered.projects.find(it => it.name === form.project.value);
+  if (form.engine.value !== (project?.engine ?? offered.engine)) chosen.engine = form.engine.value;
   if (form.approve.value !== offered.approve) chosen.approve = form.approve.value;
   const engine = offered.engines.find(it => it.id === form.engine.value) ?? {};
   for (const name of ['model', 'effort']) if (!form[name].disabled && form[name].value.trim() !== (engine[name] ?? '')) chosen[name] = form[name].value;
@@ -109,15 +111,28 @@ function drawEngine() {
   }
 }
 
+// A project has its own directory, and may have its own engine.
+function drawProject() {
+  const project = offered.projects.find(it => it.name === form.project.value);
+  form.project.parentNode.hidden = !offered.projects.length;
+  form.branch.parentNode.hidden = !project;
+  if (!project) form.branch.value = '';
+  form.cwd.disabled = Boolean(project);
+  form.cwd.value = project?.path ?? offered.directory ?? '';
+  form.engine.value = project?.engine ?? offered.engine;
+  drawEngine();
+}
+
 async function loadOptions() {
   offered = await call('options', undefined, true);
   if (!offered) return;
-  form.cwd.value = offered.directory ?? '';
+  form.project.replaceChildren(make('option', { value: '', textContent: 'none' }),
+    ...offered.projects.map(it => make('option', { value: it.name, textContent: it.name, title: it.path })));
   form.engine.replaceChildren(...offered.engines.map(it => make('option', { value: it.id, textContent: it.id, title: it.title })));
-  form.engine.value = offered.engine;
   form.approve.value = offered.approve;
   form.querySelector('#efforts').replaceChildren(...offered.efforts.map(value => make('option', { value })));
-  drawEngine();
+  drawProject();
 }
+form.project.onchange = drawProject;
 form.engine.onchange = drawEngine;
 form.onsubmit = event => { event.preventDefault(); field.focus(); };

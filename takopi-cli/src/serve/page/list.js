@@ -3,6 +3,7 @@
 // The state of the server: conversations by id, newest last, each with its messages by id, in order.
 const chats = new Map();
 let sessions = [];
+let leftOut = false;
 let current = null;
 
 const isAsking = message => message.kind === 'question' && message.buttons.length > 0;
@@ -50,11 +51,13 @@ function drawList() {
   at('#now-title').hidden = !chats.size;
   const isOpen = session => [...chats.values()].some(chat => chat.resume?.endsWith(session.id));
   const earlier = sessions.filter(it => !isOpen(it)).map(session => ({
-    id: session.id, name: session.title, about: `${session.engine} · ${session.when} · ${session.place}`,
+    id: session.id, name: session.title, about: `${session.engine} · ${session.when} · ${session.said ?? session.place}`,
     choose: () => resume(session.resume),
   }));
   updateChildren(at('#earlier'), 'session', earlier, makeEntry, fillEntry);
-  at('#none').hidden = Boolean(earlier.length) || !at('#open input').value.trim();
+  const isSearch = Boolean(at('#open input').value.trim());
+  at('#none').hidden = !isSearch || Boolean(earlier.length) && !leftOut;
+  setText(at('#none'), leftOut ? 'Older sessions were not searched: there are too many.' : 'No session has these words.');
 }
 
 // Many changes at once are drawn once.
@@ -70,7 +73,7 @@ function drawListSoon() {
 async function loadSessions(words = '') {
   const found = await call('sessions', words ? { words } : undefined, true);
   // Answers of earlier searches may come late.
-  if (found && at('#open input').value.trim() === words) { sessions = found; drawList(); }
+  if (found && at('#open input').value.trim() === words) { sessions = found.sessions; leftOut = found.left_out; drawList(); }
 }
 
 let searching = 0;

@@ -22,9 +22,9 @@ function show(id, takesFocus = true) {
 function drawHead() {
   const chat = chats.get(current);
   if (!at('#title input')) setText(at('#title'), chat ? chat.title : 'New conversation');
-  const { engine, cwd, model, effort, approve } = chat?.choice ?? {};
+  const { project, branch, engine, cwd, model, effort, approve } = chat?.choice ?? {};
   const words = { ask: 'asks for approval', deny: 'declines approvals', accept: 'accepts all approvals' };
-  const about = [engine, model, effort && `effort ${effort}`, words[approve], cwd].filter(Boolean).join(' · ');
+  const about = [project, branch && `@${branch}`, engine, model, effort && `effort ${effort}`, words[approve], cwd].filter(Boolean).join(' · ');
   setText(at('#about'), about);
   at('#about').hidden = !about;
   at('#resume').hidden = !chat?.resume;
@@ -54,6 +54,7 @@ const handlers = {
     for (const chat of all.chats) {
       chats.set(chat.id, { ...chat, messages: new Map(chat.messages.map(it => [it.id, it])) });
     }
+    if (!offered) attendSilently();
     const wanted = current ?? location.hash.slice(1);
     // Do not move the focus while the user is typing.
     keepDraft();

@@ -25,10 +25,8 @@ function makeUser(message) {
     tool('Retry', ' this message', () => send(message.text))));
 }
 
-function makeText(message) {
-  const copying = message.kind === 'agent'
-    ? [make('div', { className: 'tools' }, tool('Copy', ' the answer', event => copy(message.text, event.currentTarget)))] : [];
-  return make('article', {}, make('div', { className: 'body text-html' }), make('footer', {}), ...copying);
+function makeText() {
+  return make('article', {}, make('div', { className: 'body text-html' }), make('footer', {}));
 }
 
 // A turn of the agent: its state, its steps, its answer.
@@ -89,13 +87,13 @@ function fillTurn(element, message) {
   const [head, steps, answer, error, hint, footer, tools] = element.children;
   if (turn.outcome) element.dataset.outcome = turn.outcome;
   fillHead(element, message);
-  // The answer speaks for itself.
-  head.hidden = turn.outcome === 'done' && !message.note;
+  // The answer speaks for itself; of a stored turn without one nothing more is known.
+  head.hidden = !message.note && (turn.outcome === 'done' || message.kind === 'agent');
   steps.hidden = !turn.steps.length;
   setText(steps.firstChild, stepsLine(turn));
   updateChildren(steps.lastChild, 'step', turn.steps, makeStep, fillStep);
   // Folded when it is over, unless there is nothing else to see.
-  if (turn.outcome && !element.isOver) {
+  if ((turn.outcome || message.kind === 'agent') && !element.isOver) {
     element.isOver = true;
     steps.open = !turn.answer.length && !turn.error;
   }

@@ -110,3 +110,19 @@ fn last_without_a_session_of_this_directory_is_an_error() {
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""));
     assert!(ran.stderr.contains("start one without --last"), "{}", ran.stderr);
 }
+
+#[test]
+fn a_search_finds_words_of_the_messages_in_any_order() {
+    let lab = lab();
+    let found = |words: &str| {
+        let ran = lab.run(&["sessions", "--search", words]);
+        ran.stdout.lines().map(|line| line[..SESSION.len()].to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(found("there are"), [SESSION]);
+    assert_eq!(found("ARE files"), [SESSION]);
+    assert_eq!(found("greeting /srv"), [OTHER]);
+    assert_eq!(found("codex"), [OTHER, SESSION]);
+    let none = lab.run(&["sessions", "--search", "squid"]);
+    let note = "note: no session has \"squid\" in its messages, directory or id\n";
+    assert_eq!((none.code, none.stderr.as_str()), (Some(0), note));
+}

@@ -3,18 +3,13 @@
 use takopi_tests::browser::Page;
 use takopi_tests::model::messages::Answer;
 
-use super::server::{Server, answers, say, visit};
+use super::server::{Server, answers, say, text_of, visit};
 use crate::real::claude::approvals::{question, told};
 use crate::real::claude::chat::Beside;
 use crate::real::claude::lab::Lab;
 use crate::real::lab::Running;
 
 const SERVE: [&str; 3] = ["serve", "--listen", "127.0.0.1:0"];
-
-async fn text_of(page: &mut Page, selector: &str) -> String {
-    let found = page.eval(&format!("document.querySelector('{selector}').innerText")).await;
-    found.as_str().unwrap().to_owned()
-}
 
 /// Waits for a request that can be decided.
 async fn asked(page: &mut Page) -> String {

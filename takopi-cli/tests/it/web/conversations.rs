@@ -1,15 +1,10 @@
 //! What a person does on the page, against the real codex.
 
-use takopi_tests::browser::{Page, page_or_skip};
+use takopi_tests::browser::page_or_skip;
 use takopi_tests::model::{Answer, Gate};
 
-use super::server::{Server, answers, say, visit};
+use super::server::{Server, answers, say, text_of, visit};
 use crate::real::lab::Lab;
-
-async fn text_of(page: &mut Page, selector: &str) -> String {
-    let found = page.eval(&format!("document.querySelector('{selector}').innerText")).await;
-    found.as_str().unwrap().to_owned()
-}
 
 #[tokio::test]
 async fn a_message_is_answered_and_the_steps_of_the_agent_are_shown() {
@@ -144,7 +139,7 @@ async fn after_a_restart_a_conversation_is_resumed_from_the_open_page_the_list_o
     server.kill().await;
     page.wait_for("document.querySelector('#state').className === 'bad'").await;
     let server = Server::start_at(&lab, &host, &[]).await;
-    page.wait_for("document.querySelector('.agent .body')?.innerText === 'I will remember 7.'")
+    page.wait_for("document.querySelector('.agent .answer')?.innerText === 'I will remember 7.'")
         .await;
     assert_eq!(text_of(&mut page, "#resume code").await, line);
     say(&mut page, "which number was it?").await;

@@ -1,21 +1,15 @@
 //! The page in daily use: what stays where it is while it changes, and what a person finds their way with.
 
 use serde_json::json;
-use takopi_tests::browser::Page;
 use takopi_tests::model::{Answer, Gate};
 
-use super::server::{Server, answers, post, say, visit};
+use super::server::{Server, answers, post, say, text_of, visit};
 use crate::real::lab::Lab;
 
 /// An answer in many pieces, one for each gate.
 fn in_pieces(pieces: &[&str], gates: &[Gate]) -> Answer {
     let wait = |answer: Answer, (piece, gate): (&&str, &Gate)| answer.wait_for(gate).delta(*piece);
     pieces.iter().zip(gates).fold(Answer::new(), wait)
-}
-
-async fn text_of(page: &mut Page, selector: &str) -> String {
-    let found = page.eval(&format!("document.querySelector({}).innerText", json!(selector))).await;
-    found.as_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -210,8 +204,9 @@ async fn conversations_are_renamed_closed_and_found_again_and_drafts_are_kept() 
     page.press_key("ArrowDown", 40, true).await;
     page.wait_for("document.querySelector('#title').innerText.includes('octopus')").await;
     assert_eq!(page.eval("document.querySelector('textarea').value").await, "not sent yet");
-    page.eval("location.reload()").await;
-    page.wait_for("document.querySelector('textarea')?.value === 'not sent yet'").await;
+    page.eval("window.isOld = true; location.reload()").await;
+    page.wait_for("!window.isOld && document.querySelector('textarea')?.value === 'not sent yet'")
+        .await;
 
     page.click("#close").await;
     page.wait_for("document.querySelectorAll('#now li').length === 1").await;

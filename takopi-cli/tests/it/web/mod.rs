@@ -3,9 +3,11 @@
 //! `TAKOPI_UPDATE_PICTURE=1 cargo test -p takopi-cli --test it picture` takes the pictures of `docs/` anew.
 
 mod access;
+mod attention;
 mod claude;
 mod conversations;
 mod daily;
 mod doors;
 mod picture;
 mod server;
+mod stored;

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 use takopi_tests::browser::{Page, page_or_skip};
 
 use crate::real::lab::{Lab, Ran, Running};
@@ -63,6 +63,12 @@ pub(crate) async fn say(page: &mut Page, text: &str) {
 /// Waits until this many answers are there.
 pub(crate) async fn answers(page: &mut Page, count: usize) {
     page.wait_for(&format!("document.querySelectorAll('.final').length === {count}")).await;
+}
+
+/// The text of the first element that a selector finds.
+pub(crate) async fn text_of(page: &mut Page, selector: &str) -> String {
+    let found = page.eval(&format!("document.querySelector({}).innerText", json!(selector))).await;
+    found.as_str().unwrap().to_owned()
 }
 
 /// A page of this server.
