@@ -14,7 +14,7 @@ use takopi_core::model::UsageScope;
 use takopi_core::{Action, ActionEvent, ActionKind, Level, Phase, Usage};
 
 use super::line::{Line, Style};
-use super::text::{elapsed, one_line, reason_label, wrap};
+use super::text::{self, elapsed, one_line, reason_label, wrap};
 use super::{action, layout};
 use crate::progress::{ActionStatus, Progress, Tracked, plan_of};
 
@@ -31,6 +31,8 @@ const SAID_LINES: usize = 4;
 const TAIL_LINES: usize = 5;
 /// The maximum width of a line without a screen.
 const UNBOUNDED: usize = 500;
+/// The least columns that a title gets beside how its action ended.
+const SHORTEST_TITLE: usize = 12;
 /// Separates the parts of a line.
 const DOT: &str = " · ";
 
@@ -148,13 +150,12 @@ pub fn entry(event: &ActionEvent, feed: Feed, width: Option<usize>) -> Vec<Line>
         };
         return speech(said, room, &head()).into_iter().map(|line| line.cut(width)).collect();
     }
-    let mut line = head().with(Style::Plain, describe(action, room));
-    if let Some(particulars) = action::particulars(action) {
-        line.push(Style::Dim, &format!(" {particulars}"));
-    }
-    if let Some(message) = &event.message {
-        line.push(Style::Dim, &format!(": {}", one_line(message, room)));
-    }
+    let particulars = action::particulars(action).map(|it| format!(" {it}"));
+    let message = event.message.as_ref().map(|it| format!(": {}", one_line(it, room)));
+    let ended = particulars.into_iter().chain(message).collect::<String>();
+    // How it ended counts for more than the end of a long title.
+    let title = room.saturating_sub(text::width(&ended)).max(SHORTEST_TITLE);
+    let line = head().with(Style::Plain, describe(action, title)).with(Style::Dim, ended);
     let mut lines = vec![line];
     if action.kind == ActionKind::Command && status == ActionStatus::Failed {
         lines.extend(output_tail(action, width.unwrap_or(UNBOUNDED)));

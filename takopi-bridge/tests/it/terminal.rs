@@ -149,7 +149,7 @@ fn an_action_that_ended_leaves_a_line() {
     ✗ tool: aquarium.clean: no water
     ✓ search: why three hearts
     ✓ subagent: review: the change
-    ✗ asked: rm -rf build: declined: no approval ha…
+    ✗ asked: rm -rf …: declined: no approval handler
     ! a warning that is long enough for two lines of
       it
     • One thing after another. One thing after
@@ -158,6 +158,23 @@ fn an_action_that_ended_leaves_a_line() {
       thing after another. One thing after another.…
     ✓ dance: tango
     ");
+}
+
+#[test]
+fn how_an_action_ended_is_shown_however_long_its_title_is() {
+    let command = Action::new("c", ActionKind::Command, "cargo test ".repeat(20));
+    let command = command.with("exit_code", 101);
+    let failed = ActionEvent::new("codex", command, Phase::Completed).ok(false);
+    let asked = act("h", ActionKind::Approval, &"rm -rf build ".repeat(20), Phase::Completed)
+        .ok(true)
+        .message("accepted by you");
+    let lines =
+        [failed, asked].iter().flat_map(|it| entry(it, Feed::Ends, Some(48))).collect::<Vec<_>>();
+    insta::assert_snapshot!(text(&lines), @r"
+    ✗ cargo test cargo test cargo test c… (exit 101)
+    ✓ asked: rm -rf build rm -rf b…: accepted by you
+    ");
+    assert!(lines.iter().all(|line| line.width() <= 48));
 }
 
 #[test]

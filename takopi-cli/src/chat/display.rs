@@ -296,11 +296,14 @@ impl View {
             if event.action.kind.is_tool() {
                 self.end_stream_of(job);
             }
-            let mut lines = entry(event, Feed::Ends, Some(width));
-            if let (true, Some(first), Some((conversation, _))) =
-                (self.was_asked(job, event), lines.first_mut(), prompt)
-            {
-                *first = numbered(*conversation, first).cut(width);
+            let asked = prompt.filter(|_| self.was_asked(job, event));
+            let head = asked.map(|(conversation, _)| format!("[{conversation}] "));
+            let head = Line::new().with(Style::Dim, head.unwrap_or_default());
+            let mut lines = entry(event, Feed::Ends, Some(width.saturating_sub(head.width())));
+            if let Some(first) = lines.first_mut() {
+                let spans = first.spans().iter();
+                *first =
+                    spans.fold(head, |line, span| line.with(span.style, &span.text)).cut(width);
             }
             let lines = self.held.entry(job).or_default().event(event, lines);
             return self.print_lines(&lines);
@@ -450,12 +453,6 @@ impl Drop for View {
 pub(super) fn answered(prompt: Option<&Prompt>) -> Line {
     let (conversation, prompt) = prompt.map_or((0, ""), |it| (it.0, it.1.as_str()));
     Line::new().with(Style::Dim, format!("[{conversation}] ↳ {prompt}"))
-}
-
-/// A line with the number of its conversation before it.
-fn numbered(conversation: usize, line: &Line) -> Line {
-    let head = Line::new().with(Style::Dim, format!("[{conversation}] "));
-    line.spans().iter().fold(head, |line, span| line.with(span.style, &span.text))
 }
 
 /// The steps of a message, without its head, which counts seconds, and without the resume line.

@@ -154,7 +154,7 @@ fn a_narrow_screen_wraps_only_messages() {
           +pub const HEARTS: u32
           = 3;
       in .
-    ✓ asked: 1 update: src/lib.r…
+    ✓ asked: 1 update:…: accepted
     ✓ files: update src/lib.rs
     ✗ cargo test (exit 101)
     ! one test fails; this is
