@@ -158,8 +158,11 @@ async fn fifty_conversations_leave_room_and_those_that_ask_come_first() {
     // The demo asks before it changes anything, so each of them waits for a person.
     let server = Server::start(&lab, &["--engine", "demo", "-c", "pace=1ms"]).await;
     let Some(mut page) = visit(&server).await else { return };
+    // The demo repeats what it is told: its answers have tables and code.
+    let rich = "| a | b |\n|:--|--:|\n| x | 1 |\n\n```rust\nfn a() {}\n```";
     for number in 0..50 {
-        let sent = post(&server, "/send", &json!({ "text": format!("change file {number}") }));
+        let text = format!("change file {number}\n\n{rich}");
+        let sent = post(&server, "/send", &json!({ "text": text }));
         assert_eq!(sent.0, 200, "{}", sent.1);
     }
     // More of them ask than there are workers: those that ask hold none.
@@ -178,6 +181,9 @@ async fn fifty_conversations_leave_room_and_those_that_ask_come_first() {
     page.wait_for("document.activeElement.closest('.question')").await;
     page.press_enter(false).await;
     page.wait_for("document.querySelector('.question:not(:has(footer button))')").await;
+    answers(&mut page, 1).await;
+    page.wait_for("document.querySelector('.final td.right')?.innerText === '1'").await;
+    page.wait_for("document.querySelector('.final pre .k')?.innerText === 'fn'").await;
     page.assert_content();
     assert_eq!(server.stop().await.code, Some(0));
 }
