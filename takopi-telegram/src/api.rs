@@ -1,7 +1,7 @@
 //! A thin client of the Bot API.
 //!
 //! Promises:
-//! - the token is in no error, no log line and no `Debug` text;
+//! - the token is in no error, no log line and no `Debug` text, and goes to no other server by a redirect;
 //! - every call ends in bounded time;
 //! - a response is read tolerantly: what is not used is ignored, and a page that is no JSON is an error of
 //!   the service, not of the caller; texts of people are never part of an error.
@@ -39,6 +39,11 @@ impl Token {
             && secret.len() >= 10
             && secret.chars().all(allowed);
         valid.then(|| Self(text.to_owned()))
+    }
+
+    /// The id of the bot, which is no secret.
+    pub fn bot(&self) -> &str {
+        self.0.split_once(':').map_or("", |(id, _)| id)
     }
 
     /// The token itself, to write it into a configuration.
@@ -123,7 +128,11 @@ impl Api {
     pub fn new(service: impl Into<String>, token: Token) -> Result<Self, ApiError> {
         // Another part of the program may have chosen a provider before.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let built = reqwest::Client::builder().connect_timeout(Duration::from_secs(10)).build();
+        let built = reqwest::Client::builder()
+            .connect_timeout(Duration::from_secs(10))
+            // The path of a request holds the token: it must not be sent to another server.
+            .redirect(reqwest::redirect::Policy::none())
+            .build();
         let http = built.map_err(|error| lost("start", &error.without_url()))?;
         Ok(Self { http, service: service.into(), token })
     }
@@ -260,6 +269,7 @@ mod tests {
         {
             assert_eq!(Token::parse(wrong), None, "{wrong}");
         }
+        assert_eq!(token.bot(), "123");
         let api = Api::new("http://127.0.0.1:9", token).unwrap();
         assert!(!format!("{api:?}").contains("ABCDEF"));
     }

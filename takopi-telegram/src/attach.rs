@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use crate::bot::{Bot, Destination};
+use crate::bot::Bot;
 use crate::config::TOKEN_VARIABLE;
 use crate::files;
+use crate::prompt::Destination;
 use crate::update::{Attachment, Kind};
 
 /// How long a transcription may take.

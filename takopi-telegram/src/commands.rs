@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 use takopi_bridge::{MessageId, Place, Target};
 use takopi_projects::Context;
 
-use crate::bot::{Bot, root};
+use crate::bot::Bot;
 use crate::files;
+use crate::prompt::root;
 use crate::state::PlaceState;
 use crate::transport::place_key;
 use crate::update::Message;

@@ -5,17 +5,20 @@
 //! In the order a message travels:
 //!
 //! - [`api`] polls the Bot API; [`update`] reads what came, tolerantly;
-//! - [`bot`] decides who is answered, reads commands, projects and branches, and passes the rest to the bridge;
+//! - [`bot`] decides who is answered (`access`), reads commands (`commands`), projects, branches (`prompt`) and
+//!   files (`attach`), and passes the rest to the bridge;
 //! - [`transport`] shows what the bridge has to show, at a rate that Telegram allows ([`rate`]);
 //! - [`state`] keeps what must survive a restart; [`files`] moves files in and out of a project;
 //! - [`config`] is the table `[telegram]` of the configuration.
 
+mod access;
 pub mod api;
 mod attach;
 pub mod bot;
 mod commands;
 pub mod config;
 pub mod files;
+mod prompt;
 pub mod rate;
 pub mod state;
 pub mod transport;

@@ -1,0 +1,91 @@
+//! Who is answered.
+//!
+//! Promises:
+//! - only allowed users are answered, in their private chats and in the configured groups. Anybody else causes
+//!   a log line and nothing else, also by pressing buttons or forging their data;
+//! - a press counts for the message that the button is on, whatever its data says;
+//! - in a group the bot answers what is meant for it, unless it is set to answer everything.
+
+use std::time::Duration;
+
+use serde_json::json;
+use takopi_bridge::{MessageId, Press as Button, PressOutcome};
+
+use crate::bot::Bot;
+use crate::config::Trigger;
+use crate::update::{Message, Press};
+
+/// How often and how long a press waits for its message to be known.
+const PRESS_RETRIES: usize = 10;
+/// … and if no response has named a message as new as that yet.
+const LONG_PRESS_RETRIES: usize = 300;
+const PRESS_PAUSE: Duration = Duration::from_millis(100);
+
+impl Bot {
+    pub(crate) fn is_allowed(&self, user: i64, chat: i64, private: bool) -> bool {
+        let bound = || self.projects.of_chat(&chat.to_string(), None).is_some();
+        let chat_allowed = private || self.config.chats.contains(&chat) || bound();
+        self.config.allowed_users.contains(&user) && chat_allowed
+    }
+
+    pub(crate) async fn press(&self, press: &Press) {
+        if !self.is_allowed(press.user.id, press.chat, press.private) {
+            tracing::warn!(
+                user = press.user.id,
+                chat = press.chat,
+                "a press by somebody who is not allowed"
+            );
+            return;
+        }
+        // The data names no chat and no message: they are those of the message with the button.
+        let text = if let Ok(button) = press.data.parse::<Button>() {
+            let message = MessageId::from(press.message.to_string()).at(press.chat.to_string());
+            let mut outcome = self.bridge.press(&message, button, &press.user.name);
+            // People may press before the response with the id of the message is here.
+            let is_under_way = press.message > self.transport.newest(press.chat);
+            let retries = if is_under_way { LONG_PRESS_RETRIES } else { PRESS_RETRIES };
+            for _ in 0..retries {
+                if outcome != PressOutcome::UnknownMessage {
+                    break;
+                }
+                tokio::time::sleep(PRESS_PAUSE).await;
+                outcome = self.bridge.press(&message, button, &press.user.name);
+            }
+            outcome.to_string()
+        } else {
+            tracing::warn!(user = press.user.id, "a press with unknown data");
+            "unknown button".to_owned()
+        };
+        let text: String = text.chars().take(200).collect();
+        let params = json!({ "callback_query_id": press.id, "text": text });
+        if let Err(error) = self.api.call("answerCallbackQuery", &params).await {
+            tracing::warn!(%error, "cannot answer a press");
+        }
+    }
+
+    /// Whether a message is for the bot; takes the mention off its text.
+    pub(crate) fn take_mention(&self, message: &mut Message) -> bool {
+        let replies = message.reply.as_ref().is_some_and(|reply| reply.by == self.me.id);
+        let first = message.text.split_whitespace().next().unwrap_or_default().to_lowercase();
+        if let Some((_, bot)) = first.strip_prefix('/').and_then(|name| name.split_once('@'))
+            && format!("@{bot}") != self.me.mention
+        {
+            return false;
+        }
+        let at = message.text.to_lowercase().find(&self.me.mention);
+        let mentioned = at.filter(|_| self.me.mention.len() > 1);
+        if let Some(at) = mentioned
+            && !first.starts_with('/')
+            && message.text.is_char_boundary(at)
+            && message.text.get(at..at + self.me.mention.len()).is_some()
+        {
+            message.text.replace_range(at..at + self.me.mention.len(), "");
+            message.text = message.text.trim().to_owned();
+        }
+        message.private
+            || self.config.trigger == Trigger::All
+            || replies
+            || mentioned.is_some()
+            || first.starts_with('/')
+    }
+}

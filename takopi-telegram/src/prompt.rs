@@ -1,0 +1,239 @@
+//! What a message means: a command, or a prompt with the place it runs in.
+//!
+//! Promises:
+//! - a reply goes on in the session and directory of the message it replies to, whatever it begins with, also
+//!   after a restart;
+//! - what is forwarded right behind a message is part of its prompt;
+//! - what cannot be run is answered with the reason, and starts nothing.
+
+use std::path::Path;
+
+use takopi_bridge::{Incoming, MessageId, Place, ReceiveError, RunContext};
+use takopi_core::{EngineId, RunSettings};
+use takopi_projects::Context;
+
+use crate::bot::Bot;
+use crate::commands;
+use crate::config::Mode;
+use crate::transport::place_key;
+use crate::update::{Attachment, Message, Reply};
+
+/// A message with what was forwarded right behind it.
+pub(crate) struct Bundle {
+    message: Message,
+    forwarded: Vec<String>,
+    files: Vec<Attachment>,
+}
+
+/// Where a message goes.
+pub(crate) struct Destination {
+    pub(crate) text: String,
+    pub(crate) context: Option<RunContext>,
+    /// The last lines of an earlier message of its conversation.
+    footer: Option<String>,
+}
+
+impl Bot {
+    /// Handles a message, and shows why it is refused if it is.
+    pub(crate) async fn message(&self, mut bundle: Bundle) {
+        let message = &mut bundle.message;
+        self.transport.saw(message.chat, message.id);
+        if !self.is_allowed(message.user.id, message.chat, message.private) {
+            tracing::warn!(
+                user = message.user.id,
+                chat = message.chat,
+                "a message of somebody who is not allowed"
+            );
+            return;
+        }
+        if !self.take_mention(message) {
+            return;
+        }
+        let mut place = Place::new(message.chat.to_string());
+        if let Some(topic) = message.topic {
+            place = place.thread(topic.to_string());
+        }
+        if message.text.trim().is_empty() && bundle.files.is_empty() && bundle.forwarded.is_empty()
+        {
+            return;
+        }
+        let id = message.id;
+        if let Err(refusal) = self.accept(bundle, &place).await {
+            self.transport.notice(&place, id, &refusal).await;
+        }
+    }
+
+    /// Runs a command or passes a prompt on. `Err` is shown to the person.
+    async fn accept(&self, bundle: Bundle, place: &Place) -> Result<(), String> {
+        let Bundle { message, forwarded, files } = bundle;
+        if let Some((command, rest)) = commands::read(&message.text) {
+            return self.command(command, rest, &message, place).await;
+        }
+        let session = message.reply.as_ref().filter(|reply| self.is_session(reply, place));
+        let mut target = match session {
+            Some(reply) => self.continued(reply, &message.text, place).await?,
+            None => self.fresh(&message, place).await?,
+        };
+        if let Some(context) = &mut target.context {
+            // Those of the message that is replied to were sent with that.
+            context.settings.images.clear();
+        }
+        for attachment in files {
+            self.attach(&attachment, &mut target).await?;
+        }
+        for text in forwarded.iter().filter(|text| !text.trim().is_empty()) {
+            target.text.push_str("\n\nForwarded message:\n");
+            target.text.push_str(text);
+        }
+        if target.text.trim().is_empty() {
+            return Err("the message is empty".to_owned());
+        }
+        let mut incoming = Incoming::new(place.clone(), message.id.to_string(), target.text);
+        incoming = incoming.by(message.user.name);
+        if let Some(reply) = &message.reply {
+            incoming = incoming.replying_to_text(reply.id.to_string(), &reply.text);
+        } else if let Some(footer) = target.footer {
+            incoming = incoming.replying_to_text(message.id.to_string(), footer);
+        }
+        incoming.context = target.context;
+        match self.bridge.receive(incoming) {
+            // The bridge shows why it refuses a message.
+            Ok(_) | Err(ReceiveError::Duplicate(_)) => Ok(()),
+            Err(error) => {
+                tracing::info!(%error, "a message was not accepted");
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a message belongs to a session: of a job that is known, or by a resume line in its text.
+    fn is_session(&self, reply: &Reply, place: &Place) -> bool {
+        let message = MessageId::from(reply.id.to_string()).at(&place.chat);
+        let resumes = |line: &str| self.resume.runners().any(|runner| runner.is_resume_line(line));
+        self.bridge.job_of(&message).is_some()
+            || (reply.by == self.me.id && reply.text.lines().any(resumes))
+    }
+
+    /// A reply runs where the message it replies to ran, whatever it begins with.
+    async fn continued(
+        &self,
+        reply: &Reply,
+        text: &str,
+        place: &Place,
+    ) -> Result<Destination, String> {
+        let message = MessageId::from(reply.id.to_string()).at(&place.chat);
+        let known = self.bridge.job_of(&message).is_some();
+        let context = match (known, Context::find(&reply.text)) {
+            (true, _) => self.bridge.context_of(&message),
+            (false, Some(context)) => Some(self.context(&context, None, place).await?),
+            (false, None) => None,
+        };
+        Ok(Destination { text: text.to_owned(), context, footer: None })
+    }
+
+    /// A message that is no reply: its directives, the project of its place, the conversation of its place.
+    async fn fresh(&self, message: &Message, place: &Place) -> Result<Destination, String> {
+        let bound = self.projects.of_chat(&place.chat, place.thread.as_deref());
+        let read = self.names.read(&message.text, bound.is_some()).map_err(|it| it.to_string())?;
+        let chosen = self.store.read(|stored| stored.places.get(&place_key(place)).cloned());
+        let chosen = chosen.unwrap_or_default();
+        let names_place = read.project.is_some() || read.branch.is_some() || read.engine.is_some();
+        if self.config.mode == Mode::Chat && !names_place {
+            if let Some(context) = self.bridge.context_in(place) {
+                return Ok(Destination { text: read.text, context, footer: None });
+            }
+            if let Some(footer) = chosen.footer {
+                let context = match Context::find(&footer) {
+                    Some(context) => Some(self.context(&context, None, place).await?),
+                    None => None,
+                };
+                return Ok(Destination { text: read.text, context, footer: Some(footer) });
+            }
+        } else if self.config.mode == Mode::Chat {
+            self.new_conversation(place, message.id);
+        }
+        let project = read.project.or_else(|| bound.map(|project| project.name.clone()));
+        let own = project.as_deref().and_then(|name| self.projects.get(name));
+        let engine = read.engine.or(chosen.engine).or_else(|| own?.engine.clone());
+        let context = if let Some(project) = project {
+            let mut context = Context::new(project);
+            context.branch = read.branch;
+            self.context(&context, engine.as_deref(), place).await?
+        } else {
+            let settings = self.settings(None, engine.as_deref(), place);
+            RunContext::new(settings.cwd(&self.directory))
+        };
+        let text = match engine {
+            Some(engine) => format!("/{engine} {}", read.text),
+            None => read.text,
+        };
+        Ok(Destination { text, context: Some(context), footer: None })
+    }
+
+    /// With this message, or behind it, the place begins a conversation.
+    pub(crate) fn new_conversation(&self, place: &Place, message: i64) {
+        self.bridge.forget(place);
+        self.store.change(|stored| {
+            let state = stored.places.entry(place_key(place)).or_default();
+            state.footer = None;
+            state.begun = message;
+        });
+    }
+
+    /// What people chose for the place, and what the project has for its engine.
+    fn settings(&self, project: Option<&str>, engine: Option<&str>, place: &Place) -> RunSettings {
+        let chosen = self.store.read(|stored| stored.places.get(&place_key(place)).cloned());
+        let chosen = chosen.unwrap_or_default();
+        let mut settings = RunSettings::new();
+        settings.model = chosen.model;
+        settings.effort = chosen.effort;
+        if let (Some(project), Some(default)) =
+            (project.and_then(|name| self.projects.get(name)), self.engines.first())
+        {
+            let engine =
+                engine.map_or_else(|| default.clone(), |name| EngineId::from(name.to_owned()));
+            settings.fill_from(&project.settings_for(&engine, default));
+        }
+        settings
+    }
+
+    /// The directory of a context, which git may have to create, with its settings and its line.
+    async fn context(
+        &self,
+        context: &Context,
+        engine: Option<&str>,
+        place: &Place,
+    ) -> Result<RunContext, String> {
+        let (projects, wanted) = (self.projects.clone(), context.clone());
+        let found = tokio::task::spawn_blocking(move || projects.directory(&wanted)).await;
+        let directory = found.map_err(|it| it.to_string())?.map_err(|it| it.to_string())?;
+        let settings = self.settings(Some(&context.project), engine, place).cwd(directory);
+        Ok(RunContext::new(settings).line(context.to_string()))
+    }
+}
+
+impl Bundle {
+    pub(crate) fn new(mut message: Message) -> Self {
+        let files = message.file.take().into_iter().collect();
+        Self { message, forwarded: Vec::new(), files }
+    }
+
+    /// Whether a message was forwarded right behind this one. A command stands alone.
+    pub(crate) fn takes(&self, next: &Message) -> bool {
+        let first = &self.message;
+        next.forwarded
+            && next.user.id == first.user.id
+            && (next.chat, next.topic) == (first.chat, first.topic)
+            && commands::read(&first.text).is_none()
+    }
+
+    pub(crate) fn add(&mut self, message: Message) {
+        self.forwarded.push(message.text);
+        self.files.extend(message.file);
+    }
+}
+
+/// The directory that files of a place are fetched from.
+pub(crate) fn root<'a>(context: Option<&'a RunContext>, otherwise: &'a Path) -> &'a Path {
+    context.and_then(|context| context.settings.cwd.as_deref()).unwrap_or(otherwise)
+}
