@@ -75,6 +75,9 @@ pub enum LineError {
     /// A file or directory of the job does not exist.
     #[error("{0}")]
     Missing(String),
+    /// It names a project or a branch that it cannot run in.
+    #[error("{0}")]
+    Place(String),
     /// There is no prompt.
     #[error("the prompt is empty")]
     NoPrompt,
@@ -330,9 +333,12 @@ fn begins_array(line: &str) -> bool {
     inside.is_some_and(|inside| inside.is_empty() || inside.starts_with(['{', '"']))
 }
 
+/// The fields of a job that are no settings of its run.
+const OWN: [&str; 6] = ["id", "prompt", "resume", "session", "project", "branch"];
+
 /// Whether a job has such a field.
 fn is_known(name: &str) -> bool {
-    ["id", "prompt", "resume", "session"].contains(&name) || RunSettings::NAMES.contains(&name)
+    OWN.contains(&name) || RunSettings::NAMES.contains(&name)
 }
 
 impl<R: Read> Iterator for Input<R> {
@@ -377,6 +383,8 @@ struct Written {
     prompt: Option<String>,
     resume: Option<Resume>,
     session: Option<String>,
+    project: Option<String>,
+    branch: Option<String>,
     /// The settings of the run.
     #[serde(flatten)]
     settings: Map<String, Value>,
@@ -422,14 +430,15 @@ impl Written {
         }
         let prompt =
             self.prompt.ok_or_else(|| LineError::BadJson("missing field `prompt`".to_owned()))?;
-        Ok(BatchJob { id, line: 0, prompt, session: self.session, resume, resume_engine, settings })
+        let Self { session, project, branch, .. } = self;
+        let line = 0;
+        Ok(BatchJob { id, line, prompt, session, resume, resume_engine, project, branch, settings })
     }
 }
 
 fn unknown_field(name: &str) -> LineError {
-    let own = ["id", "prompt", "resume", "session"];
     let known: Vec<_> =
-        own.iter().chain(RunSettings::NAMES).map(|name| format!("`{name}`")).collect();
+        OWN.iter().chain(RunSettings::NAMES).map(|name| format!("`{name}`")).collect();
     LineError::BadJson(format!("unknown field `{name}`, expected one of {}", known.join(", ")))
 }
 

@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use takopi_core::{Completed, Reason, ResumeToken, RunRequest, RunSettings, Runner, Usage};
+use takopi_core::{
+    Completed, EngineId, Reason, ResumeToken, RunRequest, RunSettings, Runner, Usage,
+};
 
 use crate::digest::Digest;
 use crate::order::Queued;
+use crate::place::JobPlace;
 
 /// A prompt of a batch, and how it differs from the others.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -25,29 +28,46 @@ pub struct BatchJob {
     pub resume: Option<String>,
     /// The engine of that conversation, if it is given.
     pub resume_engine: Option<String>,
+    /// The project it runs in, by its name.
+    pub project: Option<String>,
+    /// The branch it runs on, in a git worktree of its own.
+    pub branch: Option<String>,
     /// How it is run; what is not set is as in the batch's template.
     pub settings: RunSettings,
 }
 
 impl BatchJob {
-    /// Identifies prompt and conversation: a change of either counts as another prompt.
+    /// Identifies prompt, conversation and place: a change of one counts as another prompt.
     pub(crate) fn digest(&self) -> Digest {
-        let texts = [Some(&*self.prompt), self.session.as_deref(), self.resume.as_deref()];
+        let mut texts = vec![Some(&*self.prompt), self.session.as_deref(), self.resume.as_deref()];
+        // Without a place it is the digest of earlier versions: files keep it.
+        if self.project.is_some() || self.branch.is_some() {
+            texts.extend([self.project.as_deref(), self.branch.as_deref()]);
+        }
         Digest::of_all(&texts)
     }
 
     /// About how many bytes it takes in memory.
     pub(crate) fn weight(&self) -> usize {
-        let texts = [&self.session, &self.resume].into_iter().flatten().map(String::len);
+        let texts = [&self.session, &self.resume, &self.project, &self.branch];
+        let texts = texts.into_iter().flatten().map(String::len);
         let own = size_of::<Self>() + self.prompt.len() + self.id.len();
         own + texts.sum::<usize>() + self.settings.weight()
     }
 
-    /// The request for it: what it does not set is as in the template.
-    pub(crate) fn request(&self, template: &RunRequest) -> RunRequest {
+    /// The request for it: what it does not set is as in the project that it names, else as in the template.
+    pub(crate) fn request(
+        &self,
+        template: &RunRequest,
+        place: Option<&JobPlace>,
+        engine: &EngineId,
+    ) -> RunRequest {
         let mut request = template.clone();
         request.prompt.clone_from(&self.prompt);
         request.settings.clone_from(&self.settings);
+        if let Some(place) = place {
+            request.settings.fill_from(&place.project().settings_for(engine, engine));
+        }
         request.settings.fill_from(&template.settings);
         request
     }

@@ -45,6 +45,7 @@ pub mod journal;
 mod ledger;
 mod order;
 mod pace;
+mod place;
 mod report;
 mod retry;
 pub mod run;
@@ -53,6 +54,7 @@ pub mod run;
 pub mod external {
     pub use jiff::Timestamp;
     pub use takopi_core::external::{CancellationToken, mpsc};
+    pub use takopi_projects::Projects;
 }
 
 pub use event::{BatchEvent, Halt, Tally};

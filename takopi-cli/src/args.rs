@@ -86,6 +86,17 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// The level that is logged without being asked for: a bot has no other way to report who was refused.
+    pub(crate) fn logged(&self) -> Option<&'static str> {
+        match self {
+            #[cfg(feature = "telegram")]
+            Self::Telegram(_) => Some("warn"),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RunArgs {
     /// The prompt. `-` appends standard input to it; without any prompt, standard input is the

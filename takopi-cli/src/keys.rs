@@ -99,6 +99,19 @@ pub(crate) fn has_terminal() -> bool {
     open().is_some()
 }
 
+/// Hides what is typed, until [`restore`].
+#[cfg(feature = "telegram")]
+pub(crate) fn hide() {
+    let Some(terminal) = open() else { return };
+    let mut before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Ok(settings) = tcgetattr(terminal.as_fd()) else { return };
+    let mut hidden = settings.clone();
+    hidden.local_flags.remove(LocalFlags::ECHO);
+    if tcsetattr(terminal.as_fd(), SetArg::TCSANOW, &hidden).is_ok() {
+        before.get_or_insert(settings);
+    }
+}
+
 /// Restores the settings of the terminal.
 pub(crate) fn restore() {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -16,16 +16,17 @@ use tracing_subscriber::{Layer as _, fmt};
 
 use crate::exit::Usage;
 
-/// Starts logging if it is asked for; returns whether it goes to standard error.
-pub(crate) fn start(verbose: u8) -> anyhow::Result<bool> {
+/// Starts logging if it is asked for, or by default at a level; returns whether it goes to standard error.
+pub(crate) fn start(verbose: u8, default: Option<&str>) -> anyhow::Result<bool> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let file = set("TAKOPI_LOG_FILE");
     let filter = match set("TAKOPI_LOG") {
         Some(filter) => filter.to_string_lossy().into_owned(),
-        None => match (verbose, &file) {
-            (0, None) => return Ok(false),
-            (0 | 1, _) => "info".to_owned(),
-            (2, _) => "debug".to_owned(),
+        None => match (verbose, &file, default) {
+            (0, None, None) => return Ok(false),
+            (0, None, Some(level)) => level.to_owned(),
+            (0 | 1, _, _) => "info".to_owned(),
+            (2, _, _) => "debug".to_owned(),
             _ => "trace".to_owned(),
         },
     };

@@ -70,7 +70,7 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(cli: Cli, terminal: &mut Terminal) -> anyhow::Result<u8> {
-    let logs_to_stderr = logging::start(cli.global.verbose)?;
+    let logs_to_stderr = logging::start(cli.global.verbose, cli.command.logged())?;
     if logs_to_stderr {
         terminal.draw_nothing();
     }
@@ -94,8 +94,8 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> anyhow::Result<u8> {
         Command::Run(args) => run::main(args.filled(config), *terminal),
         Command::Batch(args) => {
             let mut args = args.filled(config);
-            args.options.run.enter_project()?;
-            batch::main(args, *terminal)
+            let place = args.options.run.enter_project()?;
+            batch::main(args, place, *terminal)
         }
         Command::Chat(mut args) => {
             args.options = args.options.filled(config);

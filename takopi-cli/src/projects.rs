@@ -1,8 +1,8 @@
 //! Projects in the command: `takopi projects`, `--project`, `--branch`, and `/NAME @branch` before a prompt.
 
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -67,11 +67,12 @@ pub(crate) fn names<'a>(
 }
 
 impl RunOptions {
-    /// Moves to the project and branch that the options name: directory, engine and settings.
-    pub(crate) fn enter_project(&mut self) -> anyhow::Result<()> {
-        let (project, branch) = (self.project.take(), self.branch.take());
-        let project = match (&project, &branch) {
-            (None, None) => return Ok(()),
+    /// Moves to the project and branch that the options name: directory, engine and settings. Returns
+    /// where that is, if it has a name.
+    pub(crate) fn enter_project(&mut self) -> anyhow::Result<Option<Context>> {
+        let (named, branch) = (self.project.take(), self.branch.take());
+        let project = match (&named, &branch) {
+            (None, None) => return Ok(None),
             (Some(name), _) => {
                 self.projects.project_of(&Context::new(name)).map_err(usage)?.clone()
             }
@@ -81,7 +82,7 @@ impl RunOptions {
                 Project::new("here", std::path::absolute(here)?)
             }
         };
-        if self.cd.is_some() && self.flags.is_typed("cd") && project.name != "here" {
+        if self.cd.is_some() && self.flags.is_typed("cd") && named.is_some() {
             return Err(Usage::new("--cd and --project both name a directory; use one").into());
         }
         self.cd = Some(project.directory(branch.as_deref()).map_err(usage)?);
@@ -95,7 +96,18 @@ impl RunOptions {
         settings.retain(|name| chosen.understands(name));
         settings.fill_from(&self.defaults);
         self.defaults = settings;
-        Ok(())
+        let mut context = Context::new(project.name);
+        context.branch = branch;
+        Ok(named.map(|_| context))
+    }
+
+    /// Chooses the project and branch of a run that is resumed, as the lines under its answer name them.
+    pub(crate) fn return_to(&mut self, lines: &str) {
+        let chosen = self.project.is_some() || self.branch.is_some() || self.flags.is_typed("cd");
+        if let Some(context) = Context::find(lines).filter(|_| !chosen) {
+            self.project = Some(context.project);
+            self.branch = context.branch;
+        }
     }
 }
 
@@ -203,7 +215,7 @@ fn add(name: Option<&str>, projects: &Projects, file: Option<&Path>) -> anyhow::
     all.add(Project::new(&name, path));
     names(&all, [])?;
     let table = format!("[projects.{name}]\npath = {}\n", toml_text(&path.to_string_lossy()));
-    let file = append(file, &table)?;
+    let file = append(file, &table, Access::AsItIs)?;
     let text = format!("project {name}: {} (in {})\n", path.display(), file.display());
     terminal::print(text.as_bytes())?;
     Ok(exit::OK)
@@ -214,8 +226,18 @@ pub(crate) fn toml_text(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// Appends a table to the configuration file, which only its owner can read if it is new.
-pub(crate) fn append(file: Option<&Path>, table: &str) -> anyhow::Result<PathBuf> {
+/// Who can read the configuration file behind a change. A new one is always its owner's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Whoever could before.
+    AsItIs,
+    /// Its owner alone: a secret is added.
+    #[cfg_attr(not(feature = "telegram"), expect(dead_code, reason = "only a bot has a secret"))]
+    Owner,
+}
+
+/// Appends a table to the configuration file.
+pub(crate) fn append(file: Option<&Path>, table: &str, access: Access) -> anyhow::Result<PathBuf> {
     let path = file.map(Path::to_owned).or_else(config::default_path);
     let path = path.context("there is no home directory for a configuration file; use --config")?;
     if let Some(directory) = path.parent() {
@@ -231,6 +253,9 @@ pub(crate) fn append(file: Option<&Path>, table: &str) -> anyhow::Result<PathBuf
         };
         let mut open = OpenOptions::new();
         let mut file = open.create(true).append(true).mode(0o600).open(&path)?;
+        if access == Access::Owner {
+            file.set_permissions(Permissions::from_mode(0o600))?;
+        }
         file.write_all(format!("{gap}{table}").as_bytes())?;
         file.sync_all()
     };

@@ -25,10 +25,12 @@ pub(crate) fn main(mut args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> 
     {
         args.options.run.change_engine(&owner);
     }
-    if args.resume.is_none() && !args.last {
-        projects::take_directives(&mut args.prompt, &mut args.options.run)?;
+    match &args.resume {
+        Some(text) => args.options.run.return_to(text),
+        None if args.last => {}
+        None => projects::take_directives(&mut args.prompt, &mut args.options.run)?,
     }
-    args.options.run.enter_project()?;
+    let place = args.options.run.enter_project()?;
     let chosen = Chosen::of(&args.options.run)?.with_project_settings();
     let approve = approve_mode(&args.options.run, &chosen, terminal);
     let approvals =
@@ -56,6 +58,7 @@ pub(crate) fn main(mut args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> 
             signal: *received.borrow_and_update(),
             sandbox: sandbox.as_deref(),
             engine: Some(chosen.entry),
+            place: place.as_ref(),
             declines: approve == Approve::Deny && chosen.can_ask(),
         };
         let code = turn.report(&seen, &report);

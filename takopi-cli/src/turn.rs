@@ -5,6 +5,7 @@ use takopi_bridge::present::terminal::{TICK, summary};
 use takopi_bridge::present::{Line, Style};
 use takopi_core::catalog::EngineEntry;
 use takopi_core::{Completed, Host, Reason, RunRequest, Runner};
+use takopi_projects::Context;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::approve::{Question, Questions};
@@ -31,6 +32,8 @@ pub(crate) struct Report<'a> {
     pub(crate) sandbox: Option<&'a str>,
     /// The engine, for hints.
     pub(crate) engine: Option<&'static dyn EngineEntry>,
+    /// The project and branch that it ran in.
+    pub(crate) place: Option<&'a Context>,
     /// Approval requests were declined because no person could be asked.
     pub(crate) declines: bool,
 }
@@ -102,7 +105,7 @@ impl Turn<'_> {
                 .then(|| hints::of_declined(report.engine, &seen.progress))
                 .flatten();
             sandbox.iter().chain(&declined).for_each(|hint| self.terminal.hint(hint));
-            self.resume_line(seen);
+            self.last_lines(seen, report.place);
         }
         written.map(|()| exit::of_run(completed, report.signal))
     }
@@ -134,14 +137,17 @@ impl Turn<'_> {
         }
     }
 
-    fn resume_line(self, seen: &Seen) {
+    /// Prints where it ran and how to resume it: `run --resume` reads both back.
+    fn last_lines(self, seen: &Seen, place: Option<&Context>) {
         if let Some(token) = seen.progress.resume()
             && (seen.started || resume::may_exist(token, seen.progress.outcome()))
             && resume::is_valid(self.runner, token)
         {
-            // Without its backticks: a shell would run what is between them.
-            let line = self.runner.format_resume(token);
-            self.terminal.line(&Line::new().with(Style::Dim, line.trim_matches('`')));
+            let place = place.map(ToString::to_string);
+            for line in place.into_iter().chain([self.runner.format_resume(token)]) {
+                // Without its backticks: a shell would run what is between them.
+                self.terminal.line(&Line::new().with(Style::Dim, line.trim_matches('`')));
+            }
         }
     }
 

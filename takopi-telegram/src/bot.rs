@@ -41,9 +41,9 @@ pub enum BotError {
     /// The service refuses the token.
     #[error("Telegram refuses the token; get the current one from @BotFather")]
     Unauthorized,
-    /// The first calls failed.
+    /// A call failed that nothing can begin without.
     #[error("cannot start: {0}")]
-    Api(#[from] ApiError),
+    Api(ApiError),
     /// Nobody would be answered.
     #[error(
         "nobody is allowed to use the bot; set `allowed_users`, or run `takopi telegram setup`"
@@ -52,6 +52,13 @@ pub enum BotError {
     /// A project has the name of a command or an engine.
     #[error("project `{0}` has the name of an engine or a command; give it another name")]
     Shadowed(String),
+}
+
+impl From<ApiError> for BotError {
+    fn from(error: ApiError) -> Self {
+        // A token with a wrong id is 404, one with a wrong secret 401.
+        if matches!(error.code(), Some(401 | 404)) { Self::Unauthorized } else { Self::Api(error) }
+    }
 }
 
 /// What a bot is made of. The engines and their settings come with the router.
@@ -193,9 +200,7 @@ impl Bot {
                     pause = FIRST_PAUSE;
                     self.handle_all(&updates).await;
                 }
-                Err(error) if error.code() == Some(401) || error.code() == Some(404) => {
-                    return BotError::Unauthorized;
-                }
+                Err(error) if matches!(error.code(), Some(401 | 404)) => return error.into(),
                 Err(error) => {
                     if error.code() == Some(409) {
                         tracing::warn!(
@@ -259,9 +264,6 @@ async fn retried(api: &Api, method: &str, params: &Value) -> Result<Value, BotEr
     for _ in 0..8 {
         match api.call(method, params).await {
             Ok(result) => return Ok(result),
-            Err(error) if matches!(error.code(), Some(401 | 404)) => {
-                return Err(BotError::Unauthorized);
-            }
             Err(error) if error.code().is_some_and(|code| code < 500 && code != 429) => {
                 return Err(error.into());
             }

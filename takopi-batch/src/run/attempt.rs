@@ -12,12 +12,15 @@ use crate::digest::Digest;
 use crate::event::BatchEvent;
 use crate::journal::{Line, StateFile};
 use crate::order::Queued;
+use crate::place::JobPlace;
 use crate::retry::Seen;
 
 /// What a try needs.
 pub(super) struct Attempt {
     pub(super) runner: Arc<dyn Runner>,
     pub(super) request: RunRequest,
+    /// Where it runs, if the job names that.
+    pub(super) place: Option<JobPlace>,
     pub(super) queued: Queued,
     pub(super) state: Arc<StateFile>,
     /// Receives every event of the run, if wanted.
@@ -38,7 +41,7 @@ pub(super) struct Tried {
 impl Attempt {
     /// Runs it to its end. `synced` is waited for before the prompt is sent; if it cannot be, the batch
     /// is about to end for that.
-    pub(super) async fn run(self, synced: Option<oneshot::Receiver<()>>) -> Tried {
+    pub(super) async fn run(mut self, synced: Option<oneshot::Receiver<()>>) -> Tried {
         if let Some(synced) = synced
             && synced.await.is_err()
         {
@@ -48,8 +51,17 @@ impl Attempt {
         let asked = self.request.resume.clone();
         let is_stored = !self.request.settings.is_ephemeral();
         let engine = self.runner.engine();
-        let mut completed = None;
         let mut seen = Seen::default();
+        if let Some(place) = self.place.take() {
+            match place.directory().await {
+                Ok(directory) => self.request.settings.cwd = Some(directory),
+                Err(error) => {
+                    let completed = Completed::failure(engine, Reason::InvalidRequest, error);
+                    return Tried { queued: self.queued, completed, seen, asked, began, started };
+                }
+            }
+        }
+        let mut completed = None;
         let mut stream = self.runner.run(self.request);
         while let Some(event) = stream.next().await {
             seen.event(&event);

@@ -10,14 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use takopi_core::{RunRequest, Runner};
+use takopi_projects::Projects;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::event::{BatchEvent, Halt};
-use crate::input::{Format, Input, InputError, PromptTemplate};
+use crate::input::{Format, Input, InputError, LineError, PromptTemplate};
 use crate::job::BatchJob;
 use crate::journal::{Journal, JournalError};
+use crate::place::JobPlace;
 use crate::report::BatchReport;
 
 /// How many invalid lines are listed.
@@ -154,6 +156,8 @@ pub struct Batch {
     runner: Arc<dyn Runner>,
     template: RunRequest,
     prompt_template: Option<PromptTemplate>,
+    projects: Projects,
+    project: Option<String>,
     jobs: usize,
     retries: u32,
     retry_failed: bool,
@@ -184,6 +188,8 @@ impl Batch {
             runner,
             template: RunRequest::new(""),
             prompt_template: None,
+            projects: Projects::default(),
+            project: None,
             jobs: 1,
             retries: 2,
             retry_failed: false,
@@ -203,6 +209,10 @@ impl Batch {
         template: RunRequest;
         /// Is put around every prompt.
         prompt_template: Option<PromptTemplate>;
+        /// The projects that jobs can name.
+        projects: Projects;
+        /// The project of jobs that name a branch only.
+        project: Option<String>;
         /// How many run at once.
         jobs: usize;
         /// How often a job is retried, if a retry can help.
@@ -225,6 +235,11 @@ impl Batch {
         report_runs: bool;
         /// Cancels the batch.
         stop: CancellationToken;
+    }
+
+    /// The place that a job names.
+    fn place(&self, job: &BatchJob) -> Result<Option<JobPlace>, LineError> {
+        JobPlace::of(job, &self.projects, self.project.as_deref(), &self.template)
     }
 
     /// Reads all of an input and counts its jobs, before anything is run.

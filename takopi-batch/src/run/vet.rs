@@ -77,6 +77,7 @@ impl<'a> Check<'a> {
             None => token(self.batch, job).and_then(|_| {
                 let known = self.ledger.jobs.get(&id).copied().unwrap_or_default();
                 let todo = todo(self.batch, job, &known)?;
+                self.batch.place(job)?;
                 // Found now rather than after hours.
                 let missing = (todo == Todo::Run).then(|| job.settings.missing_path()).flatten();
                 missing.map_or(Ok(todo), |missing| Err(LineError::Missing(missing)))

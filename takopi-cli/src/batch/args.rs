@@ -21,7 +21,7 @@ Examples:
   takopi batch files.csv --format csv --template 'review {file}' --answers answers --dry-run
   takopi batch report results.jsonl
 
-A line of JSON is an object such as {\"id\":\"a\",\"prompt\":\"…\",\"session\":\"name\"}. Other fields: resume, cwd, \
+A line of JSON is an object such as {\"id\":\"a\",\"prompt\":\"…\",\"session\":\"name\"}. Other fields: resume, project, branch, cwd, \
 model, effort, sandbox, permission_mode, images, output_schema, ephemeral, settings, wait, idle_timeout, timeout. Run again with \
 the same --out, a batch runs only the prompts that have no result.
 

@@ -16,6 +16,7 @@ use std::path::Path;
 use takopi_batch::{Batch, BatchReport, Halt, Journal, JournalError, LineError, Outcome, Source};
 use takopi_core::process::raise_descriptor_limit;
 use takopi_core::{Completed, EngineId, Reason, Runner};
+use takopi_projects::Context;
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -37,7 +38,12 @@ use crate::{approve, hints, run, signals};
 /// The most events that wait to be displayed.
 const EVENTS: usize = 1024;
 
-pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
+/// Runs a batch; `place` is the project that its options name.
+pub(crate) fn main(
+    args: BatchArgs,
+    place: Option<Context>,
+    terminal: Terminal,
+) -> anyhow::Result<u8> {
     if let Some(BatchCommand::Report { out, json }) = args.command {
         return report(&out, json, terminal);
     }
@@ -52,7 +58,10 @@ pub(crate) fn main(args: BatchArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let stop = CancellationToken::new();
     let chosen = Chosen::of(&args.options.run)?.without_background();
     let runner = chosen.shared_runner(args.jobs)?;
-    let batch = batch(&args, runner.clone(), terminal)?.stop(stop.clone()).report_runs(show.runs());
+    let batch = batch(&args, runner.clone(), terminal)?
+        .project(place.map(|place| place.project))
+        .stop(stop.clone())
+        .report_runs(show.runs());
     if let Some(out) = args.out.as_deref().filter(|out| is_input(out, &args)) {
         let what =
             format!("{} contains the prompts: choose another file for the results", out.display());
@@ -173,6 +182,7 @@ fn batch(
     Ok(Batch::new(runner)
         .template(template)
         .prompt_template(args.template.clone())
+        .projects(args.options.run.projects.clone())
         .jobs(args.jobs)
         .retries(args.retries)
         .retry_failed(args.retry_failed)

@@ -52,6 +52,11 @@ pub(super) async fn handle(
         Some(Fault::BadGateway) => {
             return (StatusCode::BAD_GATEWAY, "<html>502 Bad Gateway</html>").into_response();
         }
+        Some(Fault::Unauthorized) => return refusal(&(401, "Unauthorized".to_owned())),
+        Some(Fault::Moved) => {
+            let location = [(header::LOCATION, format!("/moved/{path}"))];
+            return (StatusCode::FOUND, location).into_response();
+        }
         Some(Fault::Reset) => return reset(),
         Some(Fault::ResetBehind) | None => {}
     }
@@ -165,7 +170,11 @@ fn act(shared: &Shared, call: &Call) -> Result<Value, Refusal> {
     match call.method.as_str() {
         "getMe" => Ok(user_json(BOT)),
         "getChat" => Ok(chat_json(chat)),
-        "getChatMember" => Ok(json!({ "status": "administrator", "user": user_json(BOT) })),
+        "getChatMember" => match state.members.get(&chat) {
+            Some(member) if member.is_null() => Err(bad("Bad Request: chat not found")),
+            Some(member) => Ok(member.clone()),
+            None => Ok(json!({ "status": "administrator", "user": user_json(BOT) })),
+        },
         "setMyCommands" | "deleteWebhook" => Ok(true.into()),
         "getFile" => {
             let id = params["file_id"].as_str().unwrap_or_default();

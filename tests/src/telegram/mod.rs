@@ -40,6 +40,10 @@ pub enum Fault {
     TooManyRequests(u64),
     /// 502, with a page that is not JSON.
     BadGateway,
+    /// 401: the token is not valid any more.
+    Unauthorized,
+    /// 302 to a path of the same server that repeats the one of the call, token and all.
+    Moved,
     /// The connection is closed before the service acts.
     Reset,
     /// The service acts, and the connection is closed before the response.
@@ -128,6 +132,11 @@ impl FakeTelegram {
         *self.shared.faults.lock().unwrap() = Box::new(faults);
     }
 
+    /// Sets what the bot is in a chat, as `getChatMember` reports it; null for a chat that it cannot see.
+    pub fn member(&self, chat: i64, member: Value) {
+        self.shared.state().members.insert(chat, member);
+    }
+
     /// A user writes a message; returns its id.
     pub fn write(&self, room: Room, user: i64, text: &str) -> i64 {
         self.receive(room, user, json!({ "text": text }))
@@ -141,9 +150,14 @@ impl FakeTelegram {
 
     /// A user sends a file.
     pub fn send_file(&self, room: Room, user: i64, name: &str, bytes: &[u8], caption: &str) -> i64 {
-        let id = self.shared.state().add_file(name, bytes);
+        let id = self.add_file(name, bytes);
         let document = json!({ "file_id": id, "file_name": name, "file_size": bytes.len() });
         self.receive(room, user, json!({ "caption": caption, "document": document }))
+    }
+
+    /// A file that messages of users can carry; returns its id.
+    pub fn add_file(&self, name: &str, bytes: &[u8]) -> String {
+        self.shared.state().add_file(name, bytes)
     }
 
     /// A message of a user with these fields.

@@ -63,6 +63,8 @@ pub(super) struct State {
     files: Vec<(String, Vec<u8>)>,
     pub(super) polling: usize,
     pub(super) answered: BTreeSet<String>,
+    /// The bot's membership in chats where it is no administrator.
+    pub(super) members: BTreeMap<i64, Value>,
 }
 
 impl State {
@@ -77,8 +79,9 @@ impl State {
         self.updates.insert(id, json!({ "update_id": id, kind: content }));
     }
 
-    /// The updates from an offset; those before it are confirmed.
+    /// The updates from an offset; those before it are confirmed. A negative one counts from the end.
     pub(super) fn updates_from(&mut self, offset: i64) -> Vec<Value> {
+        let offset = if offset < 0 { self.last_update + 1 + offset } else { offset };
         self.updates.retain(|id, _| *id >= offset);
         self.updates.values().take(100).cloned().collect()
     }
@@ -191,7 +194,8 @@ fn show(id: i64, message: &Message) -> Shown {
 
 pub(super) fn user_json(id: i64) -> Value {
     if id == BOT {
-        return json!({ "id": BOT, "is_bot": true, "first_name": "takopi", "username": BOT_NAME });
+        return json!({ "id": BOT, "is_bot": true, "first_name": "takopi", "username": BOT_NAME,
+            "can_read_all_group_messages": false });
     }
     let name = format!("user{id}");
     json!({ "id": id, "is_bot": false, "first_name": name, "username": name })

@@ -269,12 +269,17 @@ impl Driver {
     }
 
     async fn start(&mut self, mut queued: Queued) {
-        if let Some(error) = queued.job.settings.missing_path() {
-            let lane = queued.lane;
-            self.breaks(lane);
-            self.fails(queued, Reason::InvalidRequest, error);
-            return;
-        }
+        let place = match (queued.job.settings.missing_path(), self.batch.place(&queued.job)) {
+            (None, Ok(place)) => place,
+            (missing, place) => {
+                let fault = place.err().map(|fault| fault.to_string());
+                let lane = queued.lane;
+                self.breaks(lane);
+                let error = missing.or(fault).unwrap_or_default();
+                self.fails(queued, Reason::InvalidRequest, error);
+                return;
+            }
+        };
         queued.attempts += 1;
         let (job, prompt) = (Digest::of(&queued.job.id), queued.job.digest());
         let attempt = queued.attempts;
@@ -282,13 +287,15 @@ impl Driver {
         let must_be_synced = self.batch.on_crash == OnCrash::Fail;
         let writer = self.writer.as_mut().filter(|_| must_be_synced);
         let synced = writer.map(Writer::barrier);
-        let mut request = queued.job.request(&self.batch.template);
+        let engine = self.batch.runner.engine();
+        let mut request = queued.job.request(&self.batch.template, place.as_ref(), &engine);
         request.resume = self.conversation(&queued);
         request.cancel = self.cancel.child_token();
         self.emit(BatchEvent::Started { job: queued.job.id.clone(), attempt }).await;
         let attempt = Attempt {
             runner: self.batch.runner.clone(),
             request,
+            place,
             queued,
             state: self.state.clone(),
             events: self.batch.report_runs.then(|| self.events.clone()),

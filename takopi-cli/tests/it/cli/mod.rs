@@ -12,4 +12,6 @@ mod lab;
 mod modes;
 mod projects;
 mod sessions;
+#[cfg(feature = "telegram")]
+mod telegram;
 mod terminal;
