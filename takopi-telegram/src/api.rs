@@ -84,6 +84,12 @@ pub enum ApiError {
         /// Whether the service certainly did not act: it was not reached.
         unsent: bool,
     },
+    /// A file is larger than it may be.
+    #[error("the file is larger than {limit} bytes")]
+    TooLarge {
+        /// The largest size.
+        limit: u64,
+    },
 }
 
 impl ApiError {
@@ -96,7 +102,7 @@ impl ApiError {
     pub fn code(&self) -> Option<u16> {
         match self {
             Self::Refused { code, .. } => Some(*code),
-            Self::Lost { .. } => None,
+            Self::Lost { .. } | Self::TooLarge { .. } => None,
         }
     }
 
@@ -104,8 +110,14 @@ impl ApiError {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Refused { retry_after, .. } => *retry_after,
-            Self::Lost { .. } => None,
+            Self::Lost { .. } | Self::TooLarge { .. } => None,
         }
+    }
+
+    /// Whether the same call would fail again.
+    pub fn is_lasting(&self) -> bool {
+        let refused = self.code().is_some_and(|code| code < 500 && code != 429);
+        refused || matches!(self, Self::TooLarge { .. })
     }
 }
 
@@ -184,9 +196,11 @@ impl Api {
 
     /// The error without the token, whoever put it there.
     fn scrubbed(&self, mut error: ApiError) -> ApiError {
-        let (ApiError::Lost { error: text, .. } | ApiError::Refused { description: text, .. }) =
-            &mut error;
-        *text = text.replace(&self.token.0, REDACTED);
+        if let ApiError::Lost { error: text, .. } | ApiError::Refused { description: text, .. } =
+            &mut error
+        {
+            *text = text.replace(&self.token.0, REDACTED);
+        }
         error
     }
 
@@ -204,17 +218,17 @@ impl Api {
         let method = "getFile";
         let found = self.call(method, &json!({ "file_id": file })).await?;
         let path = found["file_path"].as_str().unwrap_or_default();
-        let too_large = || ApiError::Lost {
-            method: method.to_owned(),
-            error: format!("the file is larger than {limit} bytes"),
-            unsent: true,
-        };
+        let too_large = || ApiError::TooLarge { limit };
         if found["file_size"].as_u64().is_some_and(|size| size > limit) {
             return Err(too_large());
         }
         let url = format!("{}/file/bot{}/{path}", self.service, self.token.0);
         let lost = |error: reqwest::Error| self.scrubbed(lost(method, &error.without_url()));
         let mut response = self.http.get(url).timeout(FILE).send().await.map_err(lost)?;
+        if !response.status().is_success() {
+            let error = format!("the service responded with status {}", response.status().as_u16());
+            return Err(ApiError::Lost { method: method.to_owned(), error, unsent: false });
+        }
         let mut bytes = Vec::new();
         // The size that the service named need not be true.
         while let Some(chunk) = response.chunk().await.map_err(lost)? {

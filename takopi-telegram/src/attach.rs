@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
-use crate::bot::Bot;
+use crate::bot::{Bot, retried};
 use crate::config::TOKEN_VARIABLE;
 use crate::files;
 use crate::prompt::Destination;
 use crate::update::{Attachment, Kind};
 
+/// How often a download is tried.
+const ATTEMPTS: usize = 4;
 /// How long a transcription may take.
 const TRANSCRIPTION: Duration = Duration::from_mins(5);
 
@@ -22,7 +24,9 @@ impl Bot {
         if attachment.kind == Kind::Voice && self.config.transcribe.is_none() {
             return Err("voice notes are not set up here; please write".to_owned());
         }
-        let bytes = self.api.download(&attachment.id, self.config.max_file).await;
+        let limit = self.config.max_file;
+        let download = async || self.api.download(&attachment.id, limit).await;
+        let bytes = retried(ATTEMPTS, download).await;
         let bytes = bytes.map_err(|error| format!("cannot get the file: {error}"))?;
         if let (Kind::Voice, Some(command)) = (attachment.kind, &self.config.transcribe) {
             let text = transcribe(command, bytes).await?;

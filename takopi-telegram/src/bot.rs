@@ -31,6 +31,8 @@ use crate::update::{self, Update};
 /// How long a failed poll is not repeated, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How often the calls are tried that nothing can begin without.
+const ATTEMPTS: usize = 9;
 /// How often a message is edited at most.
 const INTERVAL: Duration = Duration::from_secs(2);
 
@@ -143,9 +145,10 @@ impl Bot {
         if let Some(name) = names.shadowed() {
             return Err(BotError::Shadowed(name.to_owned()));
         }
-        let me = retried(&api, "getMe", &json!({})).await?;
-        retried(&api, "deleteWebhook", &json!({})).await?;
-        retried(&api, "setMyCommands", &json!({ "commands": commands::menu() })).await?;
+        let commands = json!({ "commands": commands::menu() });
+        let me = retried(ATTEMPTS, async || api.call("getMe", &json!({})).await).await?;
+        retried(ATTEMPTS, async || api.call("deleteWebhook", &json!({})).await).await?;
+        retried(ATTEMPTS, async || api.call("setMyCommands", &commands).await).await?;
         let me = Me {
             id: me["id"].as_i64().unwrap_or_default(),
             mention: format!("@{}", me["username"].as_str().unwrap_or_default()).to_lowercase(),
@@ -258,21 +261,21 @@ impl Bot {
     }
 }
 
-/// Calls a method until it succeeds or the service refuses it.
-async fn retried(api: &Api, method: &str, params: &Value) -> Result<Value, BotError> {
+/// Makes a call until it succeeds, fails for a lasting reason, or was tried this often.
+pub(crate) async fn retried<R>(
+    attempts: usize,
+    mut call: impl AsyncFnMut() -> Result<R, ApiError>,
+) -> Result<R, ApiError> {
     let mut pause = FIRST_PAUSE;
-    for _ in 0..8 {
-        match api.call(method, params).await {
-            Ok(result) => return Ok(result),
-            Err(error) if error.code().is_some_and(|code| code < 500 && code != 429) => {
-                return Err(error.into());
-            }
-            Err(error) => {
+    for _ in 1..attempts {
+        match call().await {
+            Err(error) if !error.is_lasting() => {
                 tracing::warn!(%error, "retrying");
                 tokio::time::sleep(error.retry_after().unwrap_or(pause)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
+            ended => return ended,
         }
     }
-    Ok(api.call(method, params).await?)
+    call().await
 }

@@ -177,8 +177,8 @@ impl Bot {
         if let Some(topic) = message.topic {
             params["message_thread_id"] = topic.into();
         }
-        let sent = self.api.upload(&params, &file.name, file.bytes).await;
-        sent.map(|_| ()).map_err(|error| format!("cannot send the file: {error}"))
+        let sent = self.transport.send_file(message.chat, &params, &file).await;
+        sent.map_err(|error| format!("cannot send the file: {error}"))
     }
 
     fn help(&self) -> String {

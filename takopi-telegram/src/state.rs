@@ -42,7 +42,7 @@ pub struct Stored {
     pub offset: i64,
     /// By place: `chat` or `chat:topic`.
     pub places: BTreeMap<String, PlaceState>,
-    /// Messages that show a running job, `chat/message`, with their last lines.
+    /// Messages that show a running job or wait for a press, `chat/message`, with their last lines.
     pub open: BTreeMap<String, String>,
 }
 

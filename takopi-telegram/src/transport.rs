@@ -20,6 +20,7 @@ use takopi_bridge::{
 };
 
 use crate::api::{Api, ApiError};
+use crate::files;
 use crate::rate::{Rate, Urgency};
 use crate::state::Store;
 
@@ -104,13 +105,12 @@ impl Telegram {
         };
         let footer = footer(content);
         self.store.change(|stored| {
-            match content.kind {
-                Kind::Queued | Kind::Progress => {
-                    stored.open.insert(key, footer.clone());
-                }
-                _ => {
-                    stored.open.remove(&key);
-                }
+            // What shows a running job or waits for a press: nobody handles either after a crash.
+            let running = matches!(content.kind, Kind::Queued | Kind::Progress);
+            if running || !content.buttons.is_empty() {
+                stored.open.insert(key, footer.clone());
+            } else {
+                stored.open.remove(&key);
             }
             if content.resume_line.is_some()
                 && let Some((place, answers)) = place
@@ -144,7 +144,33 @@ impl Telegram {
         }
     }
 
-    /// Edits the messages of jobs that a crash cut short. The last lines stay, so that a reply resumes the
+    /// Sends a file. It is sent again only if it certainly did not arrive.
+    pub(crate) async fn send_file(
+        &self,
+        chat: i64,
+        params: &Value,
+        file: &files::Outgoing,
+    ) -> Result<(), ApiError> {
+        let mut attempts = PROBES;
+        loop {
+            self.rate.wait(chat, Urgency::Message).await;
+            let error = match self.api.upload(params, &file.name, file.bytes.clone()).await {
+                Ok(sent) => {
+                    self.saw(chat, sent["message_id"].as_i64().unwrap_or_default());
+                    return Ok(());
+                }
+                Err(error) => error,
+            };
+            attempts -= 1;
+            let unsent = matches!(error, ApiError::Lost { unsent: true, .. });
+            if attempts == 0 || !(unsent || error.retry_after().is_some()) {
+                return Err(error);
+            }
+            tokio::time::sleep(error.retry_after().unwrap_or(FIRST_PAUSE)).await;
+        }
+    }
+
+    /// Edits the messages and questions of jobs that a crash cut short. The last lines stay, so that a reply resumes the
     /// session.
     pub async fn close_open_messages(&self) {
         let open = self.store.read(|stored| stored.open.clone());
@@ -153,9 +179,9 @@ impl Telegram {
                 Some((chat.parse::<i64>().ok()?, message.parse::<i64>().ok()?))
             });
             if let Some((chat, message)) = ids {
-                let text = format!(
-                    "interrupted: takopi was restarted while this ran; reply to go on\n\n{footer}"
-                );
+                let next = if footer.is_empty() { "" } else { "; reply to go on\n\n" };
+                let text =
+                    format!("interrupted: takopi was restarted while this ran{next}{footer}");
                 let content = Content::new(Kind::Final, text);
                 let message = MessageId::from(message.to_string()).at(chat.to_string());
                 match self.edit(message, content).await {

@@ -109,3 +109,23 @@ async fn nobody_is_allowed_by_default() {
     let error = takopi_telegram::Bot::start(parts).await.unwrap_err();
     assert!(error.to_string().contains("allowed_users"), "{error}");
 }
+
+/// A forged press: its message is in a chat where the bot answers nobody, or it names another chat in its data.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_press_counts_for_its_own_message_only_whatever_its_data_says() {
+    let lab = Lab::new();
+    let bot = lab.run(lab.parts(lab.demo(), takopi_bridge::Settings::default())).await;
+    lab.fake.write(Room::chat(ALICE), ALICE, "mine");
+    let mine = lab.fake.offers(Room::chat(ALICE), "Accept").await;
+    // Of an allowed user in a chat that is not, and of a stranger who names Alice's chat.
+    lab.fake.press_data(-200, mine.id, "accept", ALICE);
+    lab.fake.press_data(MALLORY, mine.id, &format!("accept:{ALICE}:{}", mine.id), MALLORY);
+    lab.fake.press_data(BOB, mine.id, &format!("{{\"chat_id\":{ALICE}}}"), BOB);
+    settle_help(&lab).await;
+    let still = lab.fake.messages(ALICE).into_iter().find(|it| it.id == mine.id).unwrap();
+    assert!(still.has_button("Accept"), "{still:?}");
+    let calls = lab.fake.calls();
+    let answered = calls.iter().filter(|call| call.method == "answerCallbackQuery");
+    assert_eq!(answered.count(), 1, "only the one of Bob, who is allowed: with `unknown button`");
+    bot.stop().await;
+}

@@ -6,26 +6,17 @@ use takopi_bridge::{Content, Kind, Outgoing, Place, Transport as _};
 use takopi_telegram::Telegram;
 use takopi_telegram::rate::{Limits, Rate};
 use takopi_tests::dice::Dice;
-use takopi_tests::telegram::{Fault, Room};
+use takopi_tests::telegram::Room;
 
-use crate::lab::{ALICE, BOB, GROUP, Lab};
+use crate::lab::{ALICE, BOB, GROUP, Lab, one_call_in_ten};
 
 /// How many messages are written in each room.
 const MESSAGES: usize = 8;
 
-/// One call in ten fails; of the failures one in four comes when the service has already acted.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_answer_arrives_exactly_once_and_in_order_though_calls_fail() {
     let lab = Lab::new().with("mode", "chat").with("trigger", "all");
-    let mut dice = Dice::new(0x7e1e);
-    lab.fake.fail(move |_| {
-        (dice.below(10) == 0).then(|| match dice.below(4) {
-            0 => Fault::TooManyRequests(1),
-            1 => Fault::BadGateway,
-            2 => Fault::Reset,
-            _ => Fault::ResetBehind,
-        })
-    });
+    lab.fake.fail(one_call_in_ten(0x7e1e));
     let bot = lab.bot().await;
     let rooms =
         [(Room::chat(ALICE), ALICE), (Room::chat(BOB), BOB), (Room::topic(GROUP, 5), ALICE)];

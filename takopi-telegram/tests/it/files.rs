@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use serde_json::json;
-use takopi_tests::telegram::Room;
+use takopi_tests::telegram::{Fault, Room};
 
 use crate::lab::{ALICE, Lab};
 
@@ -74,5 +74,54 @@ async fn a_voice_note_needs_a_command() {
     let bot = lab.bot().await;
     voice(&lab);
     lab.fake.shows(CHAT, "You said: spoken words").await;
+    bot.stop().await;
+}
+
+#[tokio::test]
+async fn a_photo_goes_with_its_prompt_and_not_with_the_next_one() {
+    let lab = Lab::new();
+    let images = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = images.clone();
+    let settings = takopi_bridge::Settings::default()
+        .approvals(|_| std::sync::Arc::new(takopi_core::approvals::deny()))
+        .requests(move |message, request| {
+            let context = message.context.clone().unwrap_or_default();
+            seen.lock().unwrap().push(context.settings.images);
+            request
+        });
+    let bot = lab.run(lab.parts(lab.demo(), settings)).await;
+    let photo = json!([{ "file_id": "small" }, { "file_id": lab.fake.add_file("x", b"image") }]);
+    lab.fake.receive(CHAT, ALICE, json!({ "photo": photo }));
+    let answer = lab.fake.shows(CHAT, "You said: see the image").await;
+    lab.fake.reply(CHAT, ALICE, answer.id, "and now?");
+    lab.fake.shows(CHAT, "You said: and now?").await;
+    bot.stop().await;
+    let path = lab.work().join("incoming/photo.jpg");
+    assert_eq!(std::fs::read(&path).unwrap(), b"image");
+    assert_eq!(*images.lock().unwrap(), [vec![path], Vec::new()]);
+}
+
+/// Files in both directions, though the service is down for a moment.
+#[tokio::test]
+async fn a_file_is_fetched_and_sent_again_when_that_can_help() {
+    let lab = Lab::new();
+    std::fs::write(lab.work().join("a.txt"), "content").unwrap();
+    let mut failed = std::collections::BTreeSet::new();
+    lab.fake.fail(move |call| match call.method.as_str() {
+        "getFile" if failed.insert("getFile") => Some(Fault::Reset),
+        "file" if failed.insert("file") => Some(Fault::BadGateway),
+        "sendDocument" if failed.insert("sendDocument") => Some(Fault::TooManyRequests(1)),
+        _ => None,
+    });
+    let bot = lab.bot().await;
+    lab.fake.send_file(CHAT, ALICE, "notes.txt", b"hello", "read this");
+    lab.fake.shows(CHAT, "You said: read this").await;
+    assert_eq!(std::fs::read(lab.work().join("incoming/notes.txt")).unwrap(), b"hello");
+    lab.fake.write(CHAT, ALICE, "/file get a.txt");
+    lab.fake
+        .until("the file", |fake| {
+            fake.messages(ALICE).into_iter().find(|it| it.by_bot && it.file.is_some())
+        })
+        .await;
     bot.stop().await;
 }

@@ -13,7 +13,8 @@ use takopi_projects::{Project, Projects};
 use takopi_telegram::bot::Parts;
 use takopi_telegram::rate::Limits;
 use takopi_telegram::{Api, Bot, BotError, Config, Store, Token};
-use takopi_tests::telegram::{FakeTelegram, TOKEN};
+use takopi_tests::dice::Dice;
+use takopi_tests::telegram::{Call, FakeTelegram, Fault, TOKEN};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +25,19 @@ pub(crate) const BOB: i64 = 12;
 pub(crate) const MALLORY: i64 = 66;
 /// The group that is allowed.
 pub(crate) const GROUP: i64 = -100;
+
+/// One call in ten fails; of the failures one in four comes when the service has already acted.
+pub(crate) fn one_call_in_ten(seed: u64) -> impl FnMut(&Call) -> Option<Fault> + Send + 'static {
+    let mut dice = Dice::new(seed);
+    move |_| {
+        (dice.below(10) == 0).then(|| match dice.below(4) {
+            0 => Fault::TooManyRequests(1),
+            1 => Fault::BadGateway,
+            2 => Fault::Reset,
+            _ => Fault::ResetBehind,
+        })
+    }
+}
 
 pub(crate) struct Lab {
     pub(crate) fake: Arc<FakeTelegram>,

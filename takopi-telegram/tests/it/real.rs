@@ -1,4 +1,4 @@
-//! A conversation with the real codex.
+//! Conversations with the real codex.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -13,9 +13,12 @@ use takopi_telegram::bot::Parts;
 use takopi_tests::codex::home::TestHome;
 use takopi_tests::codex::real;
 use takopi_tests::model::{Answer, Gate, ModelServer};
-use takopi_tests::telegram::Room;
+use takopi_tests::telegram::{Room, Shown};
 
-use crate::lab::{ALICE, BOB, GROUP, Lab};
+use crate::lab::{ALICE, BOB, GROUP, Lab, one_call_in_ten};
+
+/// What the long answer repeats.
+const LINE: &str = "let x = \"*_`\";";
 
 fn parts(lab: &Lab, codex: &real::Codex, home: &TestHome) -> Parts {
     let host = Host::builder().state_directory(home.state()).build().unwrap();
@@ -39,8 +42,17 @@ fn git(directory: &std::path::Path, args: &[&str]) {
     assert!(done.unwrap().success());
 }
 
+/// The answers of a chat that hold one of these texts, in the order a person sees them.
+fn answers(shown: &[Shown], texts: &[&str]) -> Vec<String> {
+    let found = shown.iter().filter(|it| it.by_bot && it.notified);
+    let found = found.filter_map(|it| texts.iter().find(|text| it.text.contains(**text)));
+    found.map(|text| (*text).to_owned()).collect()
+}
+
+/// Approvals, a cancel, steering, 40 kB, a topic, a branch, two users at once, and a restart in a run, while one
+/// call in ten fails: every answer arrives once, and in order.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_conversation_with_approvals_branches_topics_two_users_and_a_restart() {
+async fn a_whole_conversation_arrives_once_and_in_order_though_calls_fail() {
     let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let home =
@@ -53,19 +65,23 @@ async fn a_conversation_with_approvals_branches_topics_two_users_and_a_restart()
     model
         .when("write it", [Answer::new().call("exec_command", arguments), Answer::text("written")]);
     let long =
-        format!("# All of it\n\n```rust\n{}```\n\nthe very end", "let x = \"*_`\";\n".repeat(2900));
+        format!("# All of it\n\n```rust\n{}```\n\nthe very end", format!("{LINE}\n").repeat(2900));
     assert!(long.len() > 40_000);
     model.when("everything", [Answer::text(long)]);
-    let gate = Gate::new();
-    model.when("slowly", [Answer::new().started().wait_for(&gate).message("never")]);
+    let (slow, steered, cut) = (Gate::new(), Gate::new(), Gate::new());
+    model.when("slowly", [Answer::new().started().wait_for(&slow).message("never")]);
+    model.when("begin", [Answer::new().wait_for(&steered).message("First.")]);
+    model.when("mind the tests", [Answer::text("with the tests")]);
     model.when("and in the topic", [Answer::text("from the topic")]);
+    model.when("the last one", [Answer::new().started().wait_for(&cut).message("never")]);
     model.when("go on", [Answer::text("after the restart")]);
 
-    let lab = Lab::new();
+    let lab = Lab::new().with("steer", true);
     let web = lab.work();
     git(&web, &["init", "--quiet", "-b", "main"]);
     git(&web, &["commit", "--quiet", "--allow-empty", "-m", "first"]);
     let lab = lab.project("web", &web);
+    lab.fake.fail(one_call_in_ten(0x7a1e));
     let bot = lab.run(parts(&lab, &codex, &home)).await;
     let (alice, bob, topic) = (Room::chat(ALICE), Room::chat(BOB), Room::topic(GROUP, 9));
 
@@ -90,7 +106,7 @@ async fn a_conversation_with_approvals_branches_topics_two_users_and_a_restart()
     lab.fake.shows(bob, "the very end").await;
     let parts_of_it: Vec<String> =
         lab.fake.messages(BOB).into_iter().filter(|it| it.by_bot).map(|it| it.text).collect();
-    assert_eq!(parts_of_it.join("\n").matches("let x = \"*_`\";").count(), 2900);
+    assert_eq!(parts_of_it.join("\n").matches(LINE).count(), 2900);
     assert!(
         parts_of_it.len() > 10 && parts_of_it.iter().all(|it| it.encode_utf16().count() <= 4096)
     );
@@ -100,17 +116,45 @@ async fn a_conversation_with_approvals_branches_topics_two_users_and_a_restart()
     let progress = lab.fake.offers(bob, "Cancel").await;
     lab.fake.press(BOB, progress.id, "Cancel", BOB);
     lab.fake.shows(bob, "cancelled by user12").await;
-    gate.open();
-    bot.stop().await;
+    slow.open();
+
+    // A message to the busy session is added to the turn.
+    lab.fake.reply(alice, ALICE, answer.id, "begin");
+    steered.reached().await;
+    lab.fake.reply(alice, ALICE, answer.id, "and mind the tests");
+    lab.fake.shows(alice, "added to the running turn").await;
+    steered.open();
+    lab.fake.shows(alice, "with the tests").await;
+    let request = model.requests_about("mind the tests").remove(0);
+    assert!(request.user_texts().ends_with(&["begin".into(), "and mind the tests".into()]));
+
+    // A crash in a run.
+    lab.fake.reply(alice, ALICE, answer.id, "the last one");
+    cut.reached().await;
+    let stored = || lab.store().read(|it| it.open.values().any(|line| line.contains("resume")));
+    while !stored() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    bot.crash().await;
+    cut.open();
 
     // After a restart a reply goes on in the session and on the branch.
     let bot = lab.run(parts(&lab, &codex, &home)).await;
-    lab.fake.reply(alice, ALICE, answer.id, "/nonsense go on");
+    let closed = lab.fake.shows(alice, "interrupted: takopi was restarted").await;
+    lab.fake.reply(alice, ALICE, closed.id, "/nonsense go on");
     let next = lab.fake.shows(alice, "after the restart").await;
     let footer = |text: &str| text.split_once("ctx: ").unwrap().1.to_owned();
     assert_eq!(footer(&next.text), footer(&answer.text));
     bot.stop().await;
-    let refused: Vec<String> =
-        lab.fake.refusals().into_iter().filter(|it| !it.contains("not modified")).collect();
-    assert_eq!(refused, Vec::<String>::new());
+
+    let of_alice = ["written\n", "with the tests", "after the restart"];
+    assert_eq!(answers(&lab.fake.messages(ALICE), &of_alice), of_alice);
+    let of_bob = ["All of it", "the very end", "cancelled by user12"];
+    assert_eq!(answers(&lab.fake.messages(BOB), &of_bob), of_bob);
+    assert_eq!(answers(&lab.fake.messages(GROUP), &["from the topic"]).len(), 1);
+    // The bot looks for messages whose response was lost; nothing else is refused.
+    let looked_for = ["not modified", "message to edit not found", "message can't be edited"];
+    let is_search = |it: &String| looked_for.iter().any(|text| it.contains(text));
+    let refused = lab.fake.refusals().into_iter().filter(|it| !is_search(it));
+    assert_eq!(refused.collect::<Vec<_>>(), Vec::<String>::new());
 }

@@ -22,14 +22,9 @@ pub(super) async fn handle(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    if let Some(file) = path.strip_prefix(&format!("file/bot{TOKEN}/")) {
-        let state = shared.state();
-        return match state.file(file) {
-            Some((_, bytes)) => bytes.clone().into_response(),
-            None => refusal(&(404, "Not Found".to_owned())),
-        };
-    }
-    let Some(method) = path.strip_prefix(&format!("bot{TOKEN}/")) else {
+    let file = path.strip_prefix(&format!("file/bot{TOKEN}/"));
+    let method = file.map(|_| "file").or_else(|| path.strip_prefix(&format!("bot{TOKEN}/")));
+    let Some(method) = method else {
         return refusal(&(401, "Unauthorized".to_owned()));
     };
     let params = read(&headers, &body);
@@ -59,6 +54,13 @@ pub(super) async fn handle(
         }
         Some(Fault::Reset) => return reset(),
         Some(Fault::ResetBehind) | None => {}
+    }
+    if let Some(file) = file {
+        let found = shared.state().file(file).map(|(_, bytes)| bytes.clone());
+        return match found {
+            Some(bytes) => bytes.into_response(),
+            None => refusal(&(404, "Not Found".to_owned())),
+        };
     }
     let result = if method == "getUpdates" {
         updates(&shared, &call.params).await

@@ -12,7 +12,7 @@ use super::{BOT, BOT_NAME, Room};
 pub struct Call {
     /// Its number, from one.
     pub number: usize,
-    /// The method.
+    /// The method; `file` for the download of a file.
     pub method: String,
     /// The parameters.
     pub params: Value,

@@ -81,3 +81,81 @@ fn a_message_of_a_chat_names_a_project() {
     assert!(ran.stderr.contains("/wbe"), "{ran:?}");
     assert!(lab.path("work/.worktrees/topic").is_dir());
 }
+
+#[test]
+fn the_last_lines_of_a_run_name_where_it_ran_and_are_read_back() {
+    let lab = lab();
+    lab.run(&["projects", "add", "web"]);
+    let last = |ran: &Ran| {
+        let lines: Vec<&str> = ran.stderr.lines().collect();
+        lines[lines.len().saturating_sub(2)..].join("\n")
+    };
+    let first = run(&lab, &["/web @größe/x hello"]);
+    let lines = last(&first);
+    assert!(
+        lines.starts_with("ctx: web @größe/x\ntakopi run --engine demo --resume demo-"),
+        "{first:?}"
+    );
+    let next = run(&lab, &["--resume", &lines, "/wbe is text in a session"]);
+    assert_eq!((next.code, last(&next)), (Some(0), lines.clone()), "{next:?}");
+    // A place on the command line wins.
+    let other = run(&lab, &["--project", "web", "--resume", &lines, "hello"]);
+    assert!(other.stderr.contains("\nctx: web\n"), "{other:?}");
+    // The directory here has no name that a line could hold.
+    let here = run(&lab, &["--branch", "topic", "hello"]);
+    assert!(!here.stderr.contains("ctx:"), "{here:?}");
+    lab.write("home/.config/takopi/config.toml", "");
+    let gone = run(&lab, &["--resume", &lines, "hello"]);
+    assert_eq!(gone.code, Some(2));
+    assert!(gone.stderr.contains("there is no project web"), "{gone:?}");
+}
+
+#[test]
+fn lines_of_a_batch_name_projects_and_branches() {
+    let lab = lab();
+    lab.run(&["projects", "add", "web"]);
+    let jobs = "{\"id\":\"a\",\"prompt\":\"one\",\"project\":\"web\",\"branch\":\"fix/a\"}\n\
+                {\"id\":\"b\",\"prompt\":\"two\",\"branch\":\"b\"}\n\
+                {\"id\":\"c\",\"prompt\":\"three\",\"branch\":\"b..c\"}\n\
+                {\"id\":\"d\",\"prompt\":\"four\"}\n";
+    lab.write("work/p.jsonl", jobs);
+    let batch = |args: &[&str]| {
+        let all: Vec<&str> =
+            ["batch", "--engine", "demo", "p.jsonl"].iter().chain(args).copied().collect();
+        lab.run(&all)
+    };
+    let planned = batch(&["--dry-run"]);
+    assert_eq!(planned.code, Some(0), "{planned:?}");
+    assert!(lab.run(&["projects"]).stdout.contains("0 worktrees"), "a dry run creates nothing");
+    let ran = batch(&["--project", "web", "--branch", "all", "--jobs", "4"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let result = |id: &str| {
+        let line = ran.stdout.lines().find(|line| line.contains(&format!("\"id\":\"{id}\"")));
+        serde_json::from_str::<serde_json::Value>(line.unwrap()).unwrap()
+    };
+    for id in ["a", "b", "d"] {
+        assert_eq!(result(id)["ok"], true, "{ran:?}");
+    }
+    let refused = result("c");
+    assert_eq!(refused["reason"], "invalid_request");
+    assert_eq!(refused["error"], "\"b..c\" is not a name that git accepts for a branch");
+    let listed = lab.run(&["projects"]).stdout;
+    assert!(listed.contains("3 worktrees"), "one for each branch: {listed}");
+    assert!(lab.path("work/.worktrees/b").is_dir() && lab.path("work/.worktrees/all").is_dir());
+
+    for (line, said) in [
+        (
+            "{\"prompt\":\"x\",\"project\":\"nope\"}",
+            "p.jsonl: line 1: there is no project nope; known projects: web",
+        ),
+        (
+            "{\"prompt\":\"x\",\"project\":\"web\",\"cwd\":\"/\"}",
+            "line 1: `cwd` and `project` both name a directory",
+        ),
+    ] {
+        lab.write("work/p.jsonl", line);
+        let ran = batch(&[]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains(said), "{ran:?}");
+    }
+}

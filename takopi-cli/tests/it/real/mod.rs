@@ -10,3 +10,5 @@ mod runs;
 mod sessions;
 mod sharing;
 mod stream;
+#[cfg(feature = "telegram")]
+mod telegram;

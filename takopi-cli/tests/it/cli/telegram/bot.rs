@@ -68,19 +68,23 @@ async fn a_run_that_a_kill_cut_short_says_so_after_the_restart_and_goes_on() {
     let lab = lab(&fake, "");
     let running = start(&lab);
     fake.write(CHAT, ALICE, "first");
-    fake.offers(CHAT, "Accept").await;
+    let question = fake.offers(CHAT, "Accept").await;
     let shown = progress(&fake).await;
     // The bot learns the id of a message a moment after the service shows it.
     let state = lab.path("state/telegram-4242.json");
-    while !std::fs::read_to_string(&state).unwrap_or_default().contains("--resume") {
+    let known = ["--resume".to_owned(), format!("{ALICE}/{}", question.id)];
+    let knows = |state: &str| known.iter().all(|it| state.contains(it));
+    while !knows(&std::fs::read_to_string(&state).unwrap_or_default()) {
         tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
     running.signal(Signal::SIGKILL);
     assert_eq!(running.end().code, None);
 
     let running = start(&lab);
-    let closed = fake.shows(CHAT, "interrupted: takopi was restarted").await;
-    assert_eq!((closed.id, closed.buttons.len()), (shown.id, 0));
+    let closed = fake.shows(CHAT, "takopi was restarted while this ran; reply to go on").await;
+    assert_eq!(closed.id, shown.id);
+    let left = fake.messages(ALICE);
+    assert!(left.iter().all(|it| it.buttons.is_empty()), "the question is closed too: {left:#?}");
     fake.reply(CHAT, ALICE, closed.id, "second");
     accept(&fake).await;
     let answer = fake.shows(CHAT, "You said: second").await;

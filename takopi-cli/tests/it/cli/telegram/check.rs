@@ -29,7 +29,17 @@ fn doctor_checks_the_token_the_chats_and_the_rights() {
     let (code, shown) = telegram_lines(&lab);
     assert_eq!(code, Some(1));
     insta::assert_snapshot!(shown, @r#"
-    ✗ telegram chat -6: administrator
+    ✓ telegram @takopi_test_bot answers 1 user
+    ✓ telegram chat -6: administrator
+    ! telegram chat -5: the bot sees only mentions, replies and commands
+               → for trigger = "all", write /setprivacy to @BotFather and add the bot to the group again, or make it an administrator
+    ✗ telegram chat -4: the bot may not send messages
+               → allow it in the permissions of the group
+    ✗ telegram chat -3: getChatMember: Bad Request: chat not found (400)
+               → check the id with /ctx in the group, and add the bot to it
+    ✗ telegram chat -2: the bot is not a member
+               → add it to the group
+    ✓ telegram chat -1: administrator
     "#);
 }
 
@@ -44,7 +54,10 @@ fn doctor_reports_a_token_that_is_refused_without_it() {
     fake.fail(|_| Some(Fault::Unauthorized));
     let (code, shown) = telegram_lines(&lab);
     assert_eq!(code, Some(1));
-    insta::assert_snapshot!(shown, @"");
+    insta::assert_snapshot!(shown, @r"
+    ✗ telegram Telegram refuses the token; get the current one from @BotFather
+               → run `takopi telegram setup`, or see docs/telegram.md
+    ");
     let text = "[telegram]\nallowed_users = ['SECRET']\n";
     lab.write("home/.config/takopi/config.toml", text);
     let (_, shown) = telegram_lines(&lab);
