@@ -143,3 +143,19 @@ impl JobResult {
         Duration::try_from(self.ended.duration_since(self.started)).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_part_of_what_a_job_is_and_none_is_as_in_earlier_versions() {
+        let plain = BatchJob { prompt: "p".to_owned(), ..BatchJob::default() };
+        assert_eq!(plain.digest(), Digest::of_all(&[Some("p"), None, None]), "files keep this");
+        let branch = Some("b".to_owned());
+        let on_branch = BatchJob { branch: branch.clone(), ..plain.clone() };
+        let in_project = BatchJob { project: branch, ..plain.clone() };
+        assert_ne!(plain.digest(), on_branch.digest());
+        assert_ne!(on_branch.digest(), in_project.digest());
+    }
+}

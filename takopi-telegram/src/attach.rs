@@ -25,8 +25,7 @@ impl Bot {
             return Err("voice notes are not set up here; please write".to_owned());
         }
         let limit = self.config.max_file;
-        let download = async || self.api.download(&attachment.id, limit).await;
-        let bytes = retried(ATTEMPTS, download).await;
+        let bytes = retried(ATTEMPTS, || self.api.download(&attachment.id, limit)).await;
         let bytes = bytes.map_err(|error| format!("cannot get the file: {error}"))?;
         if let (Kind::Voice, Some(command)) = (attachment.kind, &self.config.transcribe) {
             let text = transcribe(command, bytes).await?;

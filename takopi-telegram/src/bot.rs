@@ -145,10 +145,10 @@ impl Bot {
         if let Some(name) = names.shadowed() {
             return Err(BotError::Shadowed(name.to_owned()));
         }
-        let commands = json!({ "commands": commands::menu() });
-        let me = retried(ATTEMPTS, async || api.call("getMe", &json!({})).await).await?;
-        retried(ATTEMPTS, async || api.call("deleteWebhook", &json!({})).await).await?;
-        retried(ATTEMPTS, async || api.call("setMyCommands", &commands).await).await?;
+        let (nothing, commands) = (json!({}), json!({ "commands": commands::menu() }));
+        let me = retried(ATTEMPTS, || api.call("getMe", &nothing)).await?;
+        retried(ATTEMPTS, || api.call("deleteWebhook", &nothing)).await?;
+        retried(ATTEMPTS, || api.call("setMyCommands", &commands)).await?;
         let me = Me {
             id: me["id"].as_i64().unwrap_or_default(),
             mention: format!("@{}", me["username"].as_str().unwrap_or_default()).to_lowercase(),
@@ -262,10 +262,13 @@ impl Bot {
 }
 
 /// Makes a call until it succeeds, fails for a lasting reason, or was tried this often.
-pub(crate) async fn retried<R>(
+pub(crate) async fn retried<R, C>(
     attempts: usize,
-    mut call: impl AsyncFnMut() -> Result<R, ApiError>,
-) -> Result<R, ApiError> {
+    mut call: impl FnMut() -> C,
+) -> Result<R, ApiError>
+where
+    C: Future<Output = Result<R, ApiError>>,
+{
     let mut pause = FIRST_PAUSE;
     for _ in 1..attempts {
         match call().await {

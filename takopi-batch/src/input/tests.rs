@@ -51,7 +51,10 @@ fn every_invalid_line_is_reported_with_its_number() {
     let settings: Vec<String> =
         takopi_core::RunSettings::NAMES.iter().map(|name| format!("`{name}`")).collect();
     let (first, told) = told.split_once('\n').unwrap();
-    let known = format!("`id`, `prompt`, `resume`, `session`, {}", settings.join(", "));
+    let known = format!(
+        "`id`, `prompt`, `resume`, `session`, `project`, `branch`, {}",
+        settings.join(", ")
+    );
     assert_eq!(first, format!("line 2: unknown field `promt`, expected one of {known}"));
     let expected = "line 4: EOF while parsing a value (column 10)\n\
         line 5: not a JSON object (line 1 is one, so all must be)\n\

@@ -55,10 +55,16 @@ fn a_repository_is_added_listed_and_used() {
 fn what_cannot_be_is_one_line_and_a_usage_error() {
     let lab = lab();
     lab.run(&["projects", "add", "web"]);
+    git(&lab, &["worktree", "add", "--quiet", "-b", "taken", "../elsewhere"]);
+    lab.write("work/.worktrees/used/mine", "x");
     for (args, said) in [
         (&["/wbe fix it"][..], "/wbe is no engine, project or command; did you mean /web?"),
         (&["--project", "nope", "x"], "there is no project nope; known projects: web"),
         (&["--branch", "a..b", "x"], "\"a..b\" is not a name that git accepts for a branch"),
+        (&["--branch=--force", "x"], "\"--force\" is not a name that git accepts for a branch"),
+        (&["/web @-x fix it"], "\"-x\" is not a name that git accepts for a branch"),
+        (&["/web @taken fix it"], "branch taken is checked out at "),
+        (&["/web @used fix it"], ".worktrees/used exists and is not empty; move it away"),
         (&["--project", "web", "--cd", "/", "x"], "--cd and --project both name a directory"),
     ] {
         let ran = run(&lab, args);
