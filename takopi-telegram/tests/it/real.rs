@@ -44,7 +44,7 @@ fn git(directory: &std::path::Path, args: &[&str]) {
 
 /// The answers of a chat that hold one of these texts, in the order a person sees them.
 fn answers(shown: &[Shown], texts: &[&str]) -> Vec<String> {
-    let found = shown.iter().filter(|it| it.by_bot && it.notified);
+    let found = shown.iter().filter(|it| it.by_bot);
     let found = found.filter_map(|it| texts.iter().find(|text| it.text.contains(**text)));
     found.map(|text| (*text).to_owned()).collect()
 }
