@@ -6,6 +6,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use takopi_bridge::{Continuity, FinalBy, Pace, Router, Settings};
 use takopi_core::approvals::{ChannelHandler, accept_all};
+use takopi_core::locks::{LockError, SessionGuard};
+use takopi_core::model::ResumeToken;
 use takopi_core::process::raise_descriptor_limit;
 use takopi_core::runner::ResumeCodec;
 use takopi_core::{ApprovalHandler, EngineId, EventStream, RunRequest, RunSettings, Runner};
@@ -59,6 +61,13 @@ impl Runner for WithSettings {
 
     fn resume_codec(&self) -> ResumeCodec {
         self.runner.resume_codec()
+    }
+
+    fn hold<'a>(
+        &'a self,
+        session: &'a ResumeToken,
+    ) -> BoxFuture<'a, Result<Option<SessionGuard>, LockError>> {
+        self.runner.hold(session)
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {

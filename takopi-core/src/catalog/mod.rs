@@ -7,6 +7,7 @@
 
 mod files;
 mod finding;
+mod portable;
 mod program;
 mod sessions;
 
@@ -24,6 +25,7 @@ use crate::runner::Runner;
 
 pub use files::{SessionFiles, SessionFormat};
 pub use finding::{Finding, Status};
+pub use portable::{PortableFile, PortableSessions};
 pub use program::{Program, output};
 pub use sessions::{Role, SessionError, SessionStore, StoredSession, TranscriptEntry};
 
@@ -70,6 +72,12 @@ pub trait EngineEntry: Send + Sync {
     /// ([`store`](Self::store)).
     fn sessions(&self) -> Result<Option<Box<dyn SessionStore>>, SessionError> {
         Ok(None)
+    }
+
+    /// Its sessions as files that can be copied to another machine; `None` if they cannot.
+    fn portable(&self, setup: &EngineSetup) -> Option<Arc<dyn PortableSessions>> {
+        let _ = setup;
+        None
     }
 
     /// The name of the store that its sessions are in, for an engine without [`sessions`](Self::sessions) whose agent keeps

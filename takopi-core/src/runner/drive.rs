@@ -21,7 +21,10 @@ use super::{
     SteerMessages, SteerReceiver,
 };
 use crate::host::Host;
-use crate::locks::{LeaseHolder, LocalLocks, SessionKey, SessionLease, SessionLocks};
+use crate::locks::{
+    Holder, LeaseHolder, LocalLocks, LockError, NoLeases, SessionGuard, SessionKey, SessionLease,
+    SessionLocks,
+};
 use crate::model::{Completed, EngineId, Reason, ResumeToken};
 
 /// How long an engine may take to return once its run is stopped: longer than any stop sequence. What it
@@ -100,6 +103,23 @@ impl<E: Engine> Runner for EngineRunner<E> {
 
     fn resume_codec(&self) -> ResumeCodec {
         self.engine.resume_codec()
+    }
+
+    fn hold<'a>(
+        &'a self,
+        session: &'a ResumeToken,
+    ) -> BoxFuture<'a, Result<Option<SessionGuard>, LockError>> {
+        Box::pin(async move {
+            if self.engine.session_scope() == SessionScope::Elsewhere {
+                return Ok(None);
+            }
+            let host = self.host.clone().map_or_else(Host::global, Ok).and_then(Host::checked);
+            let host = host.map_err(|error| LockError::service(error.to_string()))?;
+            let locks = locks_of(&host, self.engine.session_scope());
+            let (key, holder) = (self.engine.session_key(session), Holder::here(self.engine.id()));
+            // Without leases: what keeps the session loaded has to give it up.
+            locks.lock(key, holder, Arc::new(NoLeases)).await.map(Some)
+        })
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {

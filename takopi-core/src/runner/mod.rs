@@ -21,6 +21,7 @@ mod stream;
 
 use futures::future::BoxFuture;
 
+use crate::locks::{LockError, SessionGuard};
 use crate::model::{Completed, EngineId, ResumeToken};
 
 pub use approval::{
@@ -75,6 +76,16 @@ pub trait Runner: Send + Sync {
     /// Whether the line is a resume line of this engine and nothing else.
     fn is_resume_line(&self, line: &str) -> bool {
         self.resume_codec().is_line(line)
+    }
+
+    /// Takes the lock of a session as a run would, for work on its files: waits until no run uses the session and nothing has it
+    /// loaded, and keeps it so until the guard is dropped. `None` if its sessions are not locked on this machine.
+    fn hold<'a>(
+        &'a self,
+        session: &'a ResumeToken,
+    ) -> BoxFuture<'a, Result<Option<SessionGuard>, LockError>> {
+        let _ = session;
+        Box::pin(std::future::ready(Ok(None)))
     }
 
     /// Ends the processes that are kept between runs, and waits until every process is gone.
