@@ -1,6 +1,7 @@
 //! Which codex to run: what both transports need to know.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -8,7 +9,7 @@ use futures::future::BoxFuture;
 use takopi_core::jsonl::Jsonl;
 use takopi_core::mcp::McpServer;
 use takopi_core::process::{EnvPolicy, Launch, find_program};
-use takopi_core::version::version_of;
+use takopi_core::version::{Version, version_of};
 use takopi_core::{EngineRunner, Reason, RunError, RunRequest};
 
 use crate::app_server::{CodexAppServer, ServerLaunch};
@@ -157,6 +158,21 @@ impl Codex {
         request.env.iter().fold(launch, |launch, (name, value)| launch.env(name, value))
     }
 
+    /// `CODEX_HOME`, if it is set here.
+    pub(crate) fn home_directory(&self) -> Option<&Path> {
+        self.home.as_deref()
+    }
+
+    /// The program with these variables, and its version; `None` if there is no such program or it prints no version.
+    pub(crate) async fn version(&self, env: &[(OsString, OsString)]) -> Option<(PathBuf, Version)> {
+        let path = env.iter().rev().find(|(name, _)| name == "PATH");
+        let program = find_program(&self.binary, path.map(|(_, value)| value.as_os_str()))?;
+        let home = self.home.iter().map(|home| ("CODEX_HOME".into(), home.clone().into()));
+        let env: Vec<_> = home.chain(env.iter().cloned()).collect();
+        let version = version_of(&program, &self.env_policy, &env).await?;
+        Some((program, version))
+    }
+
     /// Asks the program for its version, once as long as its file stays the same, and resolves only
     /// if that was read and is too old.
     ///
@@ -167,21 +183,12 @@ impl Codex {
         if self.cut_short.load(Ordering::Relaxed) >= QUESTIONS_CUT_SHORT {
             return Box::pin(std::future::pending());
         }
-        let cut_short = self.cut_short.clone();
-        let path = request.env.iter().rev().find(|(name, _)| name == "PATH");
-        let program = find_program(&self.binary, path.map(|(_, value)| value.as_os_str()));
-        let policy = self.env_policy.clone();
-        let home = self.home.iter().map(|home| ("CODEX_HOME".into(), home.clone().into()));
-        let env: Vec<_> = home.chain(request.env.iter().cloned()).collect();
+        let (codex, env) = (self.clone(), request.env.clone());
         Box::pin(async move {
-            let mut question = Question(Some(cut_short));
-            let version = match &program {
-                Some(program) => version_of(program, &policy, &env).await,
-                None => None,
-            };
+            let mut question = Question(Some(codex.cut_short.clone()));
+            let version = codex.version(&env).await;
             question.0 = None;
-            if let Some(program) = program
-                && let Some(version) = version
+            if let Some((program, version)) = version
                 && version < MINIMUM_VERSION
             {
                 let error = format!(

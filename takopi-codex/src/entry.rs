@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use takopi_core::catalog::{
-    EngineEntry, EngineSetup, Feature, Finding, Program, SessionError, SessionStore, SetupError,
-    TransportInfo,
+    EngineEntry, EngineSetup, Feature, Finding, PortableSessions, Program, SessionError,
+    SessionStore, SetupError, TransportInfo,
 };
 use takopi_core::{Completed, EngineId, EngineRunner, Reason, Runner};
 
@@ -75,10 +75,7 @@ impl EngineEntry for CodexEntry {
 
     fn runner(&self, setup: &EngineSetup) -> Result<Arc<dyn Runner>, SetupError> {
         let transport = self.transport(setup.transport.as_deref())?;
-        let mut codex = Codex::new().env_policy(setup.env_policy.clone());
-        if let Some(program) = &setup.program {
-            codex = codex.binary(program);
-        }
+        let codex = codex_of(setup);
         if transport.name == EXEC.name {
             return Ok(Arc::new(codex.exec()));
         }
@@ -92,6 +89,10 @@ impl EngineEntry for CodexEntry {
 
     fn sessions(&self) -> Result<Option<Box<dyn SessionStore>>, SessionError> {
         Ok(Some(Box::new(rollouts::open()?)))
+    }
+
+    fn portable(&self, setup: &EngineSetup) -> Option<Arc<dyn PortableSessions>> {
+        codex_of(setup).portable_sessions()
     }
 
     fn doctor<'a>(&'a self, setup: &'a EngineSetup) -> BoxFuture<'a, Vec<Finding>> {
@@ -114,6 +115,14 @@ impl EngineEntry for CodexEntry {
             "the sandbox may be read-only: --sandbox workspace-write allows changes to files"
                 .to_owned()
         })
+    }
+}
+
+fn codex_of(setup: &EngineSetup) -> Codex {
+    let codex = Codex::new().env_policy(setup.env_policy.clone());
+    match &setup.program {
+        Some(program) => codex.binary(program),
+        None => codex,
     }
 }
 

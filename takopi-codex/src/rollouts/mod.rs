@@ -4,6 +4,7 @@
 //! cannot be read, or that codex did not write, is left out. Sessions of sub-agents belong to another
 //! session and are left out too.
 
+mod portable;
 mod transcript;
 
 use std::collections::HashMap;
@@ -61,11 +62,8 @@ impl SessionFormat for Rollouts {
         3
     }
 
-    /// The last 36 characters of the name.
     fn id_of<'a>(&self, path: &'a Path) -> Option<&'a str> {
-        let stem = path.file_name()?.to_str()?.strip_prefix("rollout-")?.strip_suffix(".jsonl")?;
-        let id = stem.get(stem.len().checked_sub(36)?..)?;
-        resume_codec().token(id).map(|_| id)
+        thread_of(path)
     }
 
     fn summary(
@@ -98,6 +96,14 @@ impl SessionFormat for Rollouts {
     fn transcript(&self, path: &Path) -> io::Result<Vec<TranscriptEntry>> {
         transcript::read(path)
     }
+}
+
+/// The thread of a file by its name, `rollout-TIME-THREAD.jsonl`; behind a revert `rollout-TIME-THREAD_ROLLOUT.jsonl`.
+fn thread_of(path: &Path) -> Option<&str> {
+    let stem = path.file_name()?.to_str()?.strip_prefix("rollout-")?.strip_suffix(".jsonl")?;
+    let stem = stem.split('_').next()?;
+    let id = stem.get(stem.len().checked_sub(36)?..)?;
+    resume_codec().token(id).map(|_| id)
 }
 
 /// Whether it is the session of a sub-agent, or one that codex uses internally.
