@@ -11,7 +11,7 @@
 //! | [`frame`] | what a worker writes about a run, and what a submitter sends to it |
 //! | [`submit`] | [`FleetRunner`](submit::FleetRunner), a `Runner` whose runs happen elsewhere |
 //! | [`work`] | [`Worker`](work::Worker), which serves the queue with runners of this machine |
-//! | [`files`] | which version of an engine may open a session |
+//! | [`files`] | session files on their way between machines; which version of an engine may open a session |
 //!
 //! ```
 //! use std::sync::Arc;

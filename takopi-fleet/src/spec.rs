@@ -3,6 +3,7 @@
 //! Every setting is either in the spec, or has a meaning on the submitter's side only (`wait`), or is mapped to a place (`cwd`).
 //! A test fails when a setting is added that is not dealt with here. Images and the output schema travel as files.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,10 +22,13 @@ pub struct JobSpec {
     pub prompt: String,
     model: Option<String>,
     effort: Option<String>,
-    sandbox: Option<String>,
-    permission_mode: Option<String>,
+    pub(crate) sandbox: Option<String>,
+    pub(crate) permission_mode: Option<String>,
     ephemeral: Option<bool>,
-    options: Vec<(String, String)>,
+    pub(crate) options: Vec<(String, String)>,
+    /// Variables for the engine.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) env: Vec<(String, String)>,
     idle_timeout: Option<Duration>,
     wall_timeout: Option<Duration>,
     /// The names of the images; their bytes are the first blobs.
@@ -51,11 +55,13 @@ impl JobSpec {
         request: &RunRequest,
         dir: Option<PathBuf>,
     ) -> Result<(Self, Vec<Vec<u8>>), RunError> {
-        if !request.env.is_empty() {
-            return Err(invalid(
-                "variables for the engine do not travel to workers of a fleet: set them there",
-            ));
-        }
+        let text = |(name, value): &(OsString, OsString)| {
+            let text = |it: &OsString| it.to_str().map(str::to_owned);
+            text(name).zip(text(value)).ok_or_else(|| {
+                invalid(format!("the variable {} is not text", name.to_string_lossy()))
+            })
+        };
+        let env = request.env.iter().map(text).collect::<Result<_, _>>()?;
         let settings = &request.settings;
         let mut size = 0;
         let mut read = |file: &Path| {
@@ -83,6 +89,7 @@ impl JobSpec {
             permission_mode: settings.permission_mode.clone(),
             ephemeral: settings.ephemeral,
             options: settings.options.clone(),
+            env,
             idle_timeout: settings.idle_timeout,
             wall_timeout: settings.wall_timeout,
             images: settings.images.iter().map(name).collect(),
@@ -148,7 +155,8 @@ impl JobSpec {
         if self.output_schema {
             settings.output_schema = Some(write(self.images.len(), "schema.json")?);
         }
-        Ok(RunRequest::new(self.prompt.clone()).settings(settings).deltas(self.deltas))
+        let request = RunRequest::new(self.prompt.clone()).settings(settings).deltas(self.deltas);
+        Ok(self.env.iter().fold(request, |request, (name, value)| request.env(name, value)))
     }
 }
 
@@ -203,6 +211,8 @@ mod tests {
         assert_eq!(std::fs::read(&there.settings.images[0]).unwrap(), b"png");
         let (spec, _) = JobSpec::of(&request, Some("../up".into())).unwrap();
         assert!(spec.request(&place, dir.path(), &blobs).is_err());
-        assert!(JobSpec::of(&request.env("A", "b"), None).is_err());
+        let (spec, blobs) = JobSpec::of(&request.env("A", "b"), None).unwrap();
+        let there = spec.request(&place, dir.path(), &blobs).unwrap();
+        assert_eq!(there.env, [("A".into(), "b".into())]);
     }
 }

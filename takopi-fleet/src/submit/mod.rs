@@ -11,6 +11,7 @@
 mod follow;
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -40,6 +41,9 @@ pub struct FleetOptions {
     pub needs: Vec<String>,
     /// The directories here that are places of the workers: a path, and the place's name.
     pub places: Vec<(PathBuf, String)>,
+    /// The variables for the engine that may leave this machine, by their names. They are in clear in the database, and a worker
+    /// takes only those that it allows.
+    pub env: Vec<String>,
     /// What happens when a worker is lost.
     pub on_loss: OnLoss,
     /// What happens when this process is gone.
@@ -138,6 +142,19 @@ impl FleetEngine {
         Ok((Some(place.clone()), below))
     }
 
+    /// Refuses variables that may not leave this machine.
+    fn check_env(&self, request: &RunRequest) -> Result<(), RunError> {
+        let kept = |name: &OsString| !self.options.env.iter().any(|allowed| **name == **allowed);
+        let Some(name) = request.env.iter().map(|(name, _)| name).find(|name| kept(name)) else {
+            return Ok(());
+        };
+        let error = format!(
+            "the variable {} does not travel to workers of a fleet: set it there, or allow it by its name",
+            name.to_string_lossy()
+        );
+        Err(RunError::new(Reason::InvalidRequest, error))
+    }
+
     fn job(&self, run: &EngineRun) -> Result<NewJob, RunError> {
         let (place, dir) = self.place(&run.request)?;
         let (spec, blobs) = JobSpec::of(&run.request, dir)?;
@@ -207,6 +224,7 @@ impl Engine for FleetEngine {
     }
 
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
+        self.check_env(request)?;
         self.place(request).map(drop)
     }
 

@@ -4,22 +4,31 @@
 //!   asleep), it stops its runs by itself, before others may begin, and goes on as a new worker.
 //! - Everything it writes carries the token of the claim. What it does not hold any more it cuts.
 //! - It claims only as much as it has slots for.
+//! - A job gets what the worker's configuration allows ([`Ceiling`]), and is refused if it asks for more.
+//! - A session's files are stored with the result of each turn, in one commit, and placed before a turn that runs elsewhere.
 //! - Told to stop it drains: no claims, running turns may end within the grace time, the rest is handed back.
 
+mod ask;
+mod ceiling;
+mod copy;
 mod lease;
+mod travel;
 mod turn;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use takopi_core::Runner;
+use takopi_core::catalog::PortableSessions;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+pub use self::ceiling::{Allowed, Ceiling};
 use self::lease::Lease;
 use self::turn::{Handle, Turn};
 use crate::board::{
@@ -43,13 +52,25 @@ pub struct Served {
 }
 
 /// Whether the sessions of an engine can leave their machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub enum Travels {
     /// They are nowhere but in the conversation's id: nothing has to be moved.
     Freely,
+    /// They are files, which are stored with each result and placed where the session is resumed.
+    Files(Arc<dyn PortableSessions>),
     /// They stay where they are: only this machine resumes them.
     No,
+}
+
+impl fmt::Debug for Travels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Freely => "Freely",
+            Self::Files(_) => "Files",
+            Self::No => "No",
+        })
+    }
 }
 
 /// How a worker serves.
@@ -64,7 +85,13 @@ pub struct WorkerOptions {
     pub offers: Vec<String>,
     /// The directories that jobs may name, by their names.
     pub places: BTreeMap<String, PathBuf>,
-    /// Where it keeps directories of sessions without a place.
+    /// Those of [`Self::places`] whose content is on this machine only: sessions that work there stay here.
+    pub own_places: BTreeSet<String>,
+    /// What jobs may ask for.
+    pub ceiling: Ceiling,
+    /// A session whose stored files have more bytes than this stays on its machine.
+    pub max_session: u64,
+    /// Where it keeps directories of sessions without a place, and records of the session files that are here.
     pub state: PathBuf,
     /// How long its lease is.
     pub lease: Duration,
@@ -80,6 +107,9 @@ impl WorkerOptions {
             slots: 4,
             offers: Vec::new(),
             places: BTreeMap::new(),
+            own_places: BTreeSet::new(),
+            ceiling: Ceiling::default(),
+            max_session: 64 << 20,
             state: state.into(),
             lease: Duration::from_secs(30),
             grace: Duration::from_mins(10),

@@ -4,26 +4,23 @@
 //! written at once. A database that is away delays rows and the result, as long as the lease holds; then the run is cut, and
 //! nothing of it is written.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::future::BoxFuture;
 use serde_json::Value;
 use takopi_core::model::{Completed, Reason, ResumeToken, TakopiEvent};
-use takopi_core::runner::{
-    ApprovalHandler, ApprovalRequest, Decision, Reply, SteerSender, steer_channel,
-};
-use takopi_core::{EventStream, RunError, RunRequest};
-use tokio::sync::{mpsc, oneshot};
+use takopi_core::runner::{SteerSender, steer_channel};
+use takopi_core::{EventStream, RunError, RunRequest, Runner};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
+use super::Worker;
+use super::ask::{Answers, Remote};
 use super::lease::Lease;
-use super::{Travels, Worker};
+use super::travel::{Packed, Travel};
 use crate::board::{Bell, Claimed, Completion, Held, JobRow, Opened, PendingControl};
 use crate::frame::{AnswerBody, Frame, SteerBody};
 use crate::spec::JobSpec;
@@ -31,11 +28,9 @@ use crate::spec::JobSpec;
 const GATHER: Duration = Duration::from_millis(50);
 const FULL: usize = 64 * 1024;
 /// The pause before a call is repeated.
-const AGAIN: Duration = Duration::from_millis(250);
+pub(super) const AGAIN: Duration = Duration::from_millis(250);
 /// How many messages of the worker wait for a turn.
 const INBOX: usize = 64;
-
-type Answers = Arc<Mutex<HashMap<String, oneshot::Sender<Reply>>>>;
 
 /// The worker's hold on a turn.
 pub(super) struct Handle {
@@ -79,13 +74,13 @@ impl Handle {
 
 /// A job that is being run.
 pub(super) struct Turn {
-    worker: Arc<Worker>,
-    id: String,
-    lease: Arc<Lease>,
-    claimed: Claimed,
-    cancel: CancellationToken,
+    pub(super) worker: Arc<Worker>,
+    pub(super) id: String,
+    pub(super) lease: Arc<Lease>,
+    pub(super) claimed: Claimed,
+    pub(super) cancel: CancellationToken,
     back: Arc<AtomicBool>,
-    cut: CancellationToken,
+    pub(super) cut: CancellationToken,
     inbox: mpsc::Receiver<PendingControl>,
     seen: Vec<String>,
     answers: Answers,
@@ -93,6 +88,14 @@ pub(super) struct Turn {
     bytes: usize,
     next_seq: i64,
     flush_at: Option<Instant>,
+}
+
+/// What a run needs.
+struct Prepared {
+    runner: Arc<dyn Runner>,
+    request: RunRequest,
+    frames: mpsc::Receiver<Frame>,
+    steer: Option<SteerSender>,
 }
 
 impl Turn {
@@ -140,23 +143,16 @@ impl Turn {
         if let Some(lost) = self.claimed.lost.clone() {
             self.write(&Frame::TakenOver { lost });
         }
-        let completed = match self.request() {
-            Ok((request, frames, steer)) => {
-                match self.worker.engines.get(self.claimed.engine.as_str()) {
-                    Some(served) => {
-                        let stream = served.runner.run(request);
-                        self.follow(stream, frames, steer).await
-                    }
-                    None => Some(self.failure(RunError::new(
-                        Reason::EngineMissing,
-                        "the worker does not serve this engine",
-                    ))),
-                }
+        let mut travel = None;
+        let completed = match self.prepare(&mut travel).await {
+            Ok(Prepared { runner, request, frames, steer }) => {
+                let stream = runner.run(request);
+                self.follow(stream, frames, steer).await
             }
             Err(error) => Some(self.failure(error)),
         };
         if let Some(completed) = completed {
-            self.end(completed).await;
+            self.end(completed, travel).await;
         }
     }
 
@@ -169,15 +165,19 @@ impl Turn {
         Completed::failure(self.claimed.engine.clone(), error.reason, error.message).resume(resume)
     }
 
-    fn request(
-        &self,
-    ) -> Result<(RunRequest, mpsc::Receiver<Frame>, Option<SteerSender>), RunError> {
+    /// Everything that the run needs, the session's files included.
+    async fn prepare(&self, travel: &mut Option<Travel>) -> Result<Prepared, RunError> {
         let unreadable = |error: serde_json::Error| {
             RunError::new(Reason::InvalidRequest, format!("the job cannot be read: {error}"))
         };
         let spec: JobSpec =
             serde_json::from_value(self.claimed.spec.clone()).map_err(unreadable)?;
         let options = &self.worker.options;
+        options.ceiling.check(&spec, self.claimed.place.as_deref())?;
+        let served = self.worker.engines.get(self.claimed.engine.as_str()).ok_or_else(|| {
+            let error = format!("the worker does not serve {}", self.claimed.engine);
+            RunError::new(Reason::InvalidRequest, error)
+        })?;
         let own = options.state.join("scratch").join(self.claimed.sid.to_string());
         let place = match &self.claimed.place {
             None => own.join("work"),
@@ -195,10 +195,9 @@ impl Turn {
             })?;
         }
         let mut request = spec.request(&place, &own.join("files"), &self.claimed.blobs)?;
-        // A first turn that is run again begins anew: nothing of it was stored.
-        let stored = self.claimed.generation > 0 || self.claimed.attempt == 1;
-        if let Some(value) = self.claimed.value.clone().filter(|_| stored) {
-            request = request.resume(ResumeToken::new(self.claimed.engine.clone(), value));
+        let cwd = request.settings.cwd.clone().unwrap_or(place);
+        if let Some(session) = self.bring(served, cwd, travel).await? {
+            request = request.resume(session);
         }
         request = request.cancel(self.cancel.clone());
         let (sender, frames) = mpsc::channel(INBOX);
@@ -212,7 +211,7 @@ impl Turn {
             request = request.steering(receiver);
             steer = Some(sender);
         }
-        Ok((request, frames, steer))
+        Ok(Prepared { runner: served.runner.clone(), request, frames, steer })
     }
 
     /// Follows the run to its end; `None` if the job is not held any more.
@@ -311,7 +310,7 @@ impl Turn {
         }
     }
 
-    fn held(&self) -> Held {
+    pub(super) fn held(&self) -> Held {
         self.claimed.held.clone()
     }
 
@@ -357,24 +356,18 @@ impl Turn {
     }
 
     /// Ends the job, or gives it back, as often as it takes to know that it was.
-    async fn end(&mut self, completed: Completed) {
+    async fn end(&mut self, completed: Completed, travel: Option<Travel>) {
         self.flush().await;
         let back =
             self.back.load(Ordering::Relaxed) && completed.reason == Some(Reason::Interrupted);
-        let served = self.worker.engines.get(self.claimed.engine.as_str());
-        let stays = match served.map(|served| &served.travels) {
-            Some(Travels::No) => Some("its engine's sessions do not travel".to_owned()),
-            _ => None,
+        let packed = match back {
+            true => Packed::default(),
+            false => self.pack(completed.resume.as_ref(), travel).await,
         };
         let Ok(result) = serde_json::to_value(TakopiEvent::from(completed)) else { return };
-        let completion = Completion {
-            held: self.held(),
-            result,
-            home: self.worker.options.machine.clone(),
-            version: served.map_or(0, |served| served.version),
-            stays,
-            files: Vec::new(),
-        };
+        let Packed { version, stays, files, stored } = packed;
+        let home = self.worker.options.machine.clone();
+        let completion = Completion { held: self.held(), result, home, version, stays, files };
         let board = &self.worker.board;
         while !self.cut.is_cancelled() && !self.lease.is_over() {
             let ended = if back {
@@ -385,7 +378,11 @@ impl Turn {
             match ended {
                 Ok(true) => {
                     self.ring();
-                    return board.ring(Bell::Work);
+                    board.ring(Bell::Work);
+                    return match stored {
+                        Some(stored) => stored.committed(self.claimed.held.token).await,
+                        None => (),
+                    };
                 }
                 Ok(false) => {
                     return tracing::warn!("a result was refused: the job is not held any more");
@@ -405,53 +402,5 @@ async fn flush_time(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Passes approval requests to the submitter.
-struct Remote {
-    frames: mpsc::Sender<Frame>,
-    answers: Answers,
-}
-
-/// Withdraws a question when nobody waits for its answer any more.
-struct Asked {
-    id: String,
-    frames: mpsc::Sender<Frame>,
-    answers: Answers,
-}
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        let waiting = self.answers.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
-        if waiting.is_some() {
-            let _ = self.frames.try_send(Frame::Withdrawn { id: std::mem::take(&mut self.id) });
-        }
-    }
-}
-
-impl ApprovalHandler for Remote {
-    fn decide(&self, request: ApprovalRequest) -> BoxFuture<'static, Decision> {
-        let reply = self.reply(request);
-        Box::pin(async move { reply.await.decision })
-    }
-
-    fn reply(&self, request: ApprovalRequest) -> BoxFuture<'static, Reply> {
-        let (frames, answers) = (self.frames.clone(), self.answers.clone());
-        Box::pin(async move {
-            let id = Uuid::new_v4().simple().to_string();
-            let (sender, answer) = oneshot::channel();
-            answers.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), sender);
-            let asked = Asked { id: id.clone(), frames: frames.clone(), answers };
-            let sent = frames.send(Frame::Ask { id, request: Box::new(request) }).await;
-            let reply = match sent {
-                Ok(()) => answer.await.ok(),
-                Err(_) => None,
-            };
-            drop(asked);
-            reply.unwrap_or_else(|| {
-                Reply::from(Decision::Decline).because("the submitter does not answer")
-            })
-        })
     }
 }

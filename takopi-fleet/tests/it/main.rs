@@ -6,6 +6,8 @@ mod faults;
 mod lab;
 mod model;
 mod outages;
+mod process;
+mod real;
 mod roles;
 mod runs;
 mod suite;

@@ -10,11 +10,11 @@ use takopi_core::{EventStream, Host, RunRequest, Runner, TakopiEvent};
 use takopi_fleet::Board;
 use takopi_fleet::board::OnLoss;
 use takopi_fleet::submit::{FleetEngine, FleetOptions};
-use takopi_fleet::work::WorkerOptions;
+use takopi_fleet::work::{Allowed, WorkerOptions};
 use takopi_tests::runs::{finish, is_started, until};
 use tokio_util::sync::CancellationToken;
 
-use crate::contract::{demo_worker, fleet_runner};
+use crate::contract::{Approval, demo_worker, fleet_runner};
 use crate::lab::Lab;
 
 /// A fleet with nothing in it.
@@ -226,4 +226,73 @@ async fn limits_count_on_the_worker_and_not_while_waiting() {
     tokio::time::sleep(Duration::from_millis(600)).await;
     let (_, _worker) = fleet.worker(fleet.options("m1"), saying("in time"));
     assert_eq!(finish(stream, seen).await.ok().answer, "in time");
+}
+
+#[tokio::test]
+async fn a_job_that_asks_for_more_than_the_worker_allows_is_refused() {
+    let fleet = Fleet::new();
+    let mut able = fleet.options("m1");
+    able.ceiling.approvals = false;
+    able.ceiling.env = Allowed::only(["LANG"]);
+    able.ceiling.options = Allowed::only(["model_verbosity"]);
+    let (_, _worker) = fleet.worker(able, saying("done"));
+    let mut options = FleetOptions::default();
+    options.env = vec!["LANG".to_owned(), "LD_PRELOAD".to_owned()];
+    let runner = fleet.runner_with(options);
+    let request = || RunRequest::new("hello");
+    let refused = [
+        (request().sandbox("danger-full-access"), "the sandbox \"danger-full-access\""),
+        (request().permission_mode("bypassPermissions"), "the permission mode"),
+        (request().option("sandbox_mode", "danger-full-access"), "the option \"sandbox_mode\""),
+        (request().env("LD_PRELOAD", "/tmp/x"), "the variable \"LD_PRELOAD\""),
+        (request().approvals(Arc::new(Approval::default())), "approvals by the submitter"),
+    ];
+    for (request, what) in refused {
+        let seen = finish(runner.run(request), Vec::new()).await;
+        let error = seen.failed("invalid_request").error.clone().unwrap();
+        assert!(error.contains(&format!("the worker does not allow {what}")), "{error}");
+    }
+    let allowed = request().sandbox("read-only").option("model_verbosity", "low").env("LANG", "C");
+    finish(runner.run(allowed), Vec::new()).await.ok();
+}
+
+#[tokio::test]
+async fn a_variable_leaves_the_submitter_only_if_it_is_named() {
+    let fleet = Fleet::new();
+    let runner = fleet_runner(&fleet.board, &fleet.host);
+    let seen =
+        finish(runner.run(RunRequest::new("hello").env("TOKEN", "secret")), Vec::new()).await;
+    let error = seen.failed("invalid_request").error.clone().unwrap();
+    assert!(error.contains("the variable TOKEN does not travel") && !error.contains("secret"));
+    assert_eq!(fleet.board.jobs(9).await.unwrap(), []);
+}
+
+#[tokio::test]
+async fn a_job_cannot_name_a_place_or_an_engine_that_the_worker_does_not_serve() {
+    let fleet = Fleet::new();
+    let mut without = fleet.options("m1");
+    without.ceiling.scratch = false;
+    let (_, _worker) = fleet.worker(without, saying("done"));
+    // As a submitter with a takopi of its own could: it names less than it needs.
+    let job = |id: &str, engine: &str, place: Option<&str>| {
+        let mut job = crate::lab::job(id, crate::lab::session(id.len() as u64));
+        (job.engine, job.place) = (engine.to_owned(), place.map(str::to_owned));
+        job
+    };
+    let jobs =
+        [job("1", "demo", Some("elsewhere")), job("22", "other", None), job("333", "demo", None)];
+    fleet.board.enqueue(jobs.to_vec()).await.unwrap();
+    fleet.board.ring(takopi_fleet::board::Bell::Work);
+    let done = async {
+        loop {
+            let jobs = fleet.board.jobs(9).await.unwrap();
+            if jobs.iter().all(|job| job.state == "done") {
+                return jobs;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let jobs =
+        takopi_tests::model::within(takopi_tests::model::PATIENCE, "the results", done).await;
+    assert!(jobs.iter().all(|job| job.reason.as_deref() == Some("invalid_request")), "{jobs:?}");
 }

@@ -1,0 +1,188 @@
+//! This machine's copy of a session's files.
+//!
+//! A small record beside them says which generation of the session they are, and whether a turn on them was begun and not
+//! stored. From it follows what a file that is not as it was stored means:
+//!
+//! | the file here | a turn was cut off | then |
+//! |---|---|---|
+//! | is shorter, and the stored one begins with it | – | it is old: replaced |
+//! | is longer, and begins with the stored one | no | somebody continued the session here: kept, and stored with the next result |
+//! | | yes | half a turn, which is run again: put aside and replaced |
+//! | differs | – | put aside with a warning, and replaced |
+//!
+//! Files of other sessions that belong to the set (the parents of a fork) are added, and never taken away.
+//!
+//! Everything here blocks.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use takopi_core::catalog::PortableSessions;
+use uuid::Uuid;
+
+use crate::board::Piece;
+use crate::files::{Appended, Inventory, Relation, appended, relation, unpack};
+
+/// This machine's copy of a session.
+pub(super) struct LocalCopy {
+    path: PathBuf,
+    record: Record,
+}
+
+#[derive(Default, Serialize, Deserialize)]
+struct Record {
+    /// The token under which the files were stored as they are here; not set if they never were.
+    generation: Option<i64>,
+    /// Whether a turn was begun on them and not stored.
+    busy: bool,
+    /// Whether the session is too large to be stored.
+    #[serde(default)]
+    too_large: bool,
+    stored: Inventory,
+}
+
+/// What goes into the result of a turn.
+pub(super) struct Collected {
+    /// What was appended.
+    pub(super) pieces: Vec<Piece>,
+    /// Why the session cannot leave this machine; `None` if it can.
+    pub(super) stays: Option<String>,
+    stored: Inventory,
+    too_large: bool,
+}
+
+/// The files of a session, in the directory where it runs.
+#[derive(Clone, Copy)]
+pub(super) struct Store<'a> {
+    pub(super) sessions: &'a dyn PortableSessions,
+    pub(super) session: &'a str,
+    pub(super) cwd: &'a Path,
+}
+
+impl LocalCopy {
+    /// What is known of a session here. A record that cannot be read is none: the files are then compared.
+    pub(super) fn open(state: &Path, sid: Uuid) -> Self {
+        let path = state.join("sessions").join(format!("{sid}.json"));
+        let read = std::fs::read(&path).ok();
+        let record = read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+        Self { path, record }
+    }
+
+    /// Whether the files here are those of this generation, or what somebody made of them here.
+    pub(super) fn is_current(&self, generation: i64, store: Store<'_>) -> bool {
+        let there =
+            |name: &String| store.sessions.path(name, store.cwd).is_some_and(|path| path.is_file());
+        self.record.generation == Some(generation)
+            && !self.record.busy
+            && self.record.stored.keys().all(there)
+    }
+
+    /// Places the stored files of a generation.
+    pub(super) fn place(
+        &mut self,
+        generation: i64,
+        pieces: Vec<Piece>,
+        store: Store<'_>,
+    ) -> io::Result<()> {
+        let mut files: BTreeMap<String, Vec<Piece>> = BTreeMap::new();
+        for piece in pieces {
+            files.entry(piece.path.clone()).or_default().push(piece);
+        }
+        let mut stored = Inventory::new();
+        for (name, pieces) in files {
+            let Some(path) = store.sessions.path(&name, store.cwd) else {
+                let error = format!("{name:?} is not the name of a session file");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+            };
+            let directory = path.parent().unwrap_or(Path::new("/"));
+            std::fs::create_dir_all(directory)?;
+            let beside = directory.join(format!(".takopi-{}", Uuid::new_v4().simple()));
+            let placed = unpack(&pieces, &beside).and_then(|entry| {
+                self.exchange(&path, &beside, name.contains(store.session), generation)?;
+                Ok(entry)
+            });
+            let _ = std::fs::remove_file(&beside);
+            stored.insert(name, placed?);
+        }
+        self.record =
+            Record { generation: Some(generation), stored, ..std::mem::take(&mut self.record) };
+        Ok(())
+    }
+
+    /// Puts the stored file into the place of the one here, unless that one is to be kept.
+    fn exchange(&self, here: &Path, stored: &Path, own: bool, generation: i64) -> io::Result<()> {
+        match relation(here, stored)? {
+            Relation::Same => return Ok(()),
+            Relation::Absent | Relation::Behind => {}
+            Relation::Ahead if !own || !self.record.busy => return Ok(()),
+            Relation::Differs if !own => return Ok(()),
+            found => {
+                let aside = here.with_added_extension(format!("before-{generation}"));
+                std::fs::rename(here, &aside)?;
+                if found == Relation::Differs && !self.record.busy {
+                    tracing::warn!(
+                        "{} was changed outside the fleet; the change is kept in {}",
+                        here.display(),
+                        aside.display()
+                    );
+                } else {
+                    tracing::info!("what was left of a turn is kept in {}", aside.display());
+                }
+            }
+        }
+        std::fs::rename(stored, here)
+    }
+
+    /// A turn begins on the files, of a new session if there is no generation.
+    pub(super) fn begin(&mut self, generation: Option<i64>) -> io::Result<()> {
+        if generation.is_none() {
+            self.record = Record::default();
+        }
+        self.record.generation = generation;
+        self.record.busy = true;
+        self.save()
+    }
+
+    /// What has to be stored with the result of the turn.
+    pub(super) fn collect(&self, store: Store<'_>, limit: u64) -> Collected {
+        let nothing = |stays: String, too_large| Collected {
+            pieces: Vec::new(),
+            stays: Some(stays),
+            stored: self.record.stored.clone(),
+            too_large,
+        };
+        let too_large = || nothing(format!("its files have more than {} MB", limit >> 20), true);
+        if self.record.too_large {
+            return too_large();
+        }
+        let files = store.sessions.files(store.session, store.cwd);
+        match files.and_then(|files| appended(&files, &self.record.stored, limit)) {
+            Ok(Appended::Pieces(pieces, stored)) => {
+                Collected { pieces, stays: None, stored, too_large: false }
+            }
+            Ok(Appended::TooLarge) => too_large(),
+            Err(error) => nothing(format!("its files cannot be read: {error}"), false),
+        }
+    }
+
+    /// The result was stored, and with it what was collected.
+    pub(super) fn committed(&mut self, token: i64, collected: Collected) -> io::Result<()> {
+        let Collected { stored, too_large, .. } = collected;
+        self.record = Record { generation: Some(token), busy: false, too_large, stored };
+        self.save()
+    }
+
+    fn save(&self) -> io::Result<()> {
+        if let Some(directory) = self.path.parent() {
+            std::fs::create_dir_all(directory)?;
+        }
+        let beside = self.path.with_extension("new");
+        std::fs::write(&beside, serde_json::to_vec(&self.record)?)?;
+        std::fs::rename(beside, &self.path)
+    }
+}
+
+#[cfg(test)]
+mod tests;
