@@ -73,7 +73,7 @@ pub(crate) async fn database(server: &Postgres) -> String {
 }
 
 /// Runs SQL and returns the first value of its answer.
-async fn execute(url: &str, sql: &str) -> String {
+pub(crate) async fn execute(url: &str, sql: &str) -> String {
     let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await.unwrap();
     let driver = tokio::spawn(connection);
     let rows = client.simple_query(sql).await.unwrap();

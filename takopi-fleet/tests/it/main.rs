@@ -1,12 +1,15 @@
 //! Tests of the fleet: the board in memory and on a real PostgreSQL, runners and workers over it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod chaos;
 mod contract;
 mod faults;
 mod lab;
+mod ledger;
 mod model;
 mod outages;
 mod process;
+mod proxy;
 mod real;
 mod roles;
 mod runs;

@@ -20,7 +20,10 @@ use takopi_fleet::files::number_of;
 use takopi_fleet::work::{Ceiling, Served, Travels, Worker, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
+use crate::ledger::Ledger;
+
 const PLAN: &str = "TAKOPI_TEST_WORKER";
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What a worker process serves.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -37,6 +40,8 @@ pub(crate) struct Plan {
 pub(crate) enum Engine {
     /// The real one, with the home of the process's environment.
     Codex(PathBuf),
+    /// The one that checks the fleet from inside.
+    Ledger { home: PathBuf, shared: PathBuf, work: Duration },
 }
 
 impl Plan {
@@ -47,18 +52,31 @@ impl Plan {
         options.grace = Duration::from_secs(1);
         options.ceiling = Ceiling::open();
         let host = Host::builder().state_directory(self.state).build().unwrap();
-        let Engine::Codex(program) = self.engine;
-        let codex = Codex::new().binary(program);
-        let sessions = codex.portable_sessions().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let version = runtime.block_on(sessions.version()).unwrap();
-        let engine = CodexAppServer::new(codex).keep_warm(Duration::from_mins(10));
-        let served = Served {
-            runner: Arc::new(EngineRunner::new(engine).on(host)),
-            version: number_of(version),
-            travels: Travels::Files(sessions),
+        let served = match self.engine {
+            Engine::Codex(program) => codex(program, host),
+            Engine::Ledger { home, shared, work } => {
+                let ledger = Ledger { home, shared, work };
+                Served {
+                    runner: Arc::new(EngineRunner::new(ledger.clone()).on(host)),
+                    version: 0,
+                    travels: Travels::Files(Arc::new(ledger)),
+                }
+            }
         };
         Worker::new(Arc::new(board), options).engine(served)
+    }
+}
+
+fn codex(program: PathBuf, host: Host) -> Served {
+    let codex = Codex::new().binary(program);
+    let sessions = codex.portable_sessions().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let version = runtime.block_on(sessions.version()).unwrap();
+    let engine = CodexAppServer::new(codex).keep_warm(Duration::from_mins(10));
+    Served {
+        runner: Arc::new(EngineRunner::new(engine).on(host)),
+        version: number_of(version),
+        travels: Travels::Files(sessions),
     }
 }
 
@@ -72,6 +90,10 @@ impl WorkerProcess {
         command.envs(env).env(PLAN, serde_json::to_string(plan).unwrap());
         command.stdin(Stdio::piped()).stdout(Stdio::null());
         Self(command.spawn().unwrap())
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
     }
 
     fn signal(&self, signal: Signal) {
@@ -117,9 +139,18 @@ fn serves_until_its_input_ends() {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         ended.cancel();
     });
-    let url = plan.url.parse().unwrap();
+    let url: takopi_fleet::board::pg::Url = plan.url.parse().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let board = runtime.block_on(PgBoard::connect(url)).unwrap();
+    let board = runtime.block_on(async {
+        loop {
+            match PgBoard::connect(url.clone()).await {
+                Ok(board) => return board,
+                // The database may be away just now.
+                Err(error) if error.is_passing() => tokio::time::sleep(LOOK).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
     let worker = plan.worker(board);
     runtime.block_on(worker.serve(stop)).unwrap();
 }
