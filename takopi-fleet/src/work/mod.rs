@@ -32,7 +32,7 @@ pub use self::ceiling::{Allowed, Ceiling};
 use self::lease::Lease;
 use self::turn::{Handle, Turn};
 use crate::board::{
-    Board, BoardError, Claimed, ControlKind, Held, Listener, PendingControl, Retention, Ring,
+    Bell, Board, BoardError, Claimed, ControlKind, Held, Listener, PendingControl, Retention, Ring,
     WorkerInfo,
 };
 
@@ -245,7 +245,7 @@ impl Serving {
                     look = true;
                 }
                 _ = beat.tick() => {
-                    if !self.beat().await {
+                    if !self.beat(claim_name.is_none()).await {
                         return self.lost().await;
                     }
                     look = true;
@@ -310,8 +310,9 @@ impl Serving {
         });
     }
 
-    /// Renews the lease, and cuts what the board says is not held; `false` if the lease is over.
-    async fn beat(&mut self) -> bool {
+    /// Renews the lease, and cuts what the board says is not held; `false` if the lease is over. What the board says is held, and
+    /// nothing here runs, is handed back: nobody else would. It is not if the answer to a claim is not `known`.
+    async fn beat(&mut self, known: bool) -> bool {
         let sent = Lease::now();
         let busy = u32::try_from(self.runs.len()).unwrap_or(u32::MAX);
         let board = self.worker.board.clone();
@@ -330,6 +331,13 @@ impl Serving {
                     if !held.contains(own) && handle.is_older_than(sent) {
                         handle.cut();
                     }
+                }
+                for held in held.into_iter().filter(|held| known && !self.runs.contains_key(held)) {
+                    tracing::warn!("job {} is held and does not run: handed back", held.job);
+                    if let Err(error) = board.hand_back(&self.id, held).await {
+                        tracing::debug!("cannot hand back: {error}");
+                    }
+                    board.ring(Bell::Work);
                 }
             }
             Err(error) => tracing::debug!("a beat failed: {error}"),

@@ -222,19 +222,29 @@ impl Turn {
         steer: Option<SteerSender>,
     ) -> Option<Completed> {
         let (settled, mut settles) = mpsc::channel::<(String, bool)>(INBOX);
-        let mut asking = true;
+        let (mut asking, mut refused) = (true, None);
         loop {
             tokio::select! {
                 biased;
                 event = stream.next() => match event {
                     Some(TakopiEvent::Completed(completed)) => {
+                        let completed = refused.map_or(completed, |error| self.failure(error));
                         return (!self.cut.is_cancelled()).then_some(completed);
                     }
                     Some(TakopiEvent::Started(started)) => {
-                        if !self.opened(&started.resume.value).await {
-                            self.cut.cancel();
-                            self.cancel.cancel();
-                            continue;
+                        match self.opened(&started.resume.value).await {
+                            Opened::Ok => {}
+                            Opened::Fenced => {
+                                self.cut.cancel();
+                                self.cancel.cancel();
+                                continue;
+                            }
+                            Opened::Taken => {
+                                let error = "the fleet knows the engine's session as another one";
+                                refused = Some(RunError::new(Reason::Protocol, error));
+                                self.cancel.cancel();
+                                continue;
+                            }
                         }
                         self.write(&Frame::Event(Box::new(started.into())));
                         self.flush().await;
@@ -295,16 +305,15 @@ impl Turn {
         }
     }
 
-    /// The session is confirmed before anybody hears of it; `false` if the job is not held any more.
-    async fn opened(&mut self, value: &str) -> bool {
+    /// The session is confirmed before anybody hears of it.
+    async fn opened(&mut self, value: &str) -> Opened {
         loop {
             match self.worker.board.opened(&self.id, self.held(), value).await {
-                Ok(Opened::Ok) => return true,
-                Ok(Opened::Fenced | Opened::Taken) => return false,
+                Ok(opened) => return opened,
                 Err(error) if error.is_passing() && !self.lease.is_over() => sleep(AGAIN).await,
                 Err(error) => {
                     tracing::warn!("cannot confirm a session: {error}");
-                    return false;
+                    return Opened::Fenced;
                 }
             }
         }
@@ -316,7 +325,7 @@ impl Turn {
 
     fn write(&mut self, frame: &Frame) {
         let body = match serde_json::to_value(frame) {
-            Ok(body) => body,
+            Ok(body) => without_nul(body),
             Err(error) => return tracing::warn!("an event cannot be written: {error}"),
         };
         self.bytes += weight(&body);
@@ -365,9 +374,11 @@ impl Turn {
             false => self.pack(completed.resume.as_ref(), travel).await,
         };
         let Ok(result) = serde_json::to_value(TakopiEvent::from(completed)) else { return };
+        let result = without_nul(result);
         let Packed { version, stays, files, stored } = packed;
         let home = self.worker.options.machine.clone();
-        let completion = Completion { held: self.held(), result, home, version, stays, files };
+        let mut completion = Completion { held: self.held(), result, home, version, stays, files };
+        let mut is_plain = false;
         let board = &self.worker.board;
         while !self.cut.is_cancelled() && !self.lease.is_over() {
             let ended = if back {
@@ -379,7 +390,7 @@ impl Turn {
                 Ok(true) => {
                     self.ring();
                     board.ring(Bell::Work);
-                    return match stored {
+                    return match stored.filter(|_| !is_plain) {
                         Some(stored) => stored.committed(self.claimed.held.token).await,
                         None => (),
                     };
@@ -388,10 +399,35 @@ impl Turn {
                     return tracing::warn!("a result was refused: the job is not held any more");
                 }
                 Err(error) if error.is_passing() => sleep(AGAIN).await,
-                Err(error) => return tracing::error!("a result could not be stored: {error}"),
+                // Not its content, but that it ended.
+                Err(error) if !back && !is_plain => {
+                    tracing::error!("a result could not be stored: {error}");
+                    let error = format!("the result could not be stored: {error}");
+                    let failure = self.failure(RunError::new(Reason::Protocol, error));
+                    completion.result =
+                        serde_json::to_value(TakopiEvent::from(failure)).unwrap_or_default();
+                    completion.stays = Some("its files could not be stored".to_owned());
+                    completion.files = Vec::new();
+                    is_plain = true;
+                }
+                Err(error) => return tracing::error!("a job could not be ended: {error}"),
             }
         }
     }
+}
+
+/// A value that a database can store: PostgreSQL has no text with the character U+0000.
+fn without_nul(mut value: Value) -> Value {
+    fn replace(value: &mut Value) {
+        match value {
+            Value::String(text) if text.contains('\0') => *text = text.replace('\0', "\u{fffd}"),
+            Value::Array(items) => items.iter_mut().for_each(replace),
+            Value::Object(fields) => fields.values_mut().for_each(replace),
+            _ => {}
+        }
+    }
+    replace(&mut value);
+    value
 }
 
 fn weight(body: &Value) -> usize {

@@ -3,10 +3,15 @@
 
 use std::time::Duration;
 
-use takopi_fleet::board::Enqueued;
+use takopi_fleet::board::{ControlKind, ControlRequest, Enqueued, NewJob};
+use takopi_tests::model::{PATIENCE, within};
+use takopi_tests::postgres;
 use tokio_postgres::{Client, NoTls};
 
 use crate::lab::{LEASE, Lab, completion, ids, job, session, worker};
+use crate::ledger::{LEDGER, Ledger};
+use crate::process::{Engine, Plan, WorkerProcess};
+use crate::proxy::Proxy;
 
 /// A connection whose transactions a test holds open.
 async fn client(lab: &Lab) -> Client {
@@ -179,4 +184,134 @@ async fn no_commit_of_the_protocol_notifies() {
     let Some(lab) = Lab::pg().await else { return };
     let notifying = "select count(*) from pg_proc p join pg_namespace n on n.oid = p.pronamespace where n.nspname = 'takopi' and p.prosrc ~* '(pg_notify|notify )'";
     assert_eq!(lab.sql(notifying).await, "0");
+}
+
+/// Fault 2 in full: between a claim's look at a session and its lock on it, the session gets another head, which is newer than
+/// what the statement can see.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_takes_the_job_that_became_the_head_while_it_looked() {
+    let Some(lab) = Lab::pg().await else { return };
+    let board = lab.board();
+    board.register(worker("a/1"), LEASE).await.unwrap();
+    board.enqueue(vec![job("1", session(1))]).await.unwrap();
+    // The claim as it is, with a gate between the scan and the lock of the row.
+    lab.sql("create function takopi.gate() returns boolean language plpgsql volatile as $$ begin perform pg_advisory_lock_shared(99); perform pg_advisory_unlock_shared(99); return true; end $$").await;
+    lab.sql("do $$ begin execute replace(pg_get_functiondef('takopi.claim'::regproc), 's.min_version <= p.version', 's.min_version <= p.version and takopi.gate()'); end $$").await;
+    let gate = client(&lab).await;
+    gate.batch_execute("select pg_advisory_lock(99)").await.unwrap();
+    let claiming = {
+        let board = board.clone();
+        tokio::spawn(async move { board.claim("a/1", "c1", 1).await })
+    };
+    until_blocked(&lab).await;
+    let cancel = ControlRequest {
+        id: "cancel".to_owned(),
+        job: "1".to_owned(),
+        kind: ControlKind::Cancel,
+        body: serde_json::json!({}),
+    };
+    board.control(cancel).await.unwrap();
+    board.enqueue(vec![job("2", session(1))]).await.unwrap();
+    gate.batch_execute("select pg_advisory_unlock(99)").await.unwrap();
+    assert_eq!(ids(&claiming.await.unwrap().unwrap()), ["2"]);
+}
+
+/// Fault 5: the answer to a claim arrives when the lease is over, and another worker is in the session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_whose_claim_is_answered_after_its_lease_does_not_enter() {
+    let Some(lab) = Lab::pg().await else { return };
+    let fleet = Ledgers::new(&lab, Duration::from_secs(4));
+    let proxy = Proxy::start(fleet.dir.path(), postgres::shared_or_skip().unwrap().socket());
+    let slow = fleet.start("slow", &proxy.url(&lab.sql("select current_database()").await));
+    fleet.until(&lab, "select count(*) from takopi.worker").await;
+    // Its next claim is the one that finds the job, and is committed without an answer.
+    slow.pause();
+    lab.board().enqueue(vec![fleet.job("s1:0")]).await.unwrap();
+    proxy.hold_from("takopi.claim(");
+    slow.go_on();
+    fleet.until(&lab, "select count(*) from takopi.session where worker like 'slow/%'").await;
+    let other = fleet.start("other", fleet.url(&lab));
+    fleet.until(&lab, "select count(*) from takopi.session where worker like 'other/%'").await;
+    proxy.let_pass();
+    fleet.until(&lab, "select count(*) from takopi.job where state = 'done'").await;
+    // It has a new name since, and has seen that it lost the old one.
+    fleet.until(&lab, "select count(*) from takopi.worker where machine = 'slow'").await;
+    assert_eq!(fleet.wrong(), "");
+    assert!(!fleet.begun("slow", "s1"), "its engine never began");
+    assert_eq!(lab.sql("select attempts from takopi.job").await, "2");
+    slow.stop();
+    other.stop();
+}
+
+/// Fault 7: a worker that lives holds a session that it does not know of.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_gives_back_what_it_holds_without_knowing() {
+    let Some(lab) = Lab::pg().await else { return };
+    let fleet = Ledgers::new(&lab, Duration::from_millis(10));
+    let worker = fleet.start("m1", fleet.url(&lab));
+    fleet.until(&lab, "select count(*) from takopi.worker").await;
+    // Claimed in its name, and nobody told it. All at once, so that it does not claim the job itself.
+    let spec = r#"{"prompt": "s1:0"}"#;
+    let enqueue =
+        ENQUEUE.replace("demo", LEDGER).replace("\"spec\":{}", &format!("\"spec\":{spec}"));
+    let claim = "select takopi.claim(id, 'unheard', 1, '2 s') from takopi.worker";
+    lab.sql(&format!("begin; {enqueue}; {claim}; commit")).await;
+    fleet
+        .until(&lab, "select count(*) from takopi.job where state = 'done' and attempts = 2")
+        .await;
+    assert_eq!(fleet.wrong(), "");
+    worker.stop();
+}
+
+/// Workers with the engine that checks from inside.
+struct Ledgers {
+    dir: tempfile::TempDir,
+    work: Duration,
+}
+
+impl Ledgers {
+    fn new(_lab: &Lab, work: Duration) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("shared")).unwrap();
+        Self { dir, work }
+    }
+
+    fn url<'a>(&self, lab: &'a Lab) -> &'a str {
+        let Lab::Pg { url, .. } = lab else { panic!("on PostgreSQL") };
+        url
+    }
+
+    fn start(&self, machine: &str, url: &str) -> WorkerProcess {
+        let state = self.dir.path().join(machine);
+        let (home, shared) = (state.join("home"), self.dir.path().join("shared"));
+        std::fs::create_dir_all(&home).unwrap();
+        let engine = Engine::Ledger { home, shared, work: self.work };
+        let (url, machine) = (url.to_owned(), machine.to_owned());
+        let plan = Plan { url, machine, state, slots: 1, lease: Duration::from_secs(3), engine };
+        WorkerProcess::start(&plan, Vec::new())
+    }
+
+    fn job(&self, prompt: &str) -> NewJob {
+        let needs = vec![format!("engine:{LEDGER}")];
+        let spec = serde_json::json!({ "prompt": prompt });
+        NewJob { engine: LEDGER.to_owned(), needs, spec, ..job(prompt, session(1)) }
+    }
+
+    /// Waits until a count is not zero.
+    async fn until(&self, lab: &Lab, count: &str) {
+        let look = async {
+            while lab.sql(count).await == "0" {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        within(PATIENCE, count, look).await;
+    }
+
+    fn wrong(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("shared/wrong")).unwrap_or_default()
+    }
+
+    fn begun(&self, machine: &str, session: &str) -> bool {
+        Ledger::file(&self.dir.path().join(machine).join("home"), session).exists()
+    }
 }
