@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use takopi_core::catalog::{
-    EngineEntry, EngineSetup, Feature, Finding, Program, SessionError, SessionStore, SetupError,
-    TransportInfo,
+    EngineEntry, EngineSetup, Feature, Finding, PortableSessions, Program, SessionError,
+    SessionStore, SetupError, TransportInfo,
 };
 use takopi_core::{Completed, EngineId, Reason, Runner};
 
@@ -77,6 +77,10 @@ impl EngineEntry for ClaudeEntry {
 
     fn sessions(&self) -> Result<Option<Box<dyn SessionStore>>, SessionError> {
         Ok(Some(Box::new(sessions::open()?)))
+    }
+
+    fn portable(&self, setup: &EngineSetup) -> Option<Arc<dyn PortableSessions>> {
+        configured(setup).ok()?.portable_sessions()
     }
 
     fn doctor<'a>(&'a self, setup: &'a EngineSetup) -> BoxFuture<'a, Vec<Finding>> {

@@ -5,6 +5,7 @@
 //! has no message, is left out. The files of sub-agents have other names, or are in folders of their own,
 //! and are left out too.
 
+mod portable;
 mod transcript;
 
 use std::fs::File;

@@ -5,6 +5,7 @@
 //! ([`version_number`]).
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
@@ -217,7 +218,10 @@ fn feed(from: &mut impl io::Read, mut take: impl FnMut(&[u8])) -> io::Result<u64
 }
 
 fn digits(hash: Sha256) -> String {
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize().iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 #[cfg(test)]

@@ -86,9 +86,8 @@ impl Ceiling {
 
     /// Refuses a job that asks for more.
     pub(super) fn check(&self, spec: &JobSpec, place: Option<&str>) -> Result<(), RunError> {
-        let one = |what: &str, allowed: &Allowed, value: &str| match allowed.has(value) {
-            true => Ok(()),
-            false => Err(refused(&format!("the {what} {value:?}"))),
+        let one = |what: &str, allowed: &Allowed, value: &str| {
+            if allowed.has(value) { Ok(()) } else { Err(refused(&format!("the {what} {value:?}"))) }
         };
         if let Some(sandbox) = &spec.sandbox {
             one("sandbox", &self.sandboxes, sandbox)?;

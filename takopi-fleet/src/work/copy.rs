@@ -158,6 +158,9 @@ impl LocalCopy {
             return too_large();
         }
         let files = store.sessions.files(store.session, store.cwd);
+        if files.as_ref().is_ok_and(Vec::is_empty) {
+            return nothing("no file of it was found".to_owned(), false);
+        }
         match files.and_then(|files| appended(&files, &self.record.stored, limit)) {
             Ok(Appended::Pieces(pieces, stored)) => {
                 Collected { pieces, stays: None, stored, too_large: false }

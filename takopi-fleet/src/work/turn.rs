@@ -145,6 +145,8 @@ impl Turn {
         }
         let mut travel = None;
         let completed = match self.prepare(&mut travel).await {
+            // Files that were placed took their time.
+            Ok(_) if self.lease.is_over() => None,
             Ok(Prepared { runner, request, frames, steer }) => {
                 let stream = runner.run(request);
                 self.follow(stream, frames, steer).await
@@ -369,9 +371,10 @@ impl Turn {
         self.flush().await;
         let back =
             self.back.load(Ordering::Relaxed) && completed.reason == Some(Reason::Interrupted);
-        let packed = match back {
-            true => Packed::default(),
-            false => self.pack(completed.resume.as_ref(), travel).await,
+        let packed = if back {
+            Packed::default()
+        } else {
+            self.pack(completed.resume.as_ref(), travel).await
         };
         let Ok(result) = serde_json::to_value(TakopiEvent::from(completed)) else { return };
         let result = without_nul(result);
@@ -390,10 +393,10 @@ impl Turn {
                 Ok(true) => {
                     self.ring();
                     board.ring(Bell::Work);
-                    return match stored.filter(|_| !is_plain) {
-                        Some(stored) => stored.committed(self.claimed.held.token).await,
-                        None => (),
-                    };
+                    if let Some(stored) = stored.filter(|_| !is_plain) {
+                        stored.committed(self.claimed.held.token).await;
+                    }
+                    return;
                 }
                 Ok(false) => {
                     return tracing::warn!("a result was refused: the job is not held any more");

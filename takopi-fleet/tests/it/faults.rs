@@ -226,11 +226,11 @@ async fn a_worker_whose_claim_is_answered_after_its_lease_does_not_enter() {
     fleet.until(&lab, "select count(*) from takopi.worker").await;
     // Its next claim is the one that finds the job, and is committed without an answer.
     slow.pause();
-    lab.board().enqueue(vec![fleet.job("s1:0")]).await.unwrap();
+    lab.board().enqueue(vec![ledger_job("s1:0")]).await.unwrap();
     proxy.hold_from("takopi.claim(");
     slow.go_on();
     fleet.until(&lab, "select count(*) from takopi.session where worker like 'slow/%'").await;
-    let other = fleet.start("other", fleet.url(&lab));
+    let other = fleet.start("other", &fleet.url);
     fleet.until(&lab, "select count(*) from takopi.session where worker like 'other/%'").await;
     proxy.let_pass();
     fleet.until(&lab, "select count(*) from takopi.job where state = 'done'").await;
@@ -248,7 +248,7 @@ async fn a_worker_whose_claim_is_answered_after_its_lease_does_not_enter() {
 async fn a_worker_gives_back_what_it_holds_without_knowing() {
     let Some(lab) = Lab::pg().await else { return };
     let fleet = Ledgers::new(&lab, Duration::from_millis(10));
-    let worker = fleet.start("m1", fleet.url(&lab));
+    let worker = fleet.start("m1", &fleet.url);
     fleet.until(&lab, "select count(*) from takopi.worker").await;
     // Claimed in its name, and nobody told it. All at once, so that it does not claim the job itself.
     let spec = r#"{"prompt": "s1:0"}"#;
@@ -266,19 +266,16 @@ async fn a_worker_gives_back_what_it_holds_without_knowing() {
 /// Workers with the engine that checks from inside.
 struct Ledgers {
     dir: tempfile::TempDir,
+    url: String,
     work: Duration,
 }
 
 impl Ledgers {
-    fn new(_lab: &Lab, work: Duration) -> Self {
+    fn new(lab: &Lab, work: Duration) -> Self {
+        let Lab::Pg { url, .. } = lab else { panic!("on PostgreSQL") };
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("shared")).unwrap();
-        Self { dir, work }
-    }
-
-    fn url<'a>(&self, lab: &'a Lab) -> &'a str {
-        let Lab::Pg { url, .. } = lab else { panic!("on PostgreSQL") };
-        url
+        Self { dir, url: url.clone(), work }
     }
 
     fn start(&self, machine: &str, url: &str) -> WorkerProcess {
@@ -289,12 +286,6 @@ impl Ledgers {
         let (url, machine) = (url.to_owned(), machine.to_owned());
         let plan = Plan { url, machine, state, slots: 1, lease: Duration::from_secs(3), engine };
         WorkerProcess::start(&plan, Vec::new())
-    }
-
-    fn job(&self, prompt: &str) -> NewJob {
-        let needs = vec![format!("engine:{LEDGER}")];
-        let spec = serde_json::json!({ "prompt": prompt });
-        NewJob { engine: LEDGER.to_owned(), needs, spec, ..job(prompt, session(1)) }
     }
 
     /// Waits until a count is not zero.
@@ -314,4 +305,10 @@ impl Ledgers {
     fn begun(&self, machine: &str, session: &str) -> bool {
         Ledger::file(&self.dir.path().join(machine).join("home"), session).exists()
     }
+}
+
+fn ledger_job(prompt: &str) -> NewJob {
+    let needs = vec![format!("engine:{LEDGER}")];
+    let spec = serde_json::json!({ "prompt": prompt });
+    NewJob { engine: LEDGER.to_owned(), needs, spec, ..job(prompt, session(1)) }
 }

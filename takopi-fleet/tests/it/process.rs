@@ -12,8 +12,10 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
+use takopi_claude::Claude;
 use takopi_codex::Codex;
 use takopi_codex::app_server::CodexAppServer;
+use takopi_core::catalog::PortableSessions;
 use takopi_core::{EngineRunner, Host};
 use takopi_fleet::PgBoard;
 use takopi_fleet::files::number_of;
@@ -40,6 +42,8 @@ pub(crate) struct Plan {
 pub(crate) enum Engine {
     /// The real one, with the home of the process's environment.
     Codex(PathBuf),
+    /// Likewise.
+    Claude(PathBuf),
     /// The one that checks the fleet from inside.
     Ledger { home: PathBuf, shared: PathBuf, work: Duration },
 }
@@ -54,6 +58,12 @@ impl Plan {
         let host = Host::builder().state_directory(self.state).build().unwrap();
         let served = match self.engine {
             Engine::Codex(program) => codex(program, host),
+            Engine::Claude(program) => {
+                let claude = Claude::new().binary(program).keep_warm(Duration::from_mins(10));
+                let sessions = claude.portable_sessions().unwrap();
+                let runner = Arc::new(claude.runner().on(host));
+                Served { runner, version: version(&*sessions), travels: Travels::Files(sessions) }
+            }
             Engine::Ledger { home, shared, work } => {
                 let ledger = Ledger { home, shared, work };
                 Served {
@@ -70,14 +80,17 @@ impl Plan {
 fn codex(program: PathBuf, host: Host) -> Served {
     let codex = Codex::new().binary(program);
     let sessions = codex.portable_sessions().unwrap();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let version = runtime.block_on(sessions.version()).unwrap();
     let engine = CodexAppServer::new(codex).keep_warm(Duration::from_mins(10));
     Served {
         runner: Arc::new(EngineRunner::new(engine).on(host)),
-        version: number_of(version),
+        version: version(&*sessions),
         travels: Travels::Files(sessions),
     }
+}
+
+fn version(sessions: &dyn PortableSessions) -> u64 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    number_of(runtime.block_on(sessions.version()).unwrap())
 }
 
 /// A worker process.

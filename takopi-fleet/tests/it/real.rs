@@ -6,12 +6,14 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use takopi_claude::Claude;
 use takopi_codex::Codex;
 use takopi_core::{EngineRunner, Host, ResumeToken, RunRequest, Runner};
 use takopi_fleet::Board;
 use takopi_fleet::submit::{FleetEngine, FleetOptions};
 use takopi_tests::codex::home::TestHome;
 use takopi_tests::codex::real;
+use takopi_tests::model::messages::MessagesServer;
 use takopi_tests::model::{Answer, Gate, ModelServer};
 use takopi_tests::runs::{Seen, run};
 use takopi_tests::skip::test_name;
@@ -251,4 +253,41 @@ async fn a_session_never_reaches_a_codex_that_is_older_than_what_wrote_it() {
         worker.stop();
     })
     .await;
+}
+
+/// Claude Code finds its sessions by the directory, which is another one on each machine.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_of_claude_code_goes_from_machine_to_machine() {
+    let Some(claude) = takopi_tests::claude::real::claude_or_skip() else { return };
+    let Some(lab) = Lab::pg().await else { return };
+    let Lab::Pg { url, .. } = &lab else { panic!("on PostgreSQL") };
+    let model = MessagesServer::start();
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::builder().state_directory(dir.path()).build().unwrap();
+    let homes = ["a", "b"].map(|name| (name, takopi_tests::claude::home::TestHome::new(&model)));
+    let workers = homes.each_ref().map(|(name, home)| {
+        let plan = Plan {
+            url: url.clone(),
+            machine: (*name).to_owned(),
+            state: home.state(),
+            slots: 4,
+            lease: LEASE,
+            engine: Engine::Claude(claude.path.clone()),
+        };
+        WorkerProcess::start(&plan, home.env())
+    });
+    let mut session = None;
+    for (word, name) in [("one", "a"), ("two", "b"), ("three", "a")] {
+        model.when(word, word.to_uppercase().as_str());
+        let mut options = FleetOptions::default();
+        options.needs = vec![format!("label:{name}")];
+        let codec = Claude::new().runner().resume_codec();
+        let engine = FleetEngine::new(lab.board(), takopi_claude::CLAUDE, codec).options(options);
+        let seen = ask(&engine.runner().on(host.clone()), word, session.as_ref()).await;
+        session = Some(seen.session());
+    }
+    let history = model.requests().last().unwrap().history();
+    let whole = ["user: one", "assistant: ONE", "user: two", "assistant: TWO", "user: three"];
+    assert_eq!(history, whole);
+    workers.into_iter().for_each(WorkerProcess::stop);
 }
