@@ -36,6 +36,12 @@ impl Digest {
     }
 }
 
+impl std::fmt::Display for Digest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0.simple())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

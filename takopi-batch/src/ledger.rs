@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use takopi_core::ResumeToken;
+use uuid::Uuid;
 
 use crate::digest::Digest;
 
@@ -15,6 +16,8 @@ pub(crate) struct Known {
     pub(crate) prompt: Option<Digest>,
     /// How often.
     pub(crate) attempts: u32,
+    /// The attempt whose key it was sent with: the same run, if that is still there.
+    pub(crate) keyed: u32,
     /// Whether its result is ok, if it has one.
     pub(crate) outcome: Option<bool>,
     /// What was sent last.
@@ -58,6 +61,8 @@ pub(crate) struct Session {
 /// All that is known.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
+    /// The batch's own name, the first part of the keys of its runs.
+    pub(crate) batch: Option<Uuid>,
     pub(crate) jobs: HashMap<Digest, Known>,
     pub(crate) sessions: HashMap<Digest, Session>,
     /// The conversations of jobs in flight that have no named one.
@@ -65,8 +70,8 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// A prompt was sent.
-    pub(crate) fn sent(&mut self, job: Digest, prompt: Digest, attempt: u32) {
+    /// A prompt was sent, with the key of attempt `keyed`.
+    pub(crate) fn sent(&mut self, job: Digest, prompt: Digest, attempt: u32, keyed: u32) {
         let known = self.jobs.entry(job).or_default();
         let changed = known.prompt.is_some_and(|before| before != prompt);
         known.prompt = Some(prompt);
@@ -77,6 +82,7 @@ impl Ledger {
         // Results are read first: a result of this attempt shows that it is over.
         if attempt > known.attempts {
             known.attempts = attempt;
+            known.keyed = keyed;
             known.last = Last::InFlight;
             known.outdated |= changed && known.outcome.is_some();
         }

@@ -28,6 +28,8 @@ pub(crate) struct Queued {
     pub(crate) token: Option<ResumeToken>,
     /// How often it was sent, in all runs of the batch.
     pub(crate) attempts: u32,
+    /// The attempt that was in flight in a crash: its run may still be there, under its key.
+    pub(crate) joins: Option<u32>,
     /// How often it was retried in this run.
     pub(crate) retries: u32,
     /// When its first attempt in this run began.
@@ -146,7 +148,7 @@ mod tests {
     fn queued(id: u32, lane: &str) -> Queued {
         let job = BatchJob { id: id.to_string(), line: u64::from(id), ..BatchJob::default() };
         let lane = (!lane.is_empty()).then(|| Digest::of(lane));
-        Queued { job, lane, token: None, attempts: 0, retries: 0, began: None }
+        Queued { job, lane, token: None, attempts: 0, joins: None, retries: 0, began: None }
     }
 
     fn next(order: &mut Order) -> Option<String> {

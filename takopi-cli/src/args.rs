@@ -19,6 +19,7 @@ use takopi_projects::Projects;
 use crate::batch::BatchArgs;
 use crate::config::Config;
 use crate::engines::{self, EngineFlags, NameParser};
+use crate::fleet::FleetFlags;
 use crate::projects::ProjectsArgs;
 
 /// Runs coding agents: one prompt in, one answer out, one writer per session.
@@ -69,6 +70,12 @@ pub(crate) enum Command {
     /// Chat with the agent in Telegram
     #[cfg(feature = "telegram")]
     Telegram(Box<crate::telegram::TelegramArgs>),
+    /// Run jobs of a fleet on this machine, until SIGTERM
+    #[cfg(feature = "fleet")]
+    Worker(Box<crate::fleet::WorkerArgs>),
+    /// Set up a fleet, look at it, and manage its jobs
+    #[cfg(feature = "fleet")]
+    Fleet(crate::fleet::FleetArgs),
     /// List the stored sessions on this machine, newest first
     Sessions(SessionsArgs),
     /// List the engines: which are installed, and what they support
@@ -188,6 +195,8 @@ pub(crate) struct RunOptions {
     /// Run on this branch, in a git worktree of its own; without --project, of the repository here
     #[arg(long, value_name = "BRANCH")]
     pub(crate) branch: Option<String>,
+    #[command(flatten)]
+    pub(crate) fleet: FleetFlags,
     /// The projects of the configuration file.
     #[arg(skip)]
     pub(crate) projects: Projects,
@@ -283,6 +292,7 @@ impl RunOptions {
         }
         fill!(engine, transport, approve);
         self.flags.fill(config.programs);
+        self.fleet.fill(config.fleet);
         self.defaults = config.run;
         self.engine_defaults = config.engines;
         self.projects = config.projects;
@@ -412,7 +422,7 @@ pub(crate) enum Approve {
 }
 
 /// An address, or `localhost`.
-fn listen(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn listen(text: &str) -> Result<SocketAddr, String> {
     let local = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
     let address = local.as_deref().unwrap_or(text).parse();
     address.map_err(|_| "expected ADDRESS:PORT, such as 127.0.0.1:8730 or localhost:0".to_owned())
@@ -427,7 +437,7 @@ fn token(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn setting(text: &str) -> Result<(String, String), String> {
+pub(crate) fn setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => {
             Ok((key.trim().to_owned(), value.to_owned()))

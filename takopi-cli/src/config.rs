@@ -39,8 +39,28 @@ pub(crate) struct Config {
     pub(crate) projects: Projects,
     /// The table of `takopi telegram`.
     pub(crate) telegram: Map<String, Value>,
+    /// The table of the fleet.
+    pub(crate) fleet: FleetTable,
     /// The agents that the file names by their command lines.
     pub(crate) agents: Vec<Agent>,
+}
+
+/// The table `[fleet]`, for those who submit and for workers.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct FleetTable {
+    /// The address of the database.
+    pub(crate) url: Option<String>,
+    /// The directories of this machine that are places of the fleet, by their names.
+    pub(crate) places: BTreeMap<String, String>,
+    /// The name of the worker.
+    pub(crate) name: Option<String>,
+    /// How many runs the worker takes at once.
+    pub(crate) slots: Option<u32>,
+    /// The labels of the worker.
+    pub(crate) labels: Vec<String>,
+    /// The engines of the worker.
+    pub(crate) engines: Vec<String>,
 }
 
 /// A table `[engines.NAME]`.
@@ -134,6 +154,7 @@ impl Config {
                 let table: Map<String, Value> = read(value)?.unwrap_or_default();
                 self.projects = Projects::read(&table).map_err(|error| error.to_string())?;
             }
+            "fleet" => self.fleet = read(value)?.unwrap_or_default(),
             "telegram" => self.telegram = read(value)?.unwrap_or_default(),
             _ if let Some(program) = engines::programs().find(|program| program.flag == name) => {
                 self.programs.extend(read(value)?.map(|path: PathBuf| (program.flag, path)));

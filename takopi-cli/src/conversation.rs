@@ -43,9 +43,9 @@ pub(crate) fn router(options: &RunOptions, keep_warm: Duration) -> anyhow::Resul
 }
 
 /// A runner whose requests have the settings of its engine: a bridge does not know them.
-struct WithSettings {
-    runner: Arc<dyn Runner>,
-    settings: RunSettings,
+pub(crate) struct WithSettings {
+    pub(crate) runner: Arc<dyn Runner>,
+    pub(crate) settings: RunSettings,
 }
 
 impl Runner for WithSettings {

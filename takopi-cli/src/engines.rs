@@ -23,6 +23,7 @@ use takopi_pi::PiEntry;
 
 use crate::args::{Approve, RunOptions, TOKEN};
 use crate::exit::Usage;
+use crate::fleet::FleetFlags;
 
 /// A list of entries, which live as long as the command.
 type Entries = Vec<&'static dyn EngineEntry>;
@@ -131,6 +132,7 @@ pub(crate) struct Chosen {
     pub(crate) entry: &'static dyn EngineEntry,
     transport: &'static TransportInfo,
     setup: EngineSetup,
+    fleet: FleetFlags,
 }
 
 impl Chosen {
@@ -160,7 +162,8 @@ impl Chosen {
             Err(error) => return Err(Usage::new(error.to_string())),
         };
         let setup = setup(entry, options).transport(transport.name.to_owned());
-        let chosen = Self { entry, transport, setup };
+        let fleet = options.fleet.clone();
+        let chosen = Self { entry, transport, setup, fleet };
         match options.approve {
             Some(approve) if !chosen.allows(approve) => Err(chosen.cannot_ask()),
             _ => Ok(chosen),
@@ -210,12 +213,12 @@ impl Chosen {
 
     /// A runner that keeps an idle session warm for this long.
     pub(crate) fn runner(&self, keep_warm: Duration) -> Result<Arc<dyn Runner>, Usage> {
-        make(self.entry, &self.setup.clone().keep_warm(keep_warm))
+        Ok(self.fleet.submitting(make(self.entry, &self.setup.clone().keep_warm(keep_warm))?))
     }
 
     /// A runner for many sessions, this many of them busy at once, that share few processes.
     pub(crate) fn shared_runner(&self, busy: usize) -> Result<Arc<dyn Runner>, Usage> {
-        make(self.entry, &self.setup.clone().shared_by(busy))
+        Ok(self.fleet.submitting(make(self.entry, &self.setup.clone().shared_by(busy))?))
     }
 }
 
@@ -232,13 +235,24 @@ pub(crate) fn other_runner(
     options: &RunOptions,
     keep_warm: Duration,
 ) -> Result<Arc<dyn Runner>, Usage> {
-    make(entry, &setup(entry, options).keep_warm(keep_warm))
+    Ok(options.fleet.submitting(make(entry, &setup(entry, options).keep_warm(keep_warm))?))
+}
+
+/// A runner of this machine, for so many runs at once.
+#[cfg(feature = "fleet")]
+pub(crate) fn worker_runner(
+    entry: &'static dyn EngineEntry,
+    options: &RunOptions,
+    busy: usize,
+) -> Result<Arc<dyn Runner>, Usage> {
+    make(entry, &setup(entry, options).background(false).shared_by(busy))
 }
 
 /// What the options say about an engine.
 fn setup(entry: &'static dyn EngineEntry, options: &RunOptions) -> EngineSetup {
-    // An agent must not be able to use the tokens of `takopi serve` and `takopi telegram`.
-    let policy = EnvPolicy::default().deny(TOKEN).deny("TAKOPI_TELEGRAM_TOKEN");
+    // An agent must not be able to use the tokens of `takopi serve` and `takopi telegram`, or the fleet's database.
+    let own = [TOKEN, "TAKOPI_TELEGRAM_TOKEN"].into_iter().chain(options.fleet.secrets());
+    let policy = own.fold(EnvPolicy::default(), EnvPolicy::deny);
     let program = entry.program().and_then(|program| options.flags.programs.get(program.flag));
     EngineSetup::new()
         .program(program.cloned())

@@ -49,6 +49,7 @@ fn general(completed: &Completed) -> Option<String> {
         Reason::SessionNotFound => "list the stored sessions with `takopi sessions`",
         Reason::ContextTooLong => "start a new session: omit --resume",
         Reason::UsageLimit | Reason::RateLimit | Reason::Overloaded => "try again later",
+        Reason::NoWorker => "`takopi fleet status` shows the workers and what they offer",
         Reason::TimeoutIdle => "raise the limit with --idle-timeout",
         Reason::TimeoutWall => "raise the limit with --timeout",
         Reason::SpawnFailed | Reason::ProcessDied => "check the installation with `takopi doctor`",

@@ -17,6 +17,8 @@ mod editor;
 mod engines;
 mod engines_list;
 mod exit;
+#[cfg_attr(not(feature = "fleet"), path = "fleet/off.rs")]
+mod fleet;
 mod held;
 mod hints;
 mod keys;
@@ -42,6 +44,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use args::{Cli, Command};
+use fleet::Submitting;
 use terminal::Terminal;
 
 fn main() -> ExitCode {
@@ -95,20 +98,27 @@ fn dispatch(cli: Cli, terminal: &mut Terminal) -> anyhow::Result<u8> {
         Command::Batch(args) => {
             let mut args = args.filled(config);
             let place = args.options.run.enter_project()?;
+            batch::join_fleet(&mut args)?;
             batch::main(args, place, *terminal)
         }
         Command::Chat(mut args) => {
             args.options = args.options.filled(config);
             args.options.enter_project()?;
+            args.options.join_fleet(Submitting::Attended)?;
             chat::main(&args, *terminal)
         }
         Command::Serve(mut args) => {
             args.options = args.options.filled(config);
             args.options.enter_project()?;
+            args.options.join_fleet(Submitting::Attended)?;
             serve::main(*args, *terminal)
         }
         #[cfg(feature = "telegram")]
         Command::Telegram(args) => telegram::main(*args, config, file, *terminal),
+        #[cfg(feature = "fleet")]
+        Command::Worker(args) => fleet::worker(*args, config, *terminal),
+        #[cfg(feature = "fleet")]
+        Command::Fleet(args) => fleet::main(args, &config, *terminal),
         Command::Projects(args) => projects::main(&args, &config, file, *terminal),
         Command::Sessions(args) => sessions::main(&args, *terminal),
         Command::Engines(args) => engines_list::main(&args, &config, *terminal),

@@ -8,6 +8,7 @@ use takopi_core::{RunRequest, Runner};
 use crate::args::{Approve, Options, RunArgs, RunOptions};
 use crate::engines::Chosen;
 use crate::exit::Usage;
+use crate::fleet::Submitting;
 use crate::terminal::Terminal;
 use crate::turn::{Report, Turn};
 use crate::view::Mode;
@@ -31,6 +32,8 @@ pub(crate) fn main(mut args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> 
         None => projects::take_directives(&mut args.prompt, &mut args.options.run)?,
     }
     let place = args.options.run.enter_project()?;
+    args.options.run.join_fleet(Submitting::Attended)?;
+    args.options.run.fleet.check(&args)?;
     let chosen = Chosen::of(&args.options.run)?.with_project_settings();
     let approve = approve_mode(&args.options.run, &chosen, terminal);
     let approvals =

@@ -18,6 +18,7 @@ pub(crate) use self::check::doctor;
 use crate::args::{Approve, RunOptions};
 use crate::config::Config;
 use crate::exit::{self, Usage};
+use crate::fleet::Submitting;
 use crate::terminal::Terminal;
 use crate::{conversation, run, signals};
 
@@ -52,6 +53,7 @@ pub(crate) fn main(
     let all = config.projects.clone();
     args.options = args.options.filled(config);
     args.options.enter_project()?;
+    args.options.join_fleet(Submitting::Unattended)?;
     let router = conversation::router(&args.options, args.keep_warm)?;
     let settings = conversation::approval_settings(&args.options, Approve::Ask);
     let directory = args.options.settings().cwd.map_or_else(std::env::current_dir, Ok)?;

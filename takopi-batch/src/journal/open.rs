@@ -6,6 +6,7 @@ use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::Path;
 
 use serde::Deserialize;
+use uuid::Uuid;
 
 use super::disk::{self, DiskFile};
 use super::{Files, Journal, JournalError, Line, StateFile, state_path};
@@ -61,6 +62,7 @@ pub(super) fn open(out: &Path) -> Result<Journal, JournalError> {
     // Without its results a batch starts over: no conversation is resumed.
     let mut forgotten = Ledger::default();
     read_state(&path, if existed { &mut ledger } else { &mut forgotten })?;
+    ledger.batch.get_or_insert_with(Uuid::new_v4);
     let (state, appended) = rewrite(&path, &ledger)
         .and_then(|file| Ok((DiskFile(file.try_clone()?), DiskFile(file))))
         .map_err(|error| JournalError::Io { doing: "write", path, error })?;

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 use takopi_core::ResumeToken;
 use tokio::sync::Notify;
+use uuid::Uuid;
 
 use super::disk::DiskFile;
 use crate::digest::Digest;
@@ -15,11 +16,16 @@ use crate::ledger::{Last, Ledger, Session};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(crate) enum Line {
+    /// The batch's own name.
+    Batch { id: Uuid },
     /// A prompt is about to be sent.
     Sent {
         job: Digest,
         prompt: Digest,
         attempt: u32,
+        /// The attempt whose key it has, if that is another one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        keyed: Option<u32>,
         /// The job was not in flight any more when the file was made short.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         over: bool,
@@ -42,8 +48,9 @@ impl Line {
     /// Applies the line.
     pub(crate) fn apply(self, ledger: &mut Ledger) {
         match self {
-            Self::Sent { job, prompt, attempt, over, outdates } => {
-                ledger.sent(job, prompt, attempt);
+            Self::Batch { id } => ledger.batch = Some(id),
+            Self::Sent { job, prompt, attempt, keyed, over, outdates } => {
+                ledger.sent(job, prompt, attempt, keyed.unwrap_or(attempt));
                 if over {
                     ledger.returned(job);
                 }
@@ -73,12 +80,16 @@ impl Line {
             serde_json::to_writer(&mut *to, line)?;
             to.write_all(b"\n")
         };
+        if let Some(id) = ledger.batch {
+            write(&Self::Batch { id })?;
+        }
         for (job, known) in &ledger.jobs {
             if let Some(prompt) = known.prompt {
                 write(&Self::Sent {
                     job: *job,
                     prompt,
                     attempt: known.attempts,
+                    keyed: (known.keyed != known.attempts).then_some(known.keyed),
                     over: !known.is_in_flight(),
                     outdates: known.outdated,
                 })?;

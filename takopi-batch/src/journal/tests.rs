@@ -42,7 +42,14 @@ fn a_state_is_on_disk_before_it_takes_the_place_of_the_old_one() {
         assert_eq!(done, wanted);
         let state = journal.split().state;
         let (job, prompt) = (Digest::of("a"), Digest::of("b"));
-        state.append(&Line::Sent { job, prompt, attempt: 1, over: false, outdates: false });
+        state.append(&Line::Sent {
+            job,
+            prompt,
+            attempt: 1,
+            keyed: None,
+            over: false,
+            outdates: false,
+        });
     }
 }
 

@@ -44,6 +44,7 @@ pub(crate) enum Play {
 pub(crate) struct Call {
     pub(crate) prompt: String,
     pub(crate) resume: Option<String>,
+    pub(crate) key: String,
     pub(crate) at: Instant,
 }
 
@@ -106,7 +107,8 @@ impl Scripted {
             .get(&prompt)
             .map_or(Play::Say("fine"), |plays| plays[before.min(plays.len() - 1)].clone());
         let resume = request.resume.as_ref().map(|token| token.value.clone());
-        inner.calls.push(Call { prompt, resume, at: Instant::now() });
+        let key = request.key.clone().unwrap_or_default();
+        inner.calls.push(Call { prompt, resume, key, at: Instant::now() });
         inner.running += 1;
         inner.most = inner.most.max(inner.running);
         let open = inner.open.entry(session.clone()).or_default();

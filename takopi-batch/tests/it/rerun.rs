@@ -45,6 +45,28 @@ async fn a_prompt_in_flight_is_sent_again_in_the_same_conversation() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_prompt_in_flight_is_sent_again_under_its_key_and_a_retry_gets_another() {
+    let lab = Lab::new();
+    let busy = Play::Fail(Reason::Overloaded, "busy");
+    lab.runner.when("two", [busy, Play::Hang, Play::Hang, Play::Say("fine")]);
+    let input = jobs(&[("a", "one", ""), ("b", "two", "")]);
+    lab.crash(lab.batch().jobs(1), &input, 3).await;
+    lab.crash(lab.batch().jobs(1), &input, 1).await;
+    lab.run(lab.batch().jobs(1), &input).await;
+    let keys: Vec<String> = lab.runner.calls().into_iter().map(|call| call.key).collect();
+    let batch = keys[0].strip_suffix("/a/1").unwrap();
+    let ends: Vec<&str> = keys.iter().map(|key| key.strip_prefix(batch).unwrap()).collect();
+    assert_eq!(ends, ["/a/1", "/b/1", "/b/2", "/b/2", "/b/2"], "one run, however often asked for");
+
+    let other = Lab::new();
+    let long = "x".repeat(1000);
+    other.run(other.batch().jobs(1), &jobs(&[("a", "one", ""), (&long, "two", "")])).await;
+    let keys: Vec<String> = other.runner.calls().into_iter().map(|call| call.key).collect();
+    assert!(!keys[0].starts_with(batch), "another batch has another name");
+    assert!(keys[1].len() < 100 && keys[1].ends_with("/1"), "{}", keys[1]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_prompt_in_flight_fails_if_asked_for() {
     let lab = Lab::new();
     lab.runner.when("two", [Play::Hang]);

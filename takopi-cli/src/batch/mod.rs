@@ -13,7 +13,9 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use takopi_batch::{Batch, BatchReport, Halt, Journal, JournalError, LineError, Outcome, Source};
+use takopi_batch::{
+    Batch, BatchReport, Halt, Journal, JournalError, LineError, OnCrash, Outcome, Source,
+};
 use takopi_core::process::raise_descriptor_limit;
 use takopi_core::{Completed, EngineId, Reason, Runner};
 use takopi_projects::Context;
@@ -29,6 +31,7 @@ use board::{Board, Show};
 use crate::args::Approve;
 use crate::engines::Chosen;
 use crate::exit::{self, Usage};
+use crate::fleet::Submitting;
 use crate::signals::{Received, Signal};
 use crate::terminal::{self, Terminal};
 use crate::turn::Turn;
@@ -129,6 +132,13 @@ pub(crate) fn main(
         Turn { runner: &*runner, terminal, mode: Mode::Quiet }.end(&mut received).await;
         code
     })
+}
+
+/// Runs go on without the batch, which finds them again by their keys; `--on-crash fail` holds for workers too.
+pub(crate) fn join_fleet(args: &mut BatchArgs) -> anyhow::Result<()> {
+    let once = args.on_crash() == OnCrash::Fail;
+    let how = if once { Submitting::AtMostOnce } else { Submitting::Unattended };
+    args.options.run.join_fleet(how)
 }
 
 /// Displays events until the batch ends; returns the error if standard output could not be written to.

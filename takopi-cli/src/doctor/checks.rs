@@ -22,6 +22,8 @@ pub(super) async fn all(args: &DoctorArgs, config: Option<&Path>) -> Vec<Finding
     findings.extend(installations(args, config::load(config).unwrap_or_default()).await);
     #[cfg(feature = "telegram")]
     findings.extend(crate::telegram::doctor(&config::load(config).unwrap_or_default()).await);
+    #[cfg(feature = "fleet")]
+    findings.extend(crate::fleet::findings(&config::load(config).unwrap_or_default()).await);
     match Host::global() {
         Ok(host) => {
             findings.push(state(host.state_directory(), args.fix));

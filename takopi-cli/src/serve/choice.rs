@@ -106,7 +106,7 @@ impl Choice {
 }
 
 /// A directory in which `~` is the home directory.
-fn expanded(directory: &str) -> PathBuf {
+pub(crate) fn expanded(directory: &str) -> PathBuf {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     match (directory.strip_prefix('~'), home) {
         (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with('/') => {

@@ -26,7 +26,7 @@ use tokio_util::task::TaskTracker;
 
 /// The bounds on connections.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub(crate) struct Bounds {
     /// The most connections.
     most: usize,
     /// How long the head of a request may take.
@@ -46,7 +46,7 @@ const DRAINING: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves until `closing` fires.
-pub(super) async fn serve(
+pub(crate) async fn serve(
     listener: TcpListener,
     service: axum::Router,
     bounds: Bounds,
@@ -109,7 +109,7 @@ async fn connection(
 }
 
 /// Ends a request that takes too long.
-pub(super) async fn in_time(request: Request, next: Next) -> Response {
+pub(crate) async fn in_time(request: Request, next: Next) -> Response {
     let late = (StatusCode::REQUEST_TIMEOUT, "the request took too long; try again");
     timeout(REQUEST, next.run(request)).await.unwrap_or_else(|_| late.into_response())
 }

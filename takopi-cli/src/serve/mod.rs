@@ -7,9 +7,11 @@
 //! again.
 
 mod choice;
+#[cfg(feature = "fleet")]
+pub(crate) mod fleet;
 mod guard;
 mod highlight;
-mod listen;
+pub(crate) mod listen;
 mod markdown;
 mod page;
 mod requests;
@@ -36,6 +38,8 @@ use uuid::Uuid;
 use crate::args::{Approve, ServeArgs};
 use crate::terminal::Terminal;
 use crate::{conversation, exit, run, signals};
+#[cfg(feature = "fleet")]
+pub(crate) use choice::expanded;
 use guard::Guard;
 use listen::Bounds;
 use requests::{BODY, Served};
@@ -77,7 +81,8 @@ pub(crate) fn main(args: ServeArgs, terminal: Terminal) -> anyhow::Result<u8> {
             closing: closes,
         });
         print_address(terminal, address, token.as_deref());
-        let service = service(served.clone(), Guard::new(address, token));
+        let pages = args.options.fleet.pages();
+        let service = service(served.clone(), Guard::new(address, token), pages);
         let serving = listen::serve(listener, service, Bounds::default(), &closing);
         // A second signal exits at once.
         let cancelling = async {
@@ -136,7 +141,8 @@ fn print_address(terminal: Terminal, address: SocketAddr, token: Option<&str>) {
     }
 }
 
-fn service(served: Arc<Served>, guard: Guard) -> axum::Router {
+/// `pages` are those of a fleet.
+fn service(served: Arc<Served>, guard: Guard, pages: axum::Router) -> axum::Router {
     let requests = axum::Router::new()
         .route("/", get(page::page))
         .route("/options", get(requests::options))
@@ -146,12 +152,14 @@ fn service(served: Arc<Served>, guard: Guard) -> axum::Router {
         .route("/rename", post(requests::rename))
         .route("/close", post(requests::close))
         .route("/press", post(requests::press))
+        .with_state(served.clone())
+        .merge(pages)
         .layer(middleware::from_fn(listen::in_time));
+    let streams = axum::Router::new().route("/events", get(requests::events)).with_state(served);
     requests
-        .route("/events", get(requests::events))
+        .merge(streams)
         .layer(DefaultBodyLimit::max(BODY))
         .layer(middleware::from_fn_with_state(guard, guard::check))
-        .with_state(served)
 }
 
 #[cfg(test)]

@@ -21,12 +21,19 @@ const SCRIPTS: [&str; 6] = [
 
 /// The chat.
 pub(super) async fn page() -> Response {
+    document(PAGE, &SCRIPTS.concat())
+}
+
+/// The fleet.
+#[cfg(feature = "fleet")]
+pub(super) async fn fleet() -> Response {
+    document(include_str!("page/fleet.html"), include_str!("page/fleet.js"))
+}
+
+fn document(page: &str, script: &str) -> Response {
     let nonce = Uuid::new_v4().simple().to_string();
-    let script = SCRIPTS.concat();
-    let page = PAGE
-        .replace("NONCE", &nonce)
-        .replace("/* STYLE */", STYLE)
-        .replace("/* SCRIPT */", &script);
+    let page =
+        page.replace("NONCE", &nonce).replace("/* STYLE */", STYLE).replace("/* SCRIPT */", script);
     let policy = format!(
         "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; img-src data:; \
          connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

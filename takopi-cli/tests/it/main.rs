@@ -7,6 +7,7 @@
 )]
 
 mod cli;
+mod fleet;
 mod real;
 mod screen;
 mod web;

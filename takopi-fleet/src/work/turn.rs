@@ -201,7 +201,7 @@ impl Turn {
         if let Some(session) = self.bring(served, cwd, travel).await? {
             request = request.resume(session);
         }
-        request = request.cancel(self.cancel.clone());
+        request = request.cancel(self.cancel.clone()).key(self.claimed.held.job.clone());
         let (sender, frames) = mpsc::channel(INBOX);
         if spec.asks {
             let answers = self.answers.clone();

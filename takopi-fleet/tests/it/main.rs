@@ -1,6 +1,7 @@
 //! Tests of the fleet: the board in memory and on a real PostgreSQL, runners and workers over it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "tests")]
 
+mod admin;
 mod chaos;
 mod contract;
 mod faults;

@@ -18,6 +18,7 @@ const ROOTS: &[&str] = &[
     "takopi-cli",
     "takopi-codex",
     "takopi-core",
+    "takopi-fleet",
     "takopi-pi",
     "tests",
 ];

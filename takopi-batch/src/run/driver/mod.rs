@@ -29,6 +29,8 @@ use crate::report::BatchReport;
 
 /// How many results may be on their way to the disk before nothing more is started.
 const UNSETTLED: usize = 1024;
+/// The longest id that is part of a key as it is.
+const LONGEST_ID: usize = 200;
 
 /// How far the batch is. It starts jobs when it is open or draining.
 #[derive(Debug)]
@@ -238,7 +240,8 @@ impl Driver {
         let left_off = self.ledger.tokens.remove(&id).filter(|_| same);
         let token = token.or(left_off);
         let attempts = known.attempts;
-        let mut queued = Queued { job, lane, token, attempts, retries: 0, began: None };
+        let joins = (same && known.is_in_flight()).then_some(known.keyed);
+        let mut queued = Queued { job, lane, token, attempts, joins, retries: 0, began: None };
         if todo == Todo::Crashed {
             self.breaks_behind(lane);
             // It never had the lane.
@@ -283,13 +286,16 @@ impl Driver {
         queued.attempts += 1;
         let (job, prompt) = (Digest::of(&queued.job.id), queued.job.digest());
         let attempt = queued.attempts;
-        self.state.append(&Line::Sent { job, prompt, attempt, over: false, outdates: false });
+        let joins = queued.joins.take();
+        let (over, outdates) = (false, false);
+        self.state.append(&Line::Sent { job, prompt, attempt, keyed: joins, over, outdates });
         let must_be_synced = self.batch.on_crash == OnCrash::Fail;
         let writer = self.writer.as_mut().filter(|_| must_be_synced);
         let synced = writer.map(Writer::barrier);
         let engine = self.batch.runner.engine();
         let mut request = queued.job.request(&self.batch.template, place.as_ref(), &engine);
         request.resume = self.conversation(&queued);
+        request.key = self.key(&queued.job.id, joins.unwrap_or(attempt));
         request.cancel = self.cancel.child_token();
         self.emit(BatchEvent::Started { job: queued.job.id.clone(), attempt }).await;
         let attempt = Attempt {
@@ -301,6 +307,14 @@ impl Driver {
             events: self.batch.report_runs.then(|| self.events.clone()),
         };
         self.running.spawn(attempt.run(synced));
+    }
+
+    /// The key of an attempt, by which a runner that keeps runs finds it again after a crash of the batch.
+    fn key(&self, job: &str, attempt: u32) -> Option<String> {
+        // Keys are of bounded length.
+        let digest = (job.len() > LONGEST_ID).then(|| Digest::of(job).to_string());
+        let job = digest.as_deref().unwrap_or(job);
+        self.ledger.batch.map(|batch| format!("{}/{job}/{attempt}", batch.simple()))
     }
 
     /// The conversation a job goes on with.

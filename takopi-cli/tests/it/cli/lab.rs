@@ -120,6 +120,11 @@ impl Running {
         }
     }
 
+    /// What was read of standard error so far.
+    pub(crate) fn seen(&self) -> &str {
+        &self.seen
+    }
+
     pub(crate) fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).unwrap();
     }

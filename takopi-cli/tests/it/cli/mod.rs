@@ -8,7 +8,7 @@ mod claude;
 mod doctor;
 mod exit;
 mod failures;
-mod lab;
+pub(crate) mod lab;
 mod modes;
 mod projects;
 mod sessions;

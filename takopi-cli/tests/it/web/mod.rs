@@ -9,5 +9,5 @@ mod conversations;
 mod daily;
 mod doors;
 mod picture;
-mod server;
+pub(crate) mod server;
 mod stored;

@@ -58,6 +58,19 @@ impl Url {
         self.tls.is_some()
     }
 
+    /// Whether this text has a password in it, which does not belong where others can read it.
+    ///
+    /// ```
+    /// use takopi_fleet::board::pg::Url;
+    ///
+    /// assert!(Url::has_password("postgres://alice:secret@db.example/takopi"));
+    /// assert!(!Url::has_password("postgres://alice@db.example/takopi"));
+    /// ```
+    pub fn has_password(text: &str) -> bool {
+        let (text, _) = take_root_certificate(text);
+        text.parse::<Config>().is_ok_and(|config| config.get_password().is_some())
+    }
+
     pub(super) async fn connect(&self) -> Result<Client, ConnectError> {
         let (client, connection) = self.open().await?;
         tokio::spawn(connection.run());
@@ -96,9 +109,9 @@ impl std::str::FromStr for Url {
             return Err(ConnectError::new("the address of the fleet's database names no host"));
         }
         if config.get_password().is_none()
-            && let Some(password) = std::env::var_os("PGPASSWORD")
+            && let Some(password) = super::passfile::password(&config)
         {
-            config.password(password.as_encoded_bytes());
+            config.password(password);
         }
         config.application_name("takopi").connect_timeout(CONNECT_LIMIT);
         config.keepalives_idle(Duration::from_secs(10));
@@ -174,6 +187,13 @@ impl fmt::Display for Url {
                 Host::Tcp(name) => write!(f, "{comma}{name}")?,
                 #[cfg(unix)]
                 Host::Unix(path) => write!(f, "{comma}{}", path.display())?,
+            }
+        }
+        match self.config.get_ports() {
+            [] | [5432] => {}
+            ports => {
+                let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
+                write!(f, ":{}", ports.join(","))?;
             }
         }
         write!(f, "/{}", self.config.get_dbname().unwrap_or("postgres"))

@@ -8,6 +8,7 @@ const MIGRATIONS: &[(i32, &str)] = &[
     (1, include_str!("migrations/0001_tables.sql")),
     (2, include_str!("migrations/0002_functions.sql")),
     (3, include_str!("migrations/0003_roles.sql")),
+    (4, include_str!("migrations/0004_admin.sql")),
 ];
 
 /// Held while migrations run, so that two of them do not meet.
@@ -38,6 +39,11 @@ pub enum MigrateError {
     },
 }
 
+/// The newest migration.
+pub(super) fn newest() -> i32 {
+    MIGRATIONS.last().map_or(0, |(version, _)| *version)
+}
+
 pub(super) async fn run(url: &Url) -> Result<Vec<i32>, MigrateError> {
     let client = url.connect().await?;
     let fail = |version| {
@@ -55,7 +61,7 @@ pub(super) async fn run(url: &Url) -> Result<Vec<i32>, MigrateError> {
         .await
         .map_err(fail(0))?;
     let found: i32 = row.get(0);
-    let known = MIGRATIONS.last().map_or(0, |(version, _)| *version);
+    let known = newest();
     if found > known {
         return Err(MigrateError::Newer { found, known });
     }

@@ -4,9 +4,11 @@
 //! [`CALL_LIMIT`]. Beats have a connection of their own, so that no large commit delays them. Calls are sent without
 //! prepared statements, so a transaction pooler may stand in between; then bells are not heard and callers poll.
 
+mod admin;
 mod bells;
 mod link;
 mod migrate;
+mod passfile;
 
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 use uuid::Uuid;
 
+pub use self::admin::{AdminJob, LeaseLine, Overview};
 use self::bells::Ringer;
 use self::link::Link;
 pub use self::link::{ConnectError, Url};
@@ -61,7 +64,7 @@ impl PgBoard {
         };
         let rows = board.query("select takopi.protocol()", &[]).await.map_err(|error| match error {
             BoardError::Refused(detail) if detail.contains("takopi") => BoardError::Schema(
-                "the database has no queue of takopi, or this user may not use it: create it with `PgBoard::init`".to_owned(),
+                "the database has no queue of takopi, or this user may not use it: create it with `takopi fleet init` (`PgBoard::init`)".to_owned(),
             ),
             other => other,
         })?;

@@ -1,0 +1,145 @@
+//! Runs on workers: one prompt, a batch, waiting, cancelling, and workers that come and go.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use nix::sys::signal::Signal;
+
+use super::lab::FleetLab;
+use crate::cli::lab::Running;
+
+#[test]
+fn a_prompt_runs_on_a_worker_which_shows_it_and_drains_on_sigterm() {
+    let Some(fleet) = FleetLab::new() else { return };
+    let mut worker = fleet.worker("alpha", &["--slots", "2", "--label", "gpu"]);
+    let ran = fleet.run(&["run", "--fleet", "--on", "gpu", "--engine", "demo", "hello"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stdout.contains("hello"), "{}", ran.stdout);
+    let job = fleet.jobs().remove(0);
+    let (id, session) = (job["id"].as_str().unwrap(), job["session"].as_str().unwrap());
+    worker.wait_for(&format!("✓ demo {id}"));
+    let again = fleet.run(&["run", "--fleet", "--engine", "demo", "--resume", session, "more"]);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    worker.signal(Signal::SIGTERM);
+    let ended = worker.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains(&format!("▸ demo {id}")), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("draining") && ended.stderr.contains("stopped"),
+        "{}",
+        ended.stderr
+    );
+    let status = fleet.run(&["fleet", "status"]);
+    assert!(
+        status.stdout.contains("– alpha") && status.stdout.contains("left"),
+        "{}",
+        status.stdout
+    );
+}
+
+#[test]
+fn a_run_says_what_no_worker_offers() {
+    let Some(fleet) = FleetLab::new() else { return };
+    let _worker = fleet.worker("alpha", &[]);
+    let args = ["run", "--fleet", "--on", "gpu", "--engine", "demo", "--wait", "0", "hello"];
+    let ran = fleet.run(&args);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no worker offers label:gpu"), "{}", ran.stderr);
+}
+
+#[test]
+fn the_directory_here_stands_for_a_place_of_the_workers() {
+    let Some(fleet) = FleetLab::new() else { return };
+    let there = fleet.lab.path("there");
+    std::fs::create_dir(&there).unwrap();
+    let place = format!("app={}", there.display());
+    let _worker = fleet.worker("alpha", &["--place", &place]);
+    let ran = fleet.run(&["run", "--fleet", "--place", "app", "--engine", "demo", "hello"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let config = format!("[fleet.places]\napp = '{}'\n", fleet.lab.path("work").display());
+    fleet.lab.write("home/.config/takopi/config.toml", &config);
+    let ran = fleet.run(&["run", "--fleet", "--cd", ".", "--engine", "demo", "hello"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let needs: Vec<_> = fleet.jobs().iter().map(|job| job["ok"].clone()).collect();
+    assert_eq!(needs, [true, true]);
+}
+
+#[test]
+fn a_batch_that_was_killed_finds_its_run_again() {
+    let Some(fleet) = FleetLab::new() else { return };
+    let input = fleet.lab.write("in.jsonl", "{\"id\":\"one\",\"prompt\":\"hello\"}\n");
+    let out = fleet.lab.path("out.jsonl");
+    let args = [
+        "batch",
+        input.to_str().unwrap(),
+        "--fleet",
+        "--engine",
+        "demo",
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let _worker = fleet.worker("alpha", &["-c", "pace=300ms"]);
+    let batch = Running::start(fleet.takopi(&args));
+    let job = fleet.wait_for_job("running");
+    batch.signal(Signal::SIGKILL);
+    batch.end();
+    let again = fleet.run(&args);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    let jobs = fleet.jobs();
+    assert_eq!(
+        (jobs.len(), jobs[0]["id"].as_str(), jobs[0]["attempts"].as_u64()),
+        (1, Some(&*job), Some(1))
+    );
+    assert!(job.ends_with("/one/1"), "{job}");
+    let results = std::fs::read_to_string(out).unwrap();
+    assert!(results.contains("\"ok\":true"), "{results}");
+}
+
+#[test]
+fn a_worker_that_was_killed_is_followed_at_once_by_one_of_its_name() {
+    let Some(fleet) = FleetLab::new() else { return };
+    let first = fleet.worker("alpha", &["-c", "pace=1h"]);
+    let second = fleet.run(&["worker", "--engine", "demo", "--name", "alpha"]);
+    assert_eq!(second.code, Some(1), "{}", second.stderr);
+    assert!(
+        second.stderr.contains("a worker named alpha runs on this machine"),
+        "{}",
+        second.stderr
+    );
+    let run = Running::start(fleet.takopi(&["run", "--fleet", "--engine", "demo", "hello"]));
+    fleet.wait_for_job("running");
+    first.signal(Signal::SIGKILL);
+    first.end();
+    let begun = std::time::Instant::now();
+    let mut next = fleet.worker("alpha", &[]);
+    let ran = run.end();
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(begun.elapsed().as_secs() < 25, "nobody waited for the lease");
+    assert!(ran.stderr.contains("was lost; another one runs this again"), "{}", ran.stderr);
+    next.wait_for("✓ demo");
+    next.signal(Signal::SIGTERM);
+    assert!(next.end().stderr.contains("takes over from alpha/"));
+}
+
+#[test]
+fn the_fleets_database_is_not_in_the_environment_of_an_agent() {
+    let Some(fleet) = FleetLab::new() else { return };
+    let seen = fleet.lab.path("environment");
+    let script = format!(
+        "#!/bin/sh\ncase \"$1\" in --version) echo codex-cli 0.166.0;; login) echo ok;; *) env >{}; exit 1;; esac\n",
+        seen.display()
+    );
+    let program = fleet.lab.write("codex.sh", &script);
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = program.to_str().unwrap();
+    let mut command = fleet.worker_command(&["--engine", "codex", "--codex-bin", program]);
+    command.env("PGPASSWORD", "hunter2").env("PGPASSFILE", "/none").env("OTHER", "visible");
+    let mut worker = Running::start(command);
+    worker.wait_for("engines  codex 0.166.0");
+    let ran = fleet.run(&["run", "--fleet", "--engine", "codex", "hello"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let environment = std::fs::read_to_string(seen).unwrap();
+    assert!(environment.contains("OTHER=visible"), "{environment}");
+    for secret in ["hunter2", "PGPASS", "TAKOPI_FLEET"] {
+        assert!(!environment.contains(secret), "{environment}");
+    }
+}
