@@ -12,6 +12,5 @@ pub(crate) mod lab;
 mod modes;
 mod projects;
 mod sessions;
-#[cfg(feature = "telegram")]
 mod telegram;
 mod terminal;

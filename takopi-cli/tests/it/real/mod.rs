@@ -10,5 +10,4 @@ mod runs;
 mod sessions;
 mod sharing;
 mod stream;
-#[cfg(feature = "telegram")]
 mod telegram;
