@@ -51,7 +51,8 @@ function drawList() {
   at('#now-title').hidden = !chats.size;
   const isOpen = session => [...chats.values()].some(chat => chat.resume?.endsWith(session.id));
   const earlier = sessions.filter(it => !isOpen(it)).map(session => ({
-    id: session.id, name: session.title, about: `${session.engine} · ${session.when} · ${session.said ?? session.place}`,
+    id: session.id, name: session.title, about: session.said ?? `${session.engine} · ${session.when} · ${session.place}`,
+    state: session.said ? 'said' : 'earlier',
     choose: () => resume(session.resume),
   }));
   updateChildren(at('#earlier'), 'session', earlier, makeEntry, fillEntry);

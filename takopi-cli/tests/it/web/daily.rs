@@ -87,7 +87,8 @@ async fn tables_break_between_words_and_what_is_too_wide_can_be_scrolled() {
     let Some(lab) = Lab::new() else { return };
     let wide = "configuration_of_the_very_long_name.rs ".repeat(3);
     let table = format!(
-        "| name | count | note |\n|:--|--:|:-:|\n| interoperability | 1234567 | {wide} |\n| b | 2 | see https://example.org/a_b |"
+        "| name | count | note |\n|:--|--:|:-:|\n| interoperability | 1234567 | {wide} |\n| b | 2 | see https://example.org/a_b |\n| c | 3 | `{}` |",
+        "one_word_of_code".repeat(8)
     );
     lab.model.when("table", table.as_str());
     let server = Server::start(&lab, &[]).await;
@@ -101,6 +102,8 @@ async fn tables_break_between_words_and_what_is_too_wide_can_be_scrolled() {
         return new Set([...range.getClientRects()].map(it => Math.round(it.top))).size;
     })";
     assert_eq!(page.eval(lines).await, json!([1, 1]), "no word and no number is broken");
+    let inside = "[...document.querySelectorAll('.final td')].every(cell => cell.scrollWidth <= cell.clientWidth)";
+    assert_eq!(page.eval(inside).await, true, "no cell covers the next one");
     let right = "getComputedStyle(document.querySelector('.final td:nth-child(2)')).textAlign";
     assert_eq!(page.eval(right).await, "right");
     assert_eq!(page.eval("document.documentElement.scrollWidth <= innerWidth").await, true);
