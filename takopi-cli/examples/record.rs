@@ -1,4 +1,4 @@
-//! Records `takopi demo` on an emulated terminal, as an animation: `docs/record.sh`.
+//! Records `takopi demo` and `takopi chat` on an emulated terminal, as animations: `docs/record.sh`.
 //!
 //! The animation is one SVG file: a strip of frames, moved by a style sheet. It needs no script, and does
 //! not move if the reader prefers reduced motion.
@@ -16,8 +16,10 @@ const COLUMNS: u16 = 92;
 const LINES: u16 = 32;
 /// How often a frame is taken.
 const TICK: Duration = Duration::from_millis(250);
-/// How long the approval request is shown before it is accepted.
+/// How long a person looks before they type.
 const THOUGHT: Duration = Duration::from_millis(1500);
+/// How long a session may take.
+const LONGEST: Duration = Duration::from_mins(1);
 /// How long the last frame stays.
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -25,12 +27,39 @@ const PAUSE: Duration = Duration::from_secs(5);
 const CHARACTER: (f32, f32) = (8.4, 18.0);
 const MARGIN: f32 = 16.0;
 
+/// A session that is recorded.
+struct Scene {
+    /// Its title, and the name of its file.
+    name: &'static str,
+    args: &'static [&'static str],
+    /// What is typed, in order, each when a text has been on the screen for a while.
+    cues: &'static [(&'static str, &'static str)],
+}
+
+const SCENES: [Scene; 2] = [
+    Scene { name: "demo", args: &["demo"], cues: &[("no, and stop", "y")] },
+    Scene {
+        name: "chat",
+        args: &["chat", "--engine", "demo", "-c", "pace=350ms"],
+        cues: &[
+            ("/help lists", "add a test for tabs\r"),
+            ("then Enter", "y\r"),
+            ("✓ files: update", "and one for spa"),
+            ("done · Demo", "ces"),
+            ("and one for spaces", "\x15/quit\r"),
+        ],
+    },
+];
+
 fn main() {
     let mut args = std::env::args_os().skip(1).map(PathBuf::from);
-    let (binary, file) = (args.next().unwrap(), args.next().unwrap());
-    let frames = record(&binary);
-    std::fs::write(&file, film(&frames)).unwrap();
-    println!("{}: {} frames", file.display(), frames.len());
+    let (binary, directory) = (args.next().unwrap(), args.next().unwrap());
+    for scene in SCENES {
+        let file = directory.join(scene.name).with_extension("svg");
+        let frames = record(&binary, &scene);
+        std::fs::write(&file, film(scene.name, &frames)).unwrap();
+        println!("{}: {} frames", file.display(), frames.len());
+    }
 }
 
 /// A frame: when it was taken, and the lines of it.
@@ -47,12 +76,12 @@ struct Run {
     style: String,
 }
 
-fn record(binary: &std::path::Path) -> Vec<Frame> {
+fn record(binary: &std::path::Path, scene: &Scene) -> Vec<Frame> {
     let (pty, pts) = open().unwrap();
     pty.resize(pty_process::Size::new(LINES, COLUMNS)).unwrap();
     let state = std::env::temp_dir().join(format!("takopi-record-{}", std::process::id()));
     let command = Command::new(binary)
-        .arg("demo")
+        .args(scene.args)
         .env("TERM", "xterm-256color")
         .env("TAKOPI_STATE_DIR", &state)
         .env_remove("NO_COLOR");
@@ -72,7 +101,8 @@ fn record(binary: &std::path::Path) -> Vec<Frame> {
 
     let begun = Instant::now();
     let mut frames: Vec<Frame> = Vec::new();
-    let mut asked = None;
+    let mut cues = scene.cues.iter().peekable();
+    let mut shown = None;
     loop {
         let over = child.try_wait().unwrap().is_some();
         std::thread::sleep(TICK);
@@ -83,12 +113,17 @@ fn record(binary: &std::path::Path) -> Vec<Frame> {
         if frames.last().is_none_or(|last| last.lines != lines) {
             frames.push(Frame { at: begun.elapsed(), lines });
         }
-        if contents.contains("no, and stop") {
-            let since = *asked.get_or_insert_with(Instant::now);
+        if let Some((text, keys)) = cues.peek()
+            && contents.contains(text)
+        {
+            let since = *shown.get_or_insert_with(Instant::now);
             if since.elapsed() > THOUGHT {
-                (&*pty).write_all(b"y").unwrap();
+                (&*pty).write_all(keys.as_bytes()).unwrap();
+                cues.next();
+                shown = None;
             }
         }
+        assert!(begun.elapsed() < LONGEST, "{} waits at:\n{contents}", scene.name);
         if over {
             let _ = std::fs::remove_dir_all(state);
             return frames;
@@ -135,7 +170,7 @@ fn style(cell: &vt100::Cell) -> String {
 }
 
 /// The frames as a strip, and a style sheet that moves it.
-fn film(frames: &[Frame]) -> String {
+fn film(name: &str, frames: &[Frame]) -> String {
     let (wide, high) = CHARACTER;
     // Whole pixels, so that the strip does not drift.
     let width = (f32::from(COLUMNS) * wide + 2.0 * MARGIN).ceil();
@@ -170,7 +205,7 @@ fn film(frames: &[Frame]) -> String {
     let last = -(left - width).max(0.0);
     format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0} {height:.0}" width="{width:.0}" height="{height:.0}">
-<title>takopi demo</title>
+<title>takopi {name}</title>
 <style>
 text {{ font: 14px ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; fill: #d4d4d8; white-space: pre }}
 .b {{ font-weight: bold }} .d {{ opacity: 0.6 }} .u {{ text-decoration: underline }}
