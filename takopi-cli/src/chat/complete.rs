@@ -1,11 +1,11 @@
-//! What Tab completes: commands and engines at the beginning of a message, files after `@`.
+//! What Tab completes: commands, engines and projects at the beginning of a message, files after `@`.
 
 use std::path::{Path, PathBuf};
 
 /// The most possibilities that are shown.
 const SHOWN: usize = 20;
 
-/// The words that a message can begin with: commands, engines, and whatever else is registered.
+/// The words that a message can begin with: commands, engines and projects.
 #[derive(Debug, Default)]
 pub(super) struct Completion {
     words: Vec<String>,

@@ -5,7 +5,7 @@
 //! show meanwhile waits for the end of that answer, so that nothing lands inside it; what takopi itself says is drawn
 //! below it until then. Elsewhere each step is a line on standard error. Answers go to standard output.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -144,6 +144,8 @@ pub(super) struct View {
     notices: Vec<Line>,
     /// A notice or a key is not on the screen yet: it does not count as drawing the message.
     urgent: bool,
+    /// The jobs that asked a person: their decisions are not those of a policy.
+    asked: HashSet<JobId>,
     /// Warnings that may be the error that ends their job.
     held: BTreeMap<JobId, Held>,
 }
@@ -165,6 +167,7 @@ impl View {
             waiting: Vec::new(),
             notices: Vec::new(),
             urgent: false,
+            asked: HashSet::new(),
             held: BTreeMap::new(),
         }
     }
@@ -194,6 +197,7 @@ impl View {
         let before = self.live.remove(message.message.as_str());
         if let Some(job) = content.job.filter(|_| content.kind == Kind::Question) {
             self.show_held(job, "");
+            self.asked.insert(job);
         }
         match content.kind {
             Kind::Final => return Some(content),
@@ -296,7 +300,9 @@ impl View {
             if event.action.kind.is_tool() {
                 self.end_stream_of(job);
             }
-            let asked = prompt.filter(|_| self.was_asked(job, event));
+            let is_decision =
+                event.action.kind == ActionKind::Approval && self.asked.contains(&job);
+            let asked = prompt.filter(|_| is_decision);
             let head = asked.map(|(conversation, _)| format!("[{conversation}] "));
             let head = Line::new().with(Style::Dim, head.unwrap_or_default());
             let mut lines = entry(event, Feed::Ends, Some(width.saturating_sub(head.width())));
@@ -332,15 +338,6 @@ impl View {
         }
     }
 
-    /// Whether it is the decision on a request that was shown here, and not one of a policy.
-    fn was_asked(&self, job: JobId, event: &ActionEvent) -> bool {
-        let is_open = |live: &LiveMessage| {
-            live.content.kind == Kind::Question && live.content.job == Some(job)
-        };
-        event.action.kind == ActionKind::Approval
-            && (event.action.detail.get("by").is_some() || self.live.values().any(is_open))
-    }
-
     /// Prints what is left of the message of this job, and what waited for it.
     pub(super) fn end_stream_of(&mut self, job: JobId) {
         if self.stream.as_ref().is_some_and(|(it, _)| *it == job)
@@ -357,6 +354,7 @@ impl View {
     /// Ends the message of a job that has ended; whether that was this answer.
     pub(super) fn has_shown(&mut self, job: JobId, answer: &str) -> bool {
         self.end_stream_of(job);
+        self.asked.remove(&job);
         self.streamed.remove(&job).is_some_and(|text| text.trim() == answer.trim())
     }
 

@@ -56,7 +56,7 @@ A message with a resume line resumes that session. The name of an engine before 
 engine, in a session of its own: ENGINES.
 A space before a line sends it as a message even if it looks like a command.
 Alt-Enter or a backslash at its end continues a message on another line. Up and Ctrl-R find earlier messages;
-Tab completes commands, engines and files after @. Ctrl-C drops what is typed, then cancels the turn, then exits.";
+Tab completes commands, engines, projects and files after @. Ctrl-C drops what is typed, then cancels the turn, then exits.";
 /// The commands.
 const COMMANDS: [&str; 7] = ["/quit", "/help", "/new", "/sessions", "/queue", "/cancel", "/switch"];
 
@@ -73,7 +73,8 @@ pub(crate) fn main(args: &ChatArgs, terminal: Terminal) -> anyhow::Result<u8> {
     };
     let engines: Vec<EngineId> = router.runners().map(|runner| runner.engine()).collect();
     let words = engines.iter().map(|engine| format!("/{engine}"));
-    let words = words.chain(COMMANDS.map(str::to_owned));
+    let projects = args.options.projects.iter().map(|project| format!("/{}", project.name));
+    let words = words.chain(projects).chain(COMMANDS.map(str::to_owned));
     let completion = Completion::new(words, directory);
     let mode = if typing { Mode::Drawn } else { Mode::Lines };
     run::runtime()?.block_on(async {

@@ -310,6 +310,21 @@ fn keys_edit_the_line_and_the_history_is_there_after_a_restart() {
 }
 
 #[test]
+fn tab_completes_the_name_of_a_project() {
+    let lab = Lab::new();
+    let path = lab.path("work").display().to_string();
+    let config = lab.write("projects.toml", &format!("[projects.aquarium]\npath = {path:?}\n"));
+    let screen = start(&lab, &["--approve", "accept", "--config", config.to_str().unwrap()]);
+    screen.press("/aq\thello\r");
+    screen.wait_for("[1] › /aquarium hello");
+    let shown = screen.wait_for("[1] done");
+    assert!(shown.contains("You said:\nhello"), "{shown}");
+    assert!(shown.contains("\n✓ asked: 1 update: src/lib.rs: accepted by policy"), "{shown}");
+    screen.press("\x04");
+    assert_eq!(screen.end().0, Some(0));
+}
+
+#[test]
 fn a_decision_with_nothing_asked_is_not_sent() {
     let lab = Lab::new();
     let screen = start(&lab, &[]);
