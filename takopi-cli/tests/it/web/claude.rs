@@ -100,7 +100,7 @@ async fn conversations_with_both_engines_are_listed_and_resumed_after_a_restart(
         page.click("#open input").await;
         page.type_text(line).await;
         page.press_enter(false).await;
-        page.wait_for(&format!("document.querySelector('.agent .body')?.innerText === '{seen}'"))
+        page.wait_for(&format!("document.querySelector('.agent .answer')?.innerText === '{seen}'"))
             .await;
         say(&mut page, prompt).await;
         answers(&mut page, 1).await;
