@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use futures::StreamExt;
@@ -23,7 +23,7 @@ use tokio::io::AsyncReadExt as _;
 
 use crate::measure;
 use crate::pipeline::{count_newlines, printer_path, run};
-use crate::table::{Table, mib, millis, ratio};
+use crate::table::{Table, goal, mib, millis, ratio};
 
 const ROUNDS: usize = 5;
 const SIDES: [&str; 2] = ["floor", "takopi"];
@@ -31,6 +31,8 @@ const IN_A_ROW: u32 = 200;
 const AT_ONCE: u32 = 500;
 const DEMO_SESSIONS: u32 = 10_000;
 const DEMO_STEPS: usize = 10;
+/// Of a session that runs while others start: more than it ever has time for.
+const TICKS: usize = 100_000;
 
 /// The table.
 pub(crate) fn bench() -> anyhow::Result<String> {
@@ -38,10 +40,11 @@ pub(crate) fn bench() -> anyhow::Result<String> {
     let heading = format!("many runs (medians of {ROUNDS} alternating rounds)");
     let columns = ["what", "side", "time", "a run", "of the floor", "peak RSS"];
     let mut table = Table::new(heading, &columns);
-    for (what, runs, lines, label) in [
-        ("row", IN_A_ROW, 10, "200 runs of 10 lines in a row"),
-        ("crowd", AT_ONCE, 100, "500 new sessions of 100 lines at once"),
-        ("demo", DEMO_SESSIONS, 10, "10,000 sessions of the demo engine at once"),
+    let mut verdicts = String::new();
+    for (what, runs, lines, label, most) in [
+        ("row", IN_A_ROW, 10, "200 runs of 10 lines in a row", 1.25),
+        ("crowd", AT_ONCE, 100, "500 new sessions of 100 lines at once", 1.30),
+        ("demo", DEMO_SESSIONS, 10, "10,000 sessions of the demo engine at once", 1.0),
     ] {
         eprintln!("  … {label}");
         let file = directory.path().join(format!("{what}.jsonl"));
@@ -55,8 +58,21 @@ pub(crate) fn bench() -> anyhow::Result<String> {
             let of_floor = ratio(figure.time, figures[0].time);
             table.row(cells.into_iter().chain([of_floor, mib(figure.peak_kib)]));
         }
+        let [floor, takopi] = [&figures[0], &figures[1]];
+        let met = takopi.time <= floor.time.mul_f64(most);
+        let what = format!("{label} within {most:.2} of the floor");
+        verdicts += &goal(&what, &ratio(takopi.time, floor.time), met);
+        verdicts.push('\n');
     }
-    Ok(table.to_string())
+    let file = directory.path().join("crowd.jsonl");
+    let side = vec!["many".as_ref(), "delay".as_ref(), "takopi".as_ref(), file.as_os_str()];
+    let delay = measure::alternate(ROUNDS, &[side])?[0].time;
+    verdicts += &goal(
+        "the events of a running session are delayed by less than 5 ms at p99 while 500 sessions start",
+        &millis(delay),
+        delay < Duration::from_millis(5),
+    );
+    Ok(format!("{table}\n{verdicts}"))
 }
 
 /// One side, until nothing of it runs any more.
@@ -85,6 +101,10 @@ pub(crate) fn side(what: &str, side: &str, recording: &Path) -> anyhow::Result<(
             codex.shutdown().await;
             anyhow::Ok(())
         })?,
+        ("delay", "takopi") => {
+            let delay = runtime.block_on(delay(&host, &codex, recording))?;
+            return measure::print(delay);
+        }
         ("demo", "floor") => runtime.block_on(channels())?,
         ("demo", "takopi") => runtime.block_on(demo(&host))?,
         other => bail!("no side {other:?}"),
@@ -113,9 +133,42 @@ async fn count_newlines_async(recording: &Path) -> anyhow::Result<usize> {
     Ok(lines)
 }
 
-fn action(number: usize) -> ActionEvent {
+/// An action of the demo engine.
+pub(crate) fn action(number: usize) -> ActionEvent {
     let action = Action::new(format!("item_{number}"), ActionKind::Command, "ls src");
     ActionEvent::new(DEMO, action, Phase::Completed).ok(true)
+}
+
+/// By how much the events of a session come late at p99, while many others are started.
+async fn delay(host: &Host, codex: &dyn Runner, recording: &Path) -> anyhow::Result<Duration> {
+    let tick = [Step::Pause(Duration::from_millis(1)), Step::Act(action(0))];
+    let ticks = std::iter::repeat_n(tick, TICKS).flatten();
+    let mut running =
+        EngineRunner::new(Demo::scripted(ticks)).on(host.clone()).run(RunRequest::new("go"));
+    let mut gaps = Vec::new();
+    let mut last = None;
+    let crowd = async {
+        // What a tick takes when nothing else happens.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let begun = Instant::now();
+        try_join_all((0..AT_ONCE).map(|_| run(codex, recording))).await?;
+        anyhow::Ok((begun, Instant::now()))
+    };
+    tokio::pin!(crowd);
+    let (begun, ended) = loop {
+        tokio::select! {
+            period = &mut crowd => break period?,
+            Some(_) = running.next() => {
+                let now = Instant::now();
+                gaps.extend(last.replace(now).map(|last| (now, now - last)));
+            }
+        }
+    };
+    drop(running);
+    codex.shutdown().await;
+    let quiet = gaps.iter().filter(|(at, _)| *at < begun).map(|(_, gap)| *gap);
+    let busy = gaps.iter().filter(|(at, _)| (begun..=ended).contains(at)).map(|(_, gap)| *gap);
+    Ok(measure::quantile(busy, 99).saturating_sub(measure::median(quiet)))
 }
 
 async fn demo(host: &Host) -> anyhow::Result<()> {

@@ -64,8 +64,12 @@ pub(crate) fn finished(output: &std::process::Output) -> anyhow::Result<Figures>
 
 /// The end of a side: prints what it took.
 pub(crate) fn done(begun: Instant) -> anyhow::Result<()> {
-    let micros = begun.elapsed().as_micros();
-    println!("{micros} {}", own_peak_kib()?);
+    print(begun.elapsed())
+}
+
+/// The same for a time that was measured otherwise.
+pub(crate) fn print(time: Duration) -> anyhow::Result<()> {
+    println!("{} {}", time.as_micros(), own_peak_kib()?);
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use takopi_codex::Codex;
 use takopi_core::{Host, RunRequest, Runner, TakopiEvent};
 
 use crate::measure::{self, Figures};
-use crate::table::{Table, mib, ratio};
+use crate::table::{Table, goal, mib, ratio};
 
 const ROUNDS: usize = 9;
 const SIDES: [&str; 4] = ["newlines", "values", "structs", "takopi"];
@@ -28,6 +28,7 @@ pub(crate) fn bench() -> anyhow::Result<String> {
     let heading = format!("exec pipeline (medians of {ROUNDS} alternating rounds)");
     let columns = ["lines", "side", "lines per second", "of structs", "peak RSS"];
     let mut table = Table::new(heading, &columns);
+    let mut verdict = String::new();
     for lines in [1_000, 10_000, 100_000] {
         let recording = directory.path().join(format!("{lines}.jsonl"));
         std::fs::write(&recording, recording::exec_after_start(lines - 1))?;
@@ -40,8 +41,12 @@ pub(crate) fn bench() -> anyhow::Result<String> {
             let cells = [lines.to_string(), (*side).into(), format!("{rate:.0}")];
             table.row(cells.into_iter().chain([ratio(figures[2].time, *time), mib(*peak_kib)]));
         }
+        let (structs, takopi) = (&figures[2], &figures[3]);
+        let met = structs.time >= takopi.time.mul_f64(0.70) && takopi.peak_kib < 10 * 1024;
+        let measured = format!("{}, {}", ratio(structs.time, takopi.time), mib(takopi.peak_kib));
+        verdict = goal("100,000 lines at 0.70 of *structs*, under 10 MiB", &measured, met);
     }
-    Ok(table.to_string())
+    Ok(format!("{table}\n{verdict}"))
 }
 
 /// One side, from the start of the printer to the last of its lines.

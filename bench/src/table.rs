@@ -70,6 +70,11 @@ pub(crate) fn mib(kib: u64) -> String {
     format!("{mib:.1} MiB")
 }
 
+/// Whether a goal is met, for the line below a table.
+pub(crate) fn goal(what: &str, measured: &str, met: bool) -> String {
+    format!("Goal: {what}. Measured: {measured}, {}.\n", if met { "met" } else { "missed" })
+}
+
 /// Puts a section's figures into a page, between its marks.
 pub(crate) fn put(page: &Path, section: &str, figures: &str) -> anyhow::Result<()> {
     let text =

@@ -68,7 +68,7 @@ pub(crate) fn bench(rounds: Rounds) -> anyhow::Result<String> {
     let turns = contest.turns(&entrants, "again", rounds.turns)?;
     report.add(&contest.turn_table("one more turn of a session", &turns, &[])?);
     report.add(&verdict(&turns, &warm_takopi.name)?);
-    report.add(&contest.latency_table([&bare, &warm_takopi])?);
+    report.add(&contest.latency_table([&bare, &warm_takopi])?.table);
 
     let entrants = with_sdk(
         vec![own("claude -p", "print")?, own("takopi", "takopi-cold")?],

@@ -56,6 +56,38 @@ impl Server {
         Ok(())
     }
 
+    /// So many new threads at once, each with a turn, to their ends.
+    pub(super) async fn many(&mut self, count: usize) -> anyhow::Result<()> {
+        let params = json!({ "cwd": std::env::current_dir()? });
+        for _ in 0..count {
+            self.requests += 1;
+            let id = self.requests;
+            self.send(&json!({ "id": id, "method": "thread/start", "params": params })).await?;
+        }
+        let mut completed = 0;
+        while completed < count {
+            self.line.clear();
+            if self.stdout.read_line(&mut self.line).await? == 0 {
+                bail!("the app-server ended after {completed} turns");
+            }
+            if self.line.starts_with(r#"{"id":"#) {
+                let reply: Value = serde_json::from_str(&self.line)?;
+                let result = reply.get("result").with_context(|| self.line.clone())?;
+                if let Some(thread) = result["thread"]["id"].as_str() {
+                    self.requests += 1;
+                    let input = json!([{ "type": "text", "text": "hi" }]);
+                    let params = json!({ "threadId": thread, "input": input });
+                    let id = self.requests;
+                    self.send(&json!({ "id": id, "method": "turn/start", "params": params }))
+                        .await?;
+                }
+            } else if self.line.contains(r#""method":"turn/completed""#) {
+                completed += 1;
+            }
+        }
+        Ok(())
+    }
+
     async fn request(&mut self, method: &str, params: &Value) -> anyhow::Result<Value> {
         self.requests += 1;
         let id = self.requests;

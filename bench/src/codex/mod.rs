@@ -11,9 +11,9 @@ use takopi_tests::codex::real;
 use takopi_tests::model::{Answer, ModelServer, Script};
 
 pub(crate) use self::side::serve as side;
-use crate::contest::{Contest, Crowd, Entrant, Place, Report, Rounds};
+use crate::contest::{Added, Contest, Crowd, Entrant, Place, Report, Rounds};
 use crate::measure::{median, quantile};
-use crate::table::millis;
+use crate::table::{goal, millis};
 
 /// The tables.
 pub(crate) fn bench(rounds: Rounds) -> anyhow::Result<String> {
@@ -40,18 +40,39 @@ pub(crate) fn bench(rounds: Rounds) -> anyhow::Result<String> {
     report.add(&contest.turn_table(heading, &cold, &entrants)?);
     let warm = contest.turns(&entrants, "again", rounds.turns)?;
     report.add(&contest.turn_table("one more turn of a session", &warm, &[])?);
-    report.add(&contest.latency_table([&entrants[2], &entrants[3]])?);
+    let added = contest.latency_table([&entrants[2], &entrants[3]])?;
+    report.add(&added.table);
+    report.add(&verdicts(&added));
     report.add(&handover(&own("handover", &["handover"])?, rounds.start)?);
     entrants.retain(|entrant| {
         !entrant.name.ends_with("JSON-RPC") && !entrant.name.ends_with("app-server")
     });
     for (processes, busy) in [("1", "50"), ("2", "25"), ("4", "12")] {
+        let name = format!("bare JSON-RPC on {processes}");
+        entrants.push(own(&name, &["bare-shared", processes])?);
         let name = format!("takopi app-server, shared {processes} × {busy}");
         entrants.push(own(&name, &["takopi-shared", processes, busy])?);
     }
     let crowd = Crowd { heading: "50 new sessions at once", command: "many 50", prepared: false };
     report.add(&contest.at_once(&entrants, &crowd)?);
     Ok(report.finish())
+}
+
+/// Whether takopi adds as little as it should.
+fn verdicts(added: &Added) -> String {
+    let ([new, _], [warm, warm_p90]) = (added.new, added.warm);
+    let new_goal = goal(
+        "at most 1.5 ms added to a new session, at the median",
+        &format!("{new} µs"),
+        new <= 1_500,
+    );
+    let measured = format!("{warm} µs and {warm_p90} µs");
+    let warm_goal = goal(
+        "at most 0.7 ms added to a warm turn at the median, 3 ms at p90",
+        &measured,
+        warm <= 700 && warm_p90 <= 3_000,
+    );
+    format!("{new_goal}\n{warm_goal}")
 }
 
 /// A model that always answers the same, and a home whose codex asks it.

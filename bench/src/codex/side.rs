@@ -43,6 +43,8 @@ enum Side {
     Exec { codex: String, session: Option<String> },
     /// A bare client; the server and the thread of `again`.
     Bare { codex: String, warm: Option<Box<(Server, String)>> },
+    /// A bare client that spreads new threads over so many servers.
+    BareShared { codex: String, servers: usize },
     /// A runner for new sessions, one for a session that goes on, and that session.
     Takopi { fresh: Box<dyn Runner>, lasting: Box<dyn Runner>, session: Option<ResumeToken> },
     /// Two takopis, with only the files in common, that ask each other for a session.
@@ -56,6 +58,9 @@ impl Side {
         Ok(match args {
             ["codex-exec", codex] => Self::Exec { codex: (*codex).to_owned(), session: None },
             ["bare", codex] => Self::Bare { codex: (*codex).to_owned(), warm: None },
+            ["bare-shared", servers, codex] => {
+                Self::BareShared { codex: (*codex).to_owned(), servers: servers.parse()? }
+            }
             ["takopi-exec", codex] => {
                 let runner = || anyhow::Ok(Codex::new().binary(codex).exec().on(host()?));
                 Self::takopi(runner()?, runner()?)
@@ -111,6 +116,16 @@ impl Side {
                 let (server, thread) = &mut **warm.as_mut().context("it was started")?;
                 server.turn(thread).await?;
             }
+            (Self::BareShared { codex, servers }, ("many", count)) => {
+                let count: usize = count.parse()?;
+                let (codex, servers) = (&*codex, *servers);
+                let all = (0..servers).map(|number| async move {
+                    // What does not divide evenly goes to the first ones.
+                    let share = count / servers + usize::from(number < count % servers);
+                    Server::start(codex).await?.many(share).await
+                });
+                try_join_all(all).await?;
+            }
             (Self::Takopi { fresh, .. }, ("new", _)) => drop(run(&**fresh, None).await?),
             (Self::Takopi { lasting, session, .. }, ("again", _)) => {
                 *session = Some(run(&**lasting, session.clone()).await?);
@@ -143,7 +158,7 @@ impl Side {
                 one.shutdown().await;
                 other.shutdown().await;
             }
-            Self::Exec { .. } | Self::Bare { .. } => {}
+            Self::Exec { .. } | Self::Bare { .. } | Self::BareShared { .. } => {}
         }
     }
 }

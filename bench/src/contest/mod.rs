@@ -30,7 +30,9 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    pub(crate) const ALL: Self = Self { turns: 21, pair: 41, many: 3, start: 5 };
+    pub(crate) const ALL: Self = Self { turns: 15, pair: 31, many: 3, start: 3 };
+    /// For an agent that takes long to start.
+    pub(crate) const SOME: Self = Self { turns: 9, pair: 15, many: 1, start: 1 };
     /// To see that it works; the figures mean little.
     pub(crate) const FEW: Self = Self { turns: 3, pair: 3, many: 1, start: 1 };
 }
@@ -68,6 +70,13 @@ impl Turns {
     pub(crate) fn median(&self) -> Duration {
         median(self.times.iter().copied())
     }
+}
+
+/// What takopi adds to the raw protocol: the table, and the median and p90 in microseconds.
+pub(crate) struct Added {
+    pub(crate) table: Table,
+    pub(crate) new: [i64; 2],
+    pub(crate) warm: [i64; 2],
 }
 
 /// Many sessions at once.
@@ -155,11 +164,12 @@ impl Contest {
     }
 
     /// What takopi adds to the raw protocol: differences within a round.
-    pub(crate) fn latency_table(&self, bare_and_takopi: [&Entrant; 2]) -> anyhow::Result<Table> {
+    pub(crate) fn latency_table(&self, bare_and_takopi: [&Entrant; 2]) -> anyhow::Result<Added> {
         let rounds = self.rounds.pair;
         let heading = format!("added by takopi to the raw protocol ({rounds} alternating rounds)");
         let columns = ["turn", "bare, median", "takopi, median", "added, median", "added, p90"];
         let mut table = Table::new(heading, &columns);
+        let mut micros_at = Vec::new();
         for (what, command) in [("of a new session", "new"), ("of a warm session", "again")] {
             let turns = self.turns(&bare_and_takopi.map(Clone::clone), command, rounds)?;
             let micros = |time: &Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
@@ -172,8 +182,9 @@ impl Contest {
             };
             let middles = turns.iter().map(|turns| millis(turns.median()));
             table.row([what.to_owned()].into_iter().chain(middles).chain([at(50), at(90)]));
+            micros_at.push([50, 90].map(|percent| quantile(added.iter().copied(), percent)));
         }
-        Ok(table)
+        Ok(Added { table, new: micros_at[0], warm: micros_at[1] })
     }
 
     /// Many sessions at once. Everybody starts afresh each time: what is kept warm would help.
