@@ -17,11 +17,9 @@ pub(crate) fn without_shell(command: &str) -> Cow<'_, str> {
 
 /// The same for a text that may be owned, which keeps its memory.
 pub(crate) fn into_without_shell(command: Cow<'_, str>) -> Cow<'_, str> {
-    let Cow::Owned(mut command) = command else {
-        return match command {
-            Cow::Borrowed(command) => without_shell(command),
-            owned => owned,
-        };
+    let mut command = match command {
+        Cow::Borrowed(command) => return without_shell(command),
+        Cow::Owned(command) => command,
     };
     if let Some(length) = usual_script(&command).map(str::len) {
         // It stands right before the last quote.

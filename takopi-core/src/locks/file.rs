@@ -12,8 +12,8 @@
 //! The file's text names the holder; it is believed only while byte 0 is locked.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -139,8 +139,8 @@ impl Opened {
     }
 
     /// Byte 0 is locked and counts: records the holder of the session.
-    fn into_guard(mut self, holder: &Holder) -> FileGuard {
-        write_holder(&mut self.file.0, holder);
+    fn into_guard(self, holder: &Holder) -> FileGuard {
+        write_holder(&self.file.0, holder);
         FileGuard { opened: self }
     }
 }
@@ -254,11 +254,13 @@ fn arrival() -> i64 {
 }
 
 /// Records the holder of the lock. An error here costs only the name.
-fn write_holder(file: &mut File, holder: &Holder) {
+fn write_holder(file: &File, holder: &Holder) {
     let written = serde_json::to_vec(holder).map_err(io::Error::from).and_then(|text| {
-        file.set_len(0)?;
-        file.seek(SeekFrom::Start(0))?;
-        file.write_all(&text)
+        // A new file is empty. Changing its length would be one more change for the file system to record.
+        if file.metadata()?.len() > 0 {
+            file.set_len(0)?;
+        }
+        file.write_all_at(&text, 0)
     });
     if let Err(error) = written {
         tracing::debug!(%error, "cannot write the holder of a session lock");

@@ -12,7 +12,7 @@ use std::process::{ExitStatus, Stdio};
 
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::SigSet;
-use tokio::process::Command;
+use tokio::process::{ChildStdin, Command};
 
 use super::mark;
 
@@ -135,7 +135,7 @@ impl Program<'_> {
         }
         let mut child = command.spawn()?;
         let pipes = (|| {
-            let input = child.stdin.take().map(|pipe| pipe.into_owned_fd()).transpose()?;
+            let input = child.stdin.take().map(ChildStdin::into_owned_fd).transpose()?;
             let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?.into_owned_fd()?;
             let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?.into_owned_fd()?;
             Ok((input, output, errors))

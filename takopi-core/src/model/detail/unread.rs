@@ -45,10 +45,7 @@ impl Clone for Unread {
     }
 
     fn clone_from(&mut self, other: &Self) {
-        match (&mut self.json, &other.json) {
-            (Cow::Owned(json), Cow::Owned(other)) => json.clone_from(other),
-            (json, other) => *json = other.clone(),
-        }
+        self.json.clone_from(&other.json);
         self.weight = other.weight;
         self.read = OnceLock::new();
     }
