@@ -111,7 +111,7 @@ impl<const N: usize> fmt::Display for Plot<N> {
             f,
             r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">"#
         )?;
-        writeln!(f, r#"<title>{}</title>"#, self.title)?;
+        writeln!(f, "<title>{}</title>", self.title)?;
         for (number, panel) in self.panels.iter().enumerate() {
             let (left, top) = ((number % COLUMNS) as f64 * column, (number / COLUMNS) as f64 * row);
             panel.draw(f, left + MARGIN, top + MARGIN)?;
