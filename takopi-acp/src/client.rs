@@ -210,10 +210,11 @@ impl Client {
         }
     }
 
-    /// Closes its input and waits until it is gone. What the agent detached on purpose stays.
-    pub(crate) async fn close(&self) {
+    /// Closes its input and waits until it is gone, with the agent that an adapter runs (for `linger`, then that is killed).
+    /// What the agent detached on purpose stays.
+    pub(crate) async fn close(&self, linger: Duration) {
         self.inner.routes.close();
-        self.inner.peer.close().await;
+        self.inner.peer.close_with_group(linger).await;
     }
 
     /// Ends the process and everything that came of it but what was started before `spared`, and waits until nothing

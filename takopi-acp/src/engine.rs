@@ -53,7 +53,7 @@ impl Server for AgentProcess {
     fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             self.client.close_session(&self.info, &self.session).await;
-            self.client.close().await;
+            self.client.close(self.launch.linger).await;
         })
     }
 }

@@ -22,7 +22,8 @@ pub(crate) struct AcpLaunch {
     pub(crate) cwd: PathBuf,
     pub(crate) mcp_servers: Vec<McpServer>,
     pub(crate) settings: Settings,
-    linger: Duration,
+    /// How long it may take to exit once its input is closed.
+    pub(crate) linger: Duration,
     interrupt_on_death: bool,
 }
 

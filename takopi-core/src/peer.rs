@@ -6,7 +6,8 @@
 //!
 //! Promises:
 //! - dropping the last handle ends the process and what it started; [`Peer::close`] lets it end by
-//!   itself, so that what the agent detached on purpose stays;
+//!   itself, so that what the agent detached on purpose stays, and [`Peer::close_with_group`] waits for
+//!   what it started as parts of itself too;
 //! - a second caller of an end waits for the same end;
 //! - a sender never keeps the input open.
 
@@ -15,6 +16,8 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 use serde::Serialize;
 use tokio::sync::{oneshot, watch};
 
@@ -24,6 +27,9 @@ use crate::process::{Launch, Output, Process, SpawnError, StartCutoff, Stderr, S
 /// How long the end of stderr is waited for when the output has ended.
 const STDERR_WAIT: Duration = Duration::from_secs(5);
 
+/// How often it is looked whether a process group is gone.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// A process with an open input. Clones are the same process.
 #[derive(Clone)]
 pub struct Peer {
@@ -31,6 +37,8 @@ pub struct Peer {
 }
 
 struct Inner {
+    /// Its process group.
+    group: Option<Pid>,
     process: Mutex<Option<Process>>,
     stdin: Mutex<Option<Arc<StdinWriter>>>,
     stderr: Stderr,
@@ -44,6 +52,7 @@ impl Peer {
     pub async fn start(host: &Host, launch: Launch) -> Result<(Self, Output), SpawnError> {
         let (mut process, output) = host.start(launch).await?;
         let inner = Inner {
+            group: i32::try_from(process.pid()).ok().map(Pid::from_raw),
             stdin: Mutex::new(process.stdin().map(Arc::new)),
             stderr: process.stderr(),
             gone: process.settled(),
@@ -72,6 +81,23 @@ impl Peer {
     /// Closes its input and waits until it is gone.
     pub async fn close(&self) {
         self.end(Process::finish).await;
+    }
+
+    /// Closes its input and waits until it is gone, and everything else in its process group. An adapter may exit before
+    /// the agent that it runs, which has the session until then. What is left of the group after `limit` is killed.
+    pub async fn close_with_group(&self, limit: Duration) {
+        self.close().await;
+        let Some(group) = self.inner.group else { return };
+        let is_gone = || killpg(group, None).is_err();
+        let gone = async {
+            while !is_gone() {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        if tokio::time::timeout(limit, gone).await.is_err() {
+            tracing::warn!(%group, "parts of the engine outlive it; ending them");
+            let _ = killpg(group, Signal::SIGKILL);
+        }
     }
 
     /// Ends it and everything that came of it but what was started before `spared`, and waits until

@@ -314,6 +314,18 @@ async fn a_message_is_taken_only_if_the_agent_put_it_into_the_turn() {
     }
 }
 
+/// An adapter exits, and the agent that it runs does so later or never: it has the session until then.
+#[tokio::test]
+async fn a_session_is_given_up_only_when_the_agent_behind_an_adapter_is_gone_too() {
+    let signals = [Signal::Hup, Signal::Int, Signal::Term];
+    let inner = Grandchild::new("inner").ignoring(signals).spawn();
+    let lab = Lab::new(Process { first: vec![inner], ..Process::new() });
+    let runner = lab.runner(WARM);
+    run(&runner, lab.request("x")).await.ok();
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
 /// Programs that start themselves again exit on SIGTERM and leave their inner process.
 #[tokio::test]
 async fn an_agent_that_exits_late_leaves_nothing_of_its_group() {
