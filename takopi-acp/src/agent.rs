@@ -83,6 +83,8 @@ pub(crate) struct Quirks {
     pub(crate) usage_of_last_call: bool,
     /// How long a session must have been left alone before it may be loaded, and where its files are.
     pub(crate) rest: Option<Rest>,
+    /// How long it must be quiet behind a load: replay and new text look alike.
+    pub(crate) quiet: Duration,
     /// How long it may take to exit once its input is closed.
     pub(crate) linger: Duration,
     /// It does not end with its input, so the kernel interrupts it when takopi dies.
@@ -113,6 +115,7 @@ const PLAIN: Quirks = Quirks {
     slash_prefix: ZERO_WIDTH,
     usage_of_last_call: false,
     rest: None,
+    quiet: Duration::from_millis(250),
     linger: Duration::from_secs(3),
     interrupt_on_death: false,
     steering: false,
@@ -165,6 +168,8 @@ static PRESETS: [Preset; 5] = [
                 directory: ".gemini/tmp",
                 home: "GEMINI_CLI_HOME",
             }),
+            // It replays after its response.
+            quiet: Duration::from_secs(1),
             interrupt_on_death: true,
             ..PLAIN
         },

@@ -84,7 +84,7 @@ struct State {
     lines: LineWarnings,
     /// Whether any text had a `messageId`.
     uses_ids: bool,
-    /// When the last piece of a conversation came.
+    /// When the last update came.
     last_update: Instant,
 }
 
@@ -177,11 +177,13 @@ impl Client {
         })
     }
 
-    /// Waits until no piece of a conversation came for this long, at most ten times as long.
+    /// Waits until no update came for this long from now on, at most ten times as long.
     pub(crate) async fn quiet(&self, for_this_long: Duration) {
-        let end = Instant::now() + for_this_long * 10;
+        let begun = Instant::now();
+        let end = begun + for_this_long * 10;
         loop {
-            let quiet_at = self.inner.routes.state().last_update + for_this_long;
+            let last = self.inner.routes.state().last_update.max(begun);
+            let quiet_at = last + for_this_long;
             if quiet_at <= Instant::now() || Instant::now() >= end || self.is_closed() {
                 return;
             }
@@ -312,13 +314,9 @@ impl Routes {
             "session/update" => {
                 let SessionUpdate { session, update } = SessionUpdate::read(params);
                 let mut state = self.state();
-                match &update {
-                    Update::Message { id, .. } => {
-                        state.uses_ids |= id.is_some();
-                        state.last_update = Instant::now();
-                    }
-                    Update::Thought { .. } | Update::Call(_) => state.last_update = Instant::now(),
-                    _ => {}
+                state.last_update = Instant::now();
+                if let Update::Message { id, .. } = &update {
+                    state.uses_ids |= id.is_some();
                 }
                 let run = state.run.as_ref()?;
                 // Updates of another session, such as a sub-agent's, are not of this run.

@@ -23,8 +23,6 @@ use crate::{Agent, failure};
 const START_LIMIT: Duration = Duration::from_mins(2);
 /// How long it may take to change a setting.
 const SETTING_LIMIT: Duration = Duration::from_secs(30);
-/// How long it must be quiet behind a load: replay and new text look alike, and one agent replays after its response.
-const QUIET: Duration = Duration::from_millis(250);
 /// How soon a session that another process holds is asked for again, at first and at the latest.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 /// How often it is looked whether a session was left alone for long enough.
@@ -156,7 +154,7 @@ impl Opener<'_> {
             return Err(RunError::new(Reason::Protocol, error).into());
         }
         if method == "session/load" {
-            self.unless_stopped(self.client.quiet(QUIET)).await?;
+            self.unless_stopped(self.client.quiet(self.agent.quirks.quiet)).await?;
         }
         Ok(reply)
     }

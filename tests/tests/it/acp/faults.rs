@@ -314,6 +314,22 @@ async fn a_message_is_taken_only_if_the_agent_put_it_into_the_turn() {
     }
 }
 
+/// gemini answers a load before it replays the session.
+#[tokio::test]
+async fn a_replay_behind_the_response_to_a_load_is_no_part_of_the_answer() {
+    let session = "01a1e21b-26e5-4eb0-9d27-459e98f10b74";
+    let replay = [Step::Reply, Step::Pause { millis: 50 }, text("of yesterday")];
+    let process = Process { session_capabilities: json!({}), ..Process::new() };
+    let lab = Lab::new(process.always("session/load", replay).turns(answer("of today")));
+    let agent = Agent::preset("gemini").unwrap();
+    let runner = Acp::new(agent).program(binary()).runner().on(lab.host.clone());
+    let token = ResumeToken::new("gemini", session);
+    let seen = run(&runner, lab.request("x").resume(token)).await;
+    assert_eq!(seen.ok().answer, "of today");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
 /// An adapter exits, and the agent that it runs does so later or never: it has the session until then.
 #[tokio::test]
 async fn a_session_is_given_up_only_when_the_agent_behind_an_adapter_is_gone_too() {
