@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use takopi_core::keeper::{Keeper, KeeperLimits, Offer, OfferError, Seat, Server};
+use takopi_core::keeper::{Keeper, KeeperLimits, Offer, OpenError, Seat, Server};
 use takopi_core::locks::{SessionKey, SessionLease};
 use takopi_core::model::{Reason, ResumeToken};
-use takopi_core::process::{SpawnError, StartCutoff};
+use takopi_core::process::StartCutoff;
 use takopi_core::runner::{Engine, EngineRun, ResumeCodec, RunError};
 use takopi_core::{EngineId, RunRequest};
 
@@ -18,7 +18,7 @@ use crate::approvals::{Allowed, RequestHandler};
 use crate::client::Client;
 use crate::driver::{ProcessHealth, RunDriver, RunEnd};
 use crate::launch::AcpLaunch;
-use crate::session::{Opener, SessionError};
+use crate::session::Opener;
 use crate::translator::{Translator, TurnSetup};
 use crate::wire::AgentInfo;
 use crate::{Acp, Agent, prompt};
@@ -58,21 +58,6 @@ impl Server for AgentProcess {
     }
 }
 
-impl From<SpawnError> for SessionError {
-    fn from(error: SpawnError) -> Self {
-        Self::Refused(error.into())
-    }
-}
-
-impl From<OfferError> for SessionError {
-    fn from(error: OfferError) -> Self {
-        match error {
-            OfferError::Busy(refusal) => Self::Refused(refusal),
-            _ => Self::Stopped,
-        }
-    }
-}
-
 /// A session that a run has on a process.
 struct OpenSession {
     seat: Seat<AgentProcess>,
@@ -93,7 +78,7 @@ impl AcpEngine {
         &self.acp.agent
     }
 
-    async fn turn(&self, run: &EngineRun) -> Result<(), SessionError> {
+    async fn turn(&self, run: &EngineRun) -> Result<(), OpenError> {
         let launch = AcpLaunch::new(&self.acp, &run.request)?;
         let content = self.content(run).await?;
         let opened = self.open(run, &launch).await?;
@@ -139,7 +124,7 @@ impl AcpEngine {
     }
 
     /// The prompt. Reads files, on a thread that may block.
-    async fn content(&self, run: &EngineRun) -> Result<Vec<serde_json::Value>, SessionError> {
+    async fn content(&self, run: &EngineRun) -> Result<Vec<serde_json::Value>, OpenError> {
         let (agent, request) = (self.agent().clone(), run.request.clone());
         let content = tokio::task::spawn_blocking(move || prompt::content(&agent, &request));
         let failed = |_| RunError::new(Reason::SpawnFailed, "the prompt could not be prepared");
@@ -147,7 +132,7 @@ impl AcpEngine {
     }
 
     /// The session on a process: the one that has it, or a new one.
-    async fn open(&self, run: &EngineRun, launch: &AcpLaunch) -> Result<OpenSession, SessionError> {
+    async fn open(&self, run: &EngineRun, launch: &AcpLaunch) -> Result<OpenSession, OpenError> {
         let key = run.resume.as_ref().map(|token| self.session_key(token));
         let fits =
             |process: &AgentProcess, kept: Option<&()>| kept.is_some() && process.launch == *launch;
@@ -174,7 +159,7 @@ impl AcpEngine {
             let token = opener.open(&info).await?;
             // The lock of a new session, before anything more is done with it.
             run.claim_session(&token).await?;
-            Ok::<_, SessionError>((info, token))
+            Ok::<_, OpenError>((info, token))
         };
         match opened.await {
             Ok((info, token)) => {
@@ -202,7 +187,7 @@ impl AcpEngine {
 
     /// Runs the prompt on another process: the one that kept the session was gone. Only once, because the session is
     /// then opened anew.
-    async fn replace(&self, run: &EngineRun, opened: OpenSession) -> Result<(), SessionError> {
+    async fn replace(&self, run: &EngineRun, opened: OpenSession) -> Result<(), OpenError> {
         opened.seat.server().client.kill_sparing(opened.before).await;
         opened.seat.abandon(None);
         Box::pin(self.turn(run)).await
@@ -253,9 +238,8 @@ impl Engine for AcpEngine {
 
     fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            match self.turn(&run).await {
-                Ok(()) | Err(SessionError::Stopped) => {}
-                Err(SessionError::Refused(refusal)) => run.fail(refusal).await,
+            if let Err(error) = self.turn(&run).await {
+                error.end(&run).await;
             }
         })
     }

@@ -5,8 +5,9 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use takopi_core::RunRequest;
+use takopi_core::images::Image;
 use takopi_core::runner::RunError;
-use takopi_core::{Reason, RunRequest};
 
 use crate::Agent;
 
@@ -26,26 +27,8 @@ pub(crate) fn text(agent: &Agent, text: &str) -> Value {
 }
 
 fn image(file: &Path) -> Result<Value, RunError> {
-    let refused = |error: String| {
-        let error = format!("the image {} {error}", file.display());
-        RunError::new(Reason::InvalidRequest, error)
-    };
-    let bytes = std::fs::read(file).map_err(|error| refused(format!("cannot be read: {error}")))?;
-    let kind = media_type(&bytes).ok_or_else(|| {
-        refused("is of no kind that can be sent: PNG, JPEG, GIF, WebP".to_owned())
-    })?;
-    Ok(json!({ "type": "image", "mimeType": kind, "data": STANDARD.encode(&bytes) }))
-}
-
-/// The kind of an image, by how it begins.
-fn media_type(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
-        [0xFF, 0xD8, 0xFF, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
-        _ => None,
-    }
+    let Image { bytes, media_type, .. } = Image::read(file)?;
+    Ok(json!({ "type": "image", "mimeType": media_type, "data": STANDARD.encode(&bytes) }))
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
+use takopi_core::keeper::OpenError;
 use takopi_core::model::{Reason, ResumeToken};
 use takopi_core::runner::{EngineRun, RunError, StoppedError};
 
@@ -28,24 +29,6 @@ const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::f
 /// How often it is looked whether a session was left alone for long enough.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Why there is no session.
-pub(crate) enum SessionError {
-    Stopped,
-    Refused(RunError),
-}
-
-impl From<StoppedError> for SessionError {
-    fn from(_: StoppedError) -> Self {
-        Self::Stopped
-    }
-}
-
-impl From<RunError> for SessionError {
-    fn from(refusal: RunError) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
 /// Opens sessions on one process.
 pub(crate) struct Opener<'a> {
     pub(crate) run: &'a EngineRun,
@@ -56,7 +39,7 @@ pub(crate) struct Opener<'a> {
 
 impl Opener<'_> {
     /// The handshake.
-    pub(crate) async fn initialize(&self) -> Result<AgentInfo, SessionError> {
+    pub(crate) async fn initialize(&self) -> Result<AgentInfo, OpenError> {
         let params = json!({
             "protocolVersion": 1,
             "clientCapabilities": {
@@ -85,7 +68,7 @@ impl Opener<'_> {
     }
 
     /// The session of the run, new or stored, with its settings.
-    pub(crate) async fn open(&self, info: &AgentInfo) -> Result<ResumeToken, SessionError> {
+    pub(crate) async fn open(&self, info: &AgentInfo) -> Result<ResumeToken, OpenError> {
         let (token, reply) = match &self.run.resume {
             Some(session) => (session.clone(), self.stored(info, session).await?),
             None => self.new_session().await?,
@@ -94,7 +77,7 @@ impl Opener<'_> {
         Ok(token)
     }
 
-    async fn new_session(&self) -> Result<(ResumeToken, SessionReply), SessionError> {
+    async fn new_session(&self) -> Result<(ResumeToken, SessionReply), OpenError> {
         let params = json!({ "cwd": self.launch.cwd, "mcpServers": self.launch.mcp_servers() });
         let reply = match self.call("session/new", &params, START_LIMIT).await? {
             Ok(reply) => SessionReply::read(&reply),
@@ -112,7 +95,7 @@ impl Opener<'_> {
         &self,
         info: &AgentInfo,
         session: &ResumeToken,
-    ) -> Result<SessionReply, SessionError> {
+    ) -> Result<SessionReply, OpenError> {
         let method = match info {
             AgentInfo { resumes: true, .. } => "session/resume",
             AgentInfo { loads: true, .. } => "session/load",
@@ -160,7 +143,7 @@ impl Opener<'_> {
     }
 
     /// Waits until the files of a session were left alone for long enough.
-    async fn let_rest(&self, rest: Rest, session: &str) -> Result<(), SessionError> {
+    async fn let_rest(&self, rest: Rest, session: &str) -> Result<(), OpenError> {
         let (env, session) = (self.run.request.env.clone(), session.to_owned());
         let home = move || {
             let set = |name: &str| {
@@ -186,7 +169,7 @@ impl Opener<'_> {
     }
 
     /// Sets what the request asks for.
-    async fn configure(&self, session: &str, offered: &SessionReply) -> Result<(), SessionError> {
+    async fn configure(&self, session: &str, offered: &SessionReply) -> Result<(), OpenError> {
         let Settings { model, effort, mode, options } = &self.launch.settings;
         let asking = self.agent.quirks.asking_mode.map(str::to_owned);
         let is_wanted = |mode: &String| offered.mode.as_ref() != Some(mode);
@@ -242,7 +225,7 @@ impl Opener<'_> {
         what: &str,
         option: &ConfigOption,
         value: &str,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), OpenError> {
         if option.current.as_deref() == Some(value) {
             return Ok(());
         }
@@ -270,7 +253,7 @@ impl Opener<'_> {
         value: &str,
         method: &str,
         params: &Value,
-    ) -> Result<(), SessionError> {
+    ) -> Result<(), OpenError> {
         let refused = |agent: &Agent, error: &takopi_core::rpc::ErrorBody| {
             let RunError { reason, message, .. } = failure::of_new(agent, error);
             let reason = if reason == Reason::Auth { reason } else { Reason::InvalidRequest };

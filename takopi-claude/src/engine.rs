@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use takopi_core::keeper::{Keeper, KeeperLimits, Offer, OfferError, Seat, Server};
+use takopi_core::keeper::{Keeper, KeeperLimits, Offer, OpenError, Seat, Server};
 use takopi_core::locks::{SessionKey, SessionLease};
 use takopi_core::model::{Completed, Reason, ResumeToken};
-use takopi_core::process::{SpawnError, StartCutoff, find_program};
+use takopi_core::process::StartCutoff;
 use takopi_core::runner::{Engine, EngineRun, ResumeCodec, RunError, StoppedError};
 use takopi_core::tools::HostTools;
-use takopi_core::version::{Version, version_of};
+use takopi_core::version::{Version, version_on_path};
 use takopi_core::{EngineId, RunRequest};
 use uuid::Uuid;
 
@@ -62,39 +62,6 @@ impl Server for ClaudeProcess {
     }
 }
 
-/// Why a run ended before its turn did.
-enum OpenError {
-    Stopped,
-    Refused(RunError),
-}
-
-impl From<StoppedError> for OpenError {
-    fn from(_: StoppedError) -> Self {
-        Self::Stopped
-    }
-}
-
-impl From<RunError> for OpenError {
-    fn from(refusal: RunError) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl From<SpawnError> for OpenError {
-    fn from(error: SpawnError) -> Self {
-        Self::Refused(error.into())
-    }
-}
-
-impl From<OfferError> for OpenError {
-    fn from(error: OfferError) -> Self {
-        match error {
-            OfferError::Busy(refusal) => Self::Refused(refusal),
-            _ => Self::Stopped,
-        }
-    }
-}
-
 /// A session that a run has on a process.
 struct OpenSession {
     seat: Seat<ClaudeProcess>,
@@ -114,8 +81,8 @@ impl ClaudeEngine {
     async fn turn(&self, run: &EngineRun) -> Result<(), OpenError> {
         let version = tokio::select! {
             biased;
-            () = run.stop().cancelled() => return Err(OpenError::Stopped),
-            version = self.version(&run.request) => version,
+            () = run.stop().cancelled() => return Err(StoppedError.into()),
+            version = version_on_path(&self.claude.binary, &self.claude.env_policy, &run.request.env) => version,
         };
         if let Some(found) = version.filter(|version| *version < MINIMUM_VERSION) {
             let error = format!(
@@ -186,12 +153,6 @@ impl ClaudeEngine {
         });
         let failed = |_| RunError::new(Reason::SpawnFailed, "the prompt could not be prepared");
         Ok(prepared.await.map_err(failed)??)
-    }
-
-    async fn version(&self, request: &RunRequest) -> Option<Version> {
-        let path = request.env.iter().rev().find(|(name, _)| name == "PATH");
-        let program = find_program(&self.claude.binary, path.map(|(_, value)| value.as_os_str()))?;
-        version_of(&program, &self.claude.env_policy, &request.env).await
     }
 
     /// The session on a process: the one that has it, or a new one.
@@ -284,9 +245,8 @@ impl Engine for ClaudeEngine {
 
     fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            match self.turn(&run).await {
-                Ok(()) | Err(OpenError::Stopped) => {}
-                Err(OpenError::Refused(refusal)) => run.fail(refusal).await,
+            if let Err(error) = self.turn(&run).await {
+                error.end(&run).await;
             }
         })
     }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The top-level modules, lowest first. The table in the crate's documentation shows the same.
-const LAYERS: [&str; 21] = [
+const LAYERS: [&str; 22] = [
     "sys",
     "tolerant",
     "model",
@@ -23,6 +23,7 @@ const LAYERS: [&str; 21] = [
     "host",
     "peer",
     "runner",
+    "images",
     "approvals",
     "keeper",
     "jsonl",

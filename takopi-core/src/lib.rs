@@ -48,6 +48,7 @@
 //! | [`host`] | the supervisor thread, the state directory and the locks that runs share |
 //! | [`peer`] | a process that is talked to in JSON lines, both ways |
 //! | [`runner`] | request in, events out: contract, limits, approvals of one run |
+//! | [`images`] | images that go with a prompt |
 //! | [`approvals`] | ready-made approval handlers |
 //! | [`keeper`] | processes that stay between runs, and the sessions they have loaded |
 //! | [`jsonl`] | engines that are programs printing JSON lines |
@@ -79,6 +80,7 @@ pub mod catalog;
 pub mod demo;
 pub mod failure;
 pub mod host;
+pub mod images;
 pub mod jsonl;
 pub mod keeper;
 #[cfg(test)]

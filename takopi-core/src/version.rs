@@ -12,7 +12,7 @@ use tokio::process::Command;
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
-use crate::process::EnvPolicy;
+use crate::process::{EnvPolicy, find_program};
 
 /// How long `--version` may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -70,6 +70,17 @@ type Program = (PathBuf, Option<SystemTime>);
 type Answers = HashMap<Program, Arc<OnceCell<Option<Version>>>>;
 
 static ANSWERS: LazyLock<Mutex<Answers>> = LazyLock::new(Mutex::default);
+
+/// The [version](version_of) of the program that a run with these variables would start; `None` too if there is none.
+pub async fn version_on_path(
+    program: &Path,
+    policy: &EnvPolicy,
+    env: &[(OsString, OsString)],
+) -> Option<Version> {
+    let path = env.iter().rev().find(|(name, _)| name == "PATH");
+    let program = find_program(program, path.map(|(_, value)| value.as_os_str()))?;
+    version_of(&program, policy, env).await
+}
 
 /// The version of a program, which its `--version` prints; `None` if it prints none, or not in time.
 ///

@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
-use takopi_core::keeper::{Keeper, KeeperLimits, Offer, OfferError, Seat, Server};
+use takopi_core::keeper::{Keeper, KeeperLimits, Offer, OpenError, Seat, Server};
 use takopi_core::locks::{SessionKey, SessionLease};
 use takopi_core::model::{Completed, Reason, ResumeToken};
-use takopi_core::process::{SpawnError, StartCutoff, find_program};
+use takopi_core::process::StartCutoff;
 use takopi_core::runner::{Engine, EngineRun, ResumeCodec, RunError, StoppedError};
 use takopi_core::tools::HostTools;
-use takopi_core::version::version_of;
+use takopi_core::version::version_on_path;
 use takopi_core::{EngineId, RunRequest};
 use uuid::Uuid;
 
@@ -65,39 +65,6 @@ impl Server for PiProcess {
     }
 }
 
-/// Why a run ended before its turn did.
-enum OpenError {
-    Stopped,
-    Refused(RunError),
-}
-
-impl From<StoppedError> for OpenError {
-    fn from(_: StoppedError) -> Self {
-        Self::Stopped
-    }
-}
-
-impl From<RunError> for OpenError {
-    fn from(refusal: RunError) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl From<SpawnError> for OpenError {
-    fn from(error: SpawnError) -> Self {
-        Self::Refused(error.into())
-    }
-}
-
-impl From<OfferError> for OpenError {
-    fn from(error: OfferError) -> Self {
-        match error {
-            OfferError::Busy(refusal) => Self::Refused(refusal),
-            _ => Self::Stopped,
-        }
-    }
-}
-
 /// What is known before anything is started.
 struct Prepared {
     launch: PiLaunch,
@@ -133,7 +100,7 @@ impl PiEngine {
     async fn turn(&self, run: &EngineRun) -> Result<(), OpenError> {
         tokio::select! {
             biased;
-            () = run.stop().cancelled() => return Err(OpenError::Stopped),
+            () = run.stop().cancelled() => return Err(StoppedError.into()),
             checked = self.check_version(&run.request) => checked?,
         }
         let prepared = self.prepare(run).await?;
@@ -172,10 +139,7 @@ impl PiEngine {
     }
 
     async fn check_version(&self, request: &RunRequest) -> Result<(), RunError> {
-        let path = request.env.iter().rev().find(|(name, _)| name == "PATH");
-        let path = path.map(|(_, value)| value.as_os_str());
-        let Some(program) = find_program(&self.pi.binary, path) else { return Ok(()) };
-        let version = version_of(&program, &self.pi.env_policy, &request.env).await;
+        let version = version_on_path(&self.pi.binary, &self.pi.env_policy, &request.env).await;
         match version.filter(|version| *version < MINIMUM_VERSION) {
             None => Ok(()),
             Some(found) => {
@@ -241,8 +205,8 @@ impl PiEngine {
             let client = seat.server().client.clone();
             let greeted = tokio::select! {
                 biased;
-                () = run.stop().cancelled() => Err(OpenError::Stopped),
-                greeted = greet(&client, session) => greeted.map_err(OpenError::Refused),
+                () = run.stop().cancelled() => Err(StoppedError.into()),
+                greeted = greet(&client, session) => greeted.map_err(OpenError::from),
             };
             if let Err(error) = greeted {
                 client.kill_sparing(StartCutoff::default()).await;
@@ -332,9 +296,8 @@ impl Engine for PiEngine {
 
     fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            match self.turn(&run).await {
-                Ok(()) | Err(OpenError::Stopped) => {}
-                Err(OpenError::Refused(refusal)) => run.fail(refusal).await,
+            if let Err(error) = self.turn(&run).await {
+                error.end(&run).await;
             }
         })
     }

@@ -5,8 +5,9 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use takopi_core::RunRequest;
+use takopi_core::images::Image;
 use takopi_core::runner::RunError;
-use takopi_core::{Reason, RunRequest};
 
 /// A prompt as pi is to get it. pi takes a slash at the very beginning for a command, a skill or a
 /// template; a space ahead of it keeps the text what it is.
@@ -25,30 +26,14 @@ pub(crate) fn prompt(request: &RunRequest) -> Result<Value, RunError> {
 }
 
 fn image(file: &Path) -> Result<Value, RunError> {
-    let refused = |error: String| {
-        let error = format!("the image {} {error}", file.display());
-        RunError::new(Reason::InvalidRequest, error)
-    };
-    let bytes = std::fs::read(file).map_err(|error| refused(format!("cannot be read: {error}")))?;
-    let media_type = media_type(&bytes).ok_or_else(|| {
-        refused("is of no kind that can be sent: PNG, JPEG, GIF, WebP".to_owned())
-    })?;
+    let Image { bytes, media_type, .. } = Image::read(file)?;
     Ok(json!({ "type": "image", "data": STANDARD.encode(&bytes), "mimeType": media_type }))
-}
-
-/// The kind of an image, by how it begins.
-fn media_type(bytes: &[u8]) -> Option<&'static str> {
-    match bytes {
-        [0x89, b'P', b'N', b'G', ..] => Some("image/png"),
-        [0xFF, 0xD8, 0xFF, ..] => Some("image/jpeg"),
-        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
-        _ => None,
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use takopi_core::Reason;
+
     use super::*;
 
     #[test]

@@ -24,6 +24,7 @@
 //! - closing happens on the host and goes on whatever becomes of the caller.
 
 mod offer;
+mod open;
 mod seat;
 mod slot;
 #[cfg(test)]
@@ -44,6 +45,7 @@ use crate::host::Host;
 use crate::locks::{SessionKey, SessionLease};
 
 pub use self::offer::OfferError;
+pub use self::open::OpenError;
 pub use self::seat::{Seat, StartPermit};
 pub use self::waiter::{Blocked, Waiter};
 
