@@ -54,10 +54,8 @@ fn check_phases(events: &[TakopiEvent]) {
     for event in events {
         let TakopiEvent::Action(event) = event else { continue };
         let (id, kind) = (event.action.id.as_str(), event.action.kind.as_str());
-        if matches!(kind, "turn" | "telemetry")
-            || id.ends_with(".retry")
-            || id.ends_with(".reconnect")
-        {
+        let is_retry = matches!(id.rsplit('.').next(), Some("retry" | "reconnect"));
+        if is_retry || matches!(kind, "turn" | "telemetry") {
             continue;
         }
         let before = phases.insert((id, kind), event.phase);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -168,7 +169,7 @@ fn codex_place() -> Place {
         .sandbox_mode("workspace-write")
         .build();
     let env = home.env();
-    (Model::Responses(model, Default::default()), Box::new(home), env)
+    (Model::Responses(model, Mutex::default()), Box::new(home), env)
 }
 
 fn opencode_place() -> Place {

@@ -73,7 +73,7 @@ impl Lab {
     /// How to start a bare app-server.
     pub fn launch(&self) -> ServerLaunch {
         let mut launch = ServerLaunch::default();
-        launch.binary = self.binary().to_owned();
+        self.binary().clone_into(&mut launch.binary);
         let env = self.env().into_iter();
         launch.env = env.map(|(name, value)| (name.into(), value.into())).collect();
         launch

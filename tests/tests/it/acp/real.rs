@@ -208,7 +208,7 @@ on_each! {
         four_prompts_at_once_are_all_answered failures_are_reported a_server_of_the_host_is_the_agents;
     claude_acp = ClaudeAcp: a_session_goes_on_in_another_process what_is_asked_is_decided a_cancelled_command_leaves_nothing
         four_prompts_at_once_are_all_answered failures_are_reported a_server_of_the_host_is_the_agents;
-    // Its sessions are lost now and then when they are loaded a second time.
+    // Not four prompts: each waits a minute for the one before, and one was seen to find the session gone.
     gemini = Gemini: a_session_goes_on_in_another_process what_is_asked_is_decided a_cancelled_command_leaves_nothing
         failures_are_reported a_server_of_the_host_is_the_agents;
     // It asks for nothing and takes no MCP servers.
