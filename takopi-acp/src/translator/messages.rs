@@ -75,6 +75,10 @@ impl Messages {
         if self.current.as_ref().is_some_and(|current| current.id.as_deref() != id) {
             self.end_message(events);
         }
+        // Blank lines begin no message: pi-acp sends some as a banner.
+        if self.current.is_none() && id.is_none() && text.trim().is_empty() {
+            return;
+        }
         if self.current.is_none() {
             let (id, key) = (id.map(str::to_owned), self.key(id));
             self.current = Some(Message { id, text: String::new(), key });

@@ -179,6 +179,40 @@ fn a_failure_of_the_model_is_never_ok() {
 }
 
 #[test]
+fn blank_lines_ahead_of_a_message_are_no_part_of_it() {
+    let (mut translator, mut events) = (translator("gemini"), Vec::new());
+    for text in ["\n", "one\n", "\ntwo"] {
+        let update = Update::Message { id: None, text: text.to_owned(), tokens: None };
+        translator.update(&update, &mut events);
+    }
+    translator.ended(Ok(PromptReply { stop_reason: "end_turn".to_owned(), tokens: None }));
+    assert_eq!(translator.finish(interrupted(), &mut events).answer, "one\n\ntwo");
+}
+
+/// No agent does so today. Consumers would wait for the end of what they saw begin.
+#[test]
+fn a_call_stays_the_kind_of_action_that_it_was_shown_as() {
+    let update = |update: Value| {
+        SessionUpdate::read(&raw(&serde_json::json!({ "sessionId": "s", "update": update }))).update
+    };
+    let call = |kind: &str, status: &str| {
+        update(serde_json::json!({
+            "sessionUpdate": "tool_call_update", "toolCallId": "c", "kind": kind, "status": status,
+            "title": "ls",
+        }))
+    };
+    let (mut translator, mut events) = (translator("opencode"), Vec::new());
+    translator.update(&call("other", "in_progress"), &mut events);
+    translator.update(&call("execute", "completed"), &mut events);
+    let kinds = events.iter().filter_map(|event| match event {
+        TakopiEvent::Action(event) => Some((event.phase, event.action.kind.clone())),
+        _ => None,
+    });
+    let tool = |phase| (phase, ActionKind::Tool);
+    assert_eq!(kinds.collect::<Vec<_>>(), [Phase::Started, Phase::Completed].map(tool));
+}
+
+#[test]
 fn every_call_is_shown_begun_and_ended_once() {
     for (agent, directory) in AGENTS {
         for (name, lines) in recordings(directory) {
