@@ -34,6 +34,7 @@
 //! # }
 //! ```
 
+mod answer;
 mod api;
 mod beat;
 pub mod chat;

@@ -1,14 +1,8 @@
-//! Answers of the model, written by tests as chains of steps.
-//!
-//! Steps happen in the order they were written. Waits and delays before the first text or call hold back even the head of the
-//! HTTP response. The role, the finish reason and the usage come by themselves.
-
-use std::time::Duration;
+//! Answers of a model that speaks Chat Completions. The role, the finish reason and the usage come by themselves.
 
 use serde_json::{Value, json};
 
-use crate::model::gate::Gate;
-use crate::model::script::Scripted;
+use crate::model::answer;
 
 /// Token figures of one answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,67 +24,38 @@ impl Default for Usage {
     }
 }
 
+/// What an answer can say.
 #[derive(Clone, Debug)]
-pub(in crate::model) enum Step {
-    /// The chunk with the role, for answers that need it before their first text.
-    Start,
+pub enum Content {
+    /// A piece of the text.
     Text(String),
+    /// A piece of the reasoning, as `reasoning_content`.
     Reasoning(String),
+    /// A call of a tool.
     Call {
+        /// The tool.
         name: String,
+        /// Its arguments.
         arguments: Value,
     },
-    Wait(Gate),
-    Delay(Duration),
 }
 
-#[derive(Clone, Debug)]
-pub(in crate::model) enum End {
-    Completed,
-    /// The body ends in good order, but before the finish reason.
-    Short,
-    /// The connection breaks, at the latest after this many chunks.
-    Cut {
-        after: usize,
-    },
-    /// The connection is closed before the head of a response.
-    Drop,
-    Hang,
-    Status {
-        status: u16,
-        body: String,
-    },
+impl answer::Content for Content {
+    type Usage = Usage;
+
+    fn text(text: String) -> Self {
+        Self::Text(text)
+    }
+
+    fn delta(text: String) -> Self {
+        Self::Text(text)
+    }
 }
 
 /// The answer to one request.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    pub(in crate::model) steps: Vec<Step>,
-    pub(in crate::model) usage: Usage,
-    pub(in crate::model) finish: Option<String>,
-    pub(in crate::model) headers: Vec<(String, String)>,
-    pub(in crate::model) end: End,
-    retries: Vec<Answer>,
-}
+pub type Answer = answer::Answer<Content>;
 
 impl Answer {
-    /// An empty answer: add its content with the methods below.
-    pub fn new() -> Self {
-        Self {
-            steps: Vec::new(),
-            usage: Usage::default(),
-            finish: None,
-            headers: Vec::new(),
-            end: End::Completed,
-            retries: Vec::new(),
-        }
-    }
-
-    /// An answer that begins with a text.
-    pub fn text(text: impl Into<String>) -> Self {
-        Self::new().delta(text)
-    }
-
     /// An answer that begins with the call of a tool.
     pub fn call(name: &str, arguments: Value) -> Self {
         Self::new().tool(name, arguments)
@@ -110,11 +75,6 @@ impl Answer {
         Self::status_with(status, body.to_string()).header("content-type", "application/json")
     }
 
-    /// An HTTP error with a body as it stands.
-    pub fn status_with(status: u16, body: impl Into<String>) -> Self {
-        Self { end: End::Status { status, body: body.into() }, ..Self::new() }
-    }
-
     /// The 400 of a conversation that is too long for the model.
     pub fn too_long() -> Self {
         let error = json!({
@@ -128,47 +88,14 @@ impl Answer {
             .header("content-type", "application/json")
     }
 
-    /// Adds a header.
-    pub fn header(mut self, name: &str, value: &str) -> Self {
-        self.headers.push((name.into(), value.into()));
-        self
-    }
-
-    /// The next try of the same request gets this one instead; further tries get the last of them.
-    pub fn then(mut self, next: impl Into<Self>) -> Self {
-        self.retries.push(next.into());
-        self
-    }
-
-    pub(in crate::model) fn attempt(mut self, n: usize) -> Self {
-        let retries = std::mem::take(&mut self.retries);
-        let last = retries.len();
-        std::iter::once(self).chain(retries).nth(n.min(last)).unwrap_or_default()
-    }
-
-    /// Sends the chunk with the role here rather than with the first text, for a wait between the two.
-    pub fn started(self) -> Self {
-        self.step(Step::Start)
-    }
-
-    /// A piece of the text.
-    pub fn delta(self, text: impl Into<String>) -> Self {
-        self.step(Step::Text(text.into()))
-    }
-
-    /// A text streamed in these pieces.
-    pub fn deltas<T: Into<String>>(self, pieces: impl IntoIterator<Item = T>) -> Self {
-        pieces.into_iter().fold(self, Self::delta)
-    }
-
     /// A piece of the reasoning, as `reasoning_content`.
     pub fn reasoning(self, text: impl Into<String>) -> Self {
-        self.step(Step::Reasoning(text.into()))
+        self.content(Content::Reasoning(text.into()))
     }
 
     /// Calls a tool.
     pub fn tool(self, name: &str, arguments: Value) -> Self {
-        self.step(Step::Call { name: name.into(), arguments })
+        self.content(Content::Call { name: name.into(), arguments })
     }
 
     /// Has an agent with a tool `bash` run a shell command.
@@ -181,79 +108,4 @@ impl Answer {
         self.finish = Some(reason.into());
         self
     }
-
-    /// Reports these token figures instead of the default ones.
-    pub fn usage(mut self, usage: Usage) -> Self {
-        self.usage = usage;
-        self
-    }
-
-    /// Stops here until the gate is open.
-    pub fn wait_for(self, gate: &Gate) -> Self {
-        self.step(Step::Wait(gate.clone()))
-    }
-
-    /// Stops here for a while of real time.
-    pub fn delay(self, time: Duration) -> Self {
-        self.step(Step::Delay(time))
-    }
-
-    /// Ends the body in good order but without a finish reason: what a proxy that gives up looks like.
-    pub fn ends_short(self) -> Self {
-        self.end(End::Short)
-    }
-
-    /// Breaks the connection in place of the finish reason, or after `chunks` chunks at most.
-    pub fn cut_after(self, chunks: usize) -> Self {
-        self.end(End::Cut { after: chunks })
-    }
-
-    /// Breaks the connection in place of the finish reason.
-    pub fn cut(self) -> Self {
-        self.cut_after(usize::MAX)
-    }
-
-    /// Closes the connection in place of a response.
-    pub fn dropped(self) -> Self {
-        self.end(End::Drop)
-    }
-
-    /// Never ends; with nothing before it, not even the head of the response comes.
-    pub fn hang(self) -> Self {
-        self.end(End::Hang)
-    }
-
-    fn step(mut self, step: Step) -> Self {
-        let streams = !matches!(step, Step::Wait(_) | Step::Delay(_));
-        assert!(
-            !(streams && matches!(self.end, End::Status { .. } | End::Drop)),
-            "an answer without a message has no content: {step:?}"
-        );
-        self.steps.push(step);
-        self
-    }
-
-    fn end(mut self, end: End) -> Self {
-        assert!(
-            matches!(self.end, End::Completed),
-            "an answer ends once: it already has {:?}, and now {end:?}",
-            self.end
-        );
-        self.end = end;
-        self
-    }
 }
-
-impl Default for Answer {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl From<&str> for Answer {
-    fn from(text: &str) -> Self {
-        Self::text(text)
-    }
-}
-
-impl Scripted for Answer {}

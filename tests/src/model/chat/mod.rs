@@ -31,8 +31,7 @@ use axum::Router;
 use axum::routing::get;
 use serde_json::Value;
 
-pub use self::answer::{Answer, Usage};
-pub(super) use self::answer::{End, Step};
+pub use self::answer::{Answer, Content, Usage};
 use super::api::{Api, Headers, Prompt, Serve};
 use super::beat::{Beat, Serial};
 use super::record::{Recorded, ToolOutput};

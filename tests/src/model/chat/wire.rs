@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use super::answer::{Answer, End, Step, Usage};
+use super::answer::{Answer, Content, Usage};
+use crate::model::answer::{End, Step};
 use crate::model::api::Headers;
 use crate::model::beat::{Beat, Serial, cut, without_stream};
 
@@ -14,16 +15,19 @@ pub(super) fn beats(answer: Answer, serial: Serial, body: &Value) -> (Headers, V
     for step in answer.steps {
         match step {
             Step::Start => writer.start(),
-            Step::Text(text) => writer.text(&text),
-            Step::Reasoning(text) => writer.delta(&json!({ "reasoning_content": text })),
-            Step::Call { name, arguments } => writer.call(&name, &arguments),
+            Step::Content(Content::Text(text)) => writer.text(&text),
+            Step::Content(Content::Reasoning(text)) => {
+                writer.delta(&json!({ "reasoning_content": text }));
+            }
+            Step::Content(Content::Call { name, arguments }) => writer.call(&name, &arguments),
             Step::Wait(gate) => writer.beats.push_back(Beat::Wait(gate)),
             Step::Delay(time) => writer.beats.push_back(Beat::Delay(time)),
         }
     }
     match answer.end {
         End::Completed => writer.complete(answer.finish, answer.usage),
-        End::Short => writer.beats.push_back(Beat::Short),
+        // This API reports no failures in a stream.
+        End::Failed { .. } | End::Short => writer.beats.push_back(Beat::Short),
         End::Cut { after } => cut(&mut writer.beats, after),
         End::Drop => writer.beats.push_back(Beat::Drop),
         End::Hang => writer.beats.push_back(Beat::Hang),

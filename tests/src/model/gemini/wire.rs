@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use serde_json::{Value, json};
 
 use super::Answer;
+use crate::model::answer::{End, Step};
 use crate::model::api::Headers;
 use crate::model::beat::{Beat, cut, without_stream};
-use crate::model::chat::{End, Step, Usage};
+use crate::model::chat::{Content, Usage};
 
 /// Translates an answer to a request with this body.
 pub(super) fn beats(answer: Answer, body: &Value) -> (Headers, VecDeque<Beat>) {
@@ -16,9 +17,11 @@ pub(super) fn beats(answer: Answer, body: &Value) -> (Headers, VecDeque<Beat>) {
         match step {
             // Nothing announces an answer here.
             Step::Start => {}
-            Step::Text(text) => writer.part(json!({ "text": text })),
-            Step::Reasoning(text) => writer.part(json!({ "text": text, "thought": true })),
-            Step::Call { name, arguments } => {
+            Step::Content(Content::Text(text)) => writer.part(json!({ "text": text })),
+            Step::Content(Content::Reasoning(text)) => {
+                writer.part(json!({ "text": text, "thought": true }))
+            }
+            Step::Content(Content::Call { name, arguments }) => {
                 writer.part(json!({ "functionCall": { "name": name, "args": arguments } }));
             }
             Step::Wait(gate) => writer.beats.push_back(Beat::Wait(gate)),
@@ -28,7 +31,8 @@ pub(super) fn beats(answer: Answer, body: &Value) -> (Headers, VecDeque<Beat>) {
     let mut whole = String::new();
     match answer.end {
         End::Completed => whole = writer.complete(answer.finish.as_deref(), answer.usage),
-        End::Short => writer.beats.push_back(Beat::Short),
+        // This API reports no failures in a stream.
+        End::Failed { .. } | End::Short => writer.beats.push_back(Beat::Short),
         End::Cut { after } => cut(&mut writer.beats, after),
         End::Drop => writer.beats.push_back(Beat::Drop),
         End::Hang => writer.beats.push_back(Beat::Hang),

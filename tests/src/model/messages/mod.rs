@@ -33,7 +33,7 @@ use axum::Router;
 use axum::routing::{any, post};
 use serde_json::Value;
 
-pub use self::answer::{Answer, Usage};
+pub use self::answer::{Answer, Block, Content, Usage};
 use super::api::{Api, Headers, Prompt, Serve};
 use super::beat::{Beat, Serial};
 use super::record::{Recorded, ToolOutput};

@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Block, End, Step, Usage};
+use super::answer::{Answer, Block, Content, Usage};
+use crate::model::answer::{End, Step};
 use crate::model::api::Headers;
-use crate::model::beat::{Beat, Serial, cut};
+use crate::model::beat::{Beat, Serial, cut, without_stream};
 
 /// Translates an answer to a request with this body.
 pub(super) fn beats(answer: Answer, serial: Serial, body: &Value) -> (Headers, VecDeque<Beat>) {
@@ -14,15 +15,15 @@ pub(super) fn beats(answer: Answer, serial: Serial, body: &Value) -> (Headers, V
     for step in answer.steps {
         match step {
             Step::Start => writer.start(),
-            Step::Block(block) => writer.block(block),
-            Step::Delta(text) => writer.delta(&text),
+            Step::Content(Content::Block(block)) => writer.block(block),
+            Step::Content(Content::Delta(text)) => writer.delta(&text),
             Step::Wait(gate) => writer.beats.push_back(Beat::Wait(gate)),
             Step::Delay(time) => writer.beats.push_back(Beat::Delay(time)),
         }
     }
     match answer.end {
         End::Completed => writer.complete(),
-        End::Error { kind, message } => writer.error(&kind, &message),
+        End::Failed { kind, message } => writer.error(&kind, &message),
         End::Short => writer.beats.push_back(Beat::Short),
         End::Cut { after } => cut(&mut writer.beats, after),
         End::Drop => writer.beats.push_back(Beat::Drop),
@@ -34,22 +35,13 @@ pub(super) fn beats(answer: Answer, serial: Serial, body: &Value) -> (Headers, V
         return (headers, writer.beats);
     }
     headers.push(("content-type".into(), "application/json".into()));
-    (headers, whole(writer.beats, &writer.message))
-}
-
-/// The same answer with no stream: the pauses, then all of the message or what there is in its place.
-fn whole(beats: VecDeque<Beat>, message: &Value) -> VecDeque<Beat> {
-    let end = match beats.back() {
-        Some(Beat::Event(event)) => match event.strip_prefix("event: error\ndata: ") {
-            Some(error) => Beat::Reply { status: 500, body: error.trim_end().to_owned() },
-            None => Beat::Reply { status: 200, body: message.to_string() },
-        },
-        Some(Beat::Hang) => Beat::Hang,
-        Some(Beat::Reply { status, body }) => Beat::Reply { status: *status, body: body.clone() },
-        _ => Beat::Drop,
-    };
-    let pauses = |beat: &Beat| matches!(beat, Beat::Wait(_) | Beat::Delay(_));
-    beats.into_iter().filter(pauses).chain([end]).collect()
+    if let Some(Beat::Event(event)) = writer.beats.back()
+        && let Some(error) = event.strip_prefix("event: error\ndata: ")
+    {
+        let body = error.trim_end().to_owned();
+        writer.beats.push_back(Beat::Reply { status: 500, body });
+    }
+    (headers, without_stream(writer.beats, writer.message.to_string()))
 }
 
 struct Writer {
@@ -82,7 +74,7 @@ impl Writer {
             request: serial.request,
             message,
             usage: answer.usage,
-            stop: answer.stop.clone(),
+            stop: answer.finish.clone(),
             started: false,
             open: None,
             server_tool: String::new(),

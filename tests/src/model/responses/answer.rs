@@ -1,14 +1,10 @@
-//! Answers of the model, written by tests as chains of steps.
-//!
-//! Steps happen in the order they were written. Waits and delays before the first event hold back even the head of the
-//! HTTP response. `response.created` and `response.completed` come by themselves.
+//! Answers of codex's model. `response.created` and `response.completed` come by themselves.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::model::gate::Gate;
-use crate::model::script::Scripted;
+use crate::model::answer::{self, End};
 
 /// Token figures of one answer, as `response.completed` reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,76 +46,52 @@ impl Phase {
 
 /// An output item that is sent in one piece.
 #[derive(Clone, Debug)]
-pub(super) enum Item {
+pub enum Item {
+    /// A message, with what it is to its turn.
     Message { phase: Option<Phase>, text: String },
+    /// Reasoning, by its summary.
     Reasoning { summary: String },
+    /// A call of a function tool.
     FunctionCall { namespace: Option<String>, name: String, arguments: Value },
+    /// A call of a free-form tool.
     CustomCall { name: String, input: String },
+    /// A web search that the model's side has done.
     WebSearch { query: String },
 }
 
+/// What an answer can say.
 #[derive(Clone, Debug)]
-pub(super) enum Step {
-    /// `response.created`, for answers that need it before their first item.
-    Start,
+pub enum Content {
+    /// An output item that is sent in one piece.
     Item(Item),
     /// A piece of a message; pieces in a row are one message.
     Delta {
+        /// What the message is to its turn.
         phase: Option<Phase>,
+        /// The piece.
         text: String,
     },
-    Wait(Gate),
-    Delay(Duration),
 }
 
-#[derive(Clone, Debug)]
-pub(super) enum End {
-    Completed,
-    Failed {
-        code: String,
-        message: String,
-    },
-    /// The body ends in good order, but before `response.completed`.
-    Short,
-    /// The connection breaks, at the latest after this many events.
-    Cut {
-        after: usize,
-    },
-    Hang,
-    Status {
-        status: u16,
-        body: String,
-    },
+impl answer::Content for Content {
+    type Usage = Usage;
+
+    fn text(text: String) -> Self {
+        Self::Item(Item::Message { phase: None, text })
+    }
+
+    fn delta(text: String) -> Self {
+        Self::Delta { phase: None, text }
+    }
 }
 
 /// The answer to one request of codex.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    pub(super) steps: Vec<Step>,
-    pub(super) usage: Usage,
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) end: End,
-}
+pub type Answer = answer::Answer<Content>;
 
 impl Answer {
-    /// An empty answer: add its content with the methods below.
-    pub fn new() -> Self {
-        Self {
-            steps: Vec::new(),
-            usage: Usage::default(),
-            headers: Vec::new(),
-            end: End::Completed,
-        }
-    }
-
-    /// An answer of one message.
-    pub fn text(text: impl Into<String>) -> Self {
-        Self::new().message(text)
-    }
-
     /// An HTTP error in place of a stream.
     pub fn status(status: u16, body: impl Into<String>) -> Self {
-        Self { end: End::Status { status, body: body.into() }, ..Self::new() }
+        Self::status_with(status, body)
     }
 
     /// The 429 with which a used up plan is refused (no retry follows).
@@ -128,17 +100,6 @@ impl Answer {
             json!({"type": "usage_limit_reached", "message": "limit reached", "plan_type": "plus"});
         Self::status(429, json!({ "error": error }).to_string())
             .header("content-type", "application/json")
-    }
-
-    /// Adds a header.
-    pub fn header(mut self, name: &str, value: &str) -> Self {
-        self.headers.push((name.into(), value.into()));
-        self
-    }
-
-    /// Sends `response.created` here rather than with the first item, for a wait between the two.
-    pub fn started(self) -> Self {
-        self.step(Step::Start)
     }
 
     /// A message, in one piece and with no phase.
@@ -161,23 +122,11 @@ impl Answer {
         self.item(Item::Message { phase, text })
     }
 
-    /// A piece of a streamed message. Pieces with nothing but waits and delays between them make one message, which ends
-    /// with the next item or the end of the answer.
-    pub fn delta(self, text: impl Into<String>) -> Self {
-        let text = text.into();
-        self.step(Step::Delta { phase: None, text })
-    }
-
     /// A piece of a streamed message that has a phase.
     pub fn delta_in(self, phase: Phase, text: impl Into<String>) -> Self {
         let text = text.into();
         let phase = Some(phase);
-        self.step(Step::Delta { phase, text })
-    }
-
-    /// A message streamed in these pieces.
-    pub fn deltas<T: Into<String>>(self, pieces: impl IntoIterator<Item = T>) -> Self {
-        pieces.into_iter().fold(self, Self::delta)
+        self.content(Content::Delta { phase, text })
     }
 
     /// A reasoning item with one summary text.
@@ -242,82 +191,12 @@ impl Answer {
         self.item(Item::WebSearch { query })
     }
 
-    /// Reports these token figures instead of the default ones.
-    pub fn usage(mut self, usage: Usage) -> Self {
-        self.usage = usage;
-        self
-    }
-
-    /// Stops here until the gate is open.
-    pub fn wait_for(self, gate: &Gate) -> Self {
-        self.step(Step::Wait(gate.clone()))
-    }
-
-    /// Stops here for a while of real time.
-    pub fn delay(self, time: Duration) -> Self {
-        self.step(Step::Delay(time))
-    }
-
     /// Ends with `response.failed`. Codex retries unless it knows the code to be hopeless.
     pub fn failed(self, code: &str, message: &str) -> Self {
-        self.end(End::Failed { code: code.into(), message: message.into() })
-    }
-
-    /// Ends the body in good order but without `response.completed`: what a proxy that gives up looks like.
-    pub fn ends_short(self) -> Self {
-        self.end(End::Short)
-    }
-
-    /// Breaks the connection in place of `response.completed`.
-    pub fn cut(self) -> Self {
-        self.end(End::Cut { after: usize::MAX })
-    }
-
-    /// Breaks the connection after `events` events, `response.created` being the first.
-    pub fn cut_after(self, events: usize) -> Self {
-        self.end(End::Cut { after: events })
-    }
-
-    /// Never ends; with nothing before it, not even the head of the response comes.
-    pub fn hang(self) -> Self {
-        self.end(End::Hang)
+        self.end(End::Failed { kind: code.into(), message: message.into() })
     }
 
     fn item(self, item: Item) -> Self {
-        self.step(Step::Item(item))
-    }
-
-    fn step(mut self, step: Step) -> Self {
-        let streams = !matches!(step, Step::Wait(_) | Step::Delay(_));
-        assert!(
-            !(streams && matches!(self.end, End::Status { .. })),
-            "an HTTP status has no items: {step:?}"
-        );
-        self.steps.push(step);
-        self
-    }
-
-    fn end(mut self, end: End) -> Self {
-        assert!(
-            matches!(self.end, End::Completed),
-            "an answer ends once: it already has {:?}, and now {end:?}",
-            self.end
-        );
-        self.end = end;
-        self
+        self.content(Content::Item(item))
     }
 }
-
-impl Default for Answer {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl From<&str> for Answer {
-    fn from(text: &str) -> Self {
-        Self::text(text)
-    }
-}
-
-impl Scripted for Answer {}

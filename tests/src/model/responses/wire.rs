@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use serde_json::{Value, json};
 
-use super::answer::{Answer, End, Item, Phase, Step, Usage};
+use super::answer::{Answer, Content, Item, Phase, Usage};
+use crate::model::answer::{End, Step};
 use crate::model::beat::{Beat, Serial, cut};
 
 /// Translates an answer.
@@ -13,17 +14,18 @@ pub(super) fn beats(answer: Answer, serial: Serial) -> VecDeque<Beat> {
     for step in answer.steps {
         match step {
             Step::Start => writer.start(),
-            Step::Item(item) => writer.item(item),
-            Step::Delta { phase, text } => writer.delta(phase, &text),
+            Step::Content(Content::Item(item)) => writer.item(item),
+            Step::Content(Content::Delta { phase, text }) => writer.delta(phase, &text),
             Step::Wait(gate) => writer.beats.push_back(Beat::Wait(gate)),
             Step::Delay(time) => writer.beats.push_back(Beat::Delay(time)),
         }
     }
     match answer.end {
         End::Completed => writer.complete(answer.usage),
-        End::Failed { code, message } => writer.fail(&code, &message),
+        End::Failed { kind, message } => writer.fail(&kind, &message),
         End::Short => writer.beats.push_back(Beat::Short),
         End::Cut { after } => cut(&mut writer.beats, after),
+        End::Drop => writer.beats.push_back(Beat::Drop),
         End::Hang => writer.beats.push_back(Beat::Hang),
         End::Status { status, body } => {
             writer.beats.push_back(Beat::Reply { status, body });
