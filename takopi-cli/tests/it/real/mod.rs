@@ -1,5 +1,6 @@
-//! The command on the real agents, whose model is scripted: codex, Claude Code and pi.
+//! The command on the real agents, whose model is scripted: codex, Claude Code, pi, and those that speak ACP.
 
+mod acp;
 mod approvals;
 mod batch;
 mod chat;
