@@ -28,8 +28,10 @@ use crate::state::Store;
 pub const LIMIT: usize = 4096;
 /// How many entities of a message count.
 const ENTITIES: usize = 100;
-/// How many messages are tried to find one whose response was lost.
+/// How many ids are tried behind the newest known message to find one whose response was lost.
 const SEARCHED: i64 = 6;
+/// How many ids are tried in all.
+const LONGEST_SEARCH: i64 = 40;
 /// How often a failing call is repeated while a message is looked for.
 const PROBES: usize = 5;
 /// The first and the longest pause before a message is sent again.
@@ -228,7 +230,9 @@ impl Telegram {
     /// Looks for a message whose response was lost: an edit to the same content succeeds, or changes
     /// nothing, if a message is the bot's own and new.
     async fn find(&self, chat: i64, before: i64, content: &Value) -> Option<i64> {
-        for message in before + 1..=before + SEARCHED {
+        // Private chats share their numbers: those of others may have come in between.
+        let newest = self.newest(chat).max(before);
+        for message in before + 1..=(newest + SEARCHED).min(before + LONGEST_SEARCH) {
             let known = {
                 let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
                 seen.places.contains_key(&(chat, message))

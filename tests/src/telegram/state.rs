@@ -59,7 +59,8 @@ pub(super) struct State {
     messages: BTreeMap<(i64, i64), Message>,
     updates: BTreeMap<i64, Value>,
     last_update: i64,
-    last_message: i64,
+    /// By counter: a group has its own, private chats share one.
+    last_message: BTreeMap<i64, i64>,
     files: Vec<(String, Vec<u8>)>,
     pub(super) polling: usize,
     pub(super) answered: BTreeSet<String>,
@@ -68,9 +69,10 @@ pub(super) struct State {
 }
 
 impl State {
-    fn next_message(&mut self) -> i64 {
-        self.last_message += 1;
-        self.last_message
+    fn next_message(&mut self, chat: i64) -> i64 {
+        let last = self.last_message.entry(chat.min(0)).or_default();
+        *last += 1;
+        *last
     }
 
     fn push_update(&mut self, kind: &str, content: &Value) {
@@ -91,7 +93,7 @@ impl State {
     }
 
     pub(super) fn receive(&mut self, room: Room, user: i64, fields: Value) -> i64 {
-        let id = self.next_message();
+        let id = self.next_message(room.chat);
         let message = Message { room, by: user, fields, notified: true, edits: 0 };
         self.messages.insert((room.chat, id), message);
         let content = self.message_json(room.chat, id);
@@ -139,7 +141,7 @@ impl State {
     }
 
     pub(super) fn send(&mut self, room: Room, fields: Value, notified: bool) -> Value {
-        let id = self.next_message();
+        let id = self.next_message(room.chat);
         let message = Message { room, by: BOT, fields, notified, edits: 0 };
         self.messages.insert((room.chat, id), message);
         self.message_json(room.chat, id)
