@@ -21,6 +21,9 @@ pub const SERVICE: &str = "https://api.telegram.org";
 const POLL: Duration = Duration::from_secs(50);
 /// How long any other call may take.
 const CALL: Duration = Duration::from_secs(25);
+/// How long a failed call is not repeated, at first and at most.
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(500);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long a file may take.
 const FILE: Duration = Duration::from_mins(5);
 
@@ -256,6 +259,28 @@ impl Api {
         let request = self.http.post(self.url("sendDocument")).multipart(form).timeout(FILE);
         self.send("sendDocument", request).await
     }
+}
+
+/// Makes a call until it succeeds, fails for a lasting reason, or was tried this often.
+pub(crate) async fn retried<R, C>(
+    attempts: usize,
+    mut call: impl FnMut() -> C,
+) -> Result<R, ApiError>
+where
+    C: Future<Output = Result<R, ApiError>>,
+{
+    let mut pause = FIRST_PAUSE;
+    for _ in 1..attempts {
+        match call().await {
+            Err(error) if !error.is_lasting() => {
+                tracing::warn!(%error, "retrying");
+                tokio::time::sleep(error.retry_after().unwrap_or(pause)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            ended => return ended,
+        }
+    }
+    call().await
 }
 
 fn lost(method: &str, error: &reqwest::Error) -> ApiError {

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use crate::bot::{Bot, retried};
+use crate::api::retried;
+use crate::bot::Bot;
 use crate::config::TOKEN_VARIABLE;
 use crate::files;
 use crate::prompt::Destination;

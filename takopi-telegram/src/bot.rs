@@ -19,7 +19,7 @@ use takopi_projects::{Names, Projects};
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Api, ApiError};
+use crate::api::{Api, ApiError, FIRST_PAUSE, LONGEST_PAUSE, retried};
 use crate::commands;
 use crate::config::{Config, Mode};
 use crate::prompt::Bundle;
@@ -28,9 +28,6 @@ use crate::state::Store;
 use crate::transport::{LIMIT, Telegram};
 use crate::update::{self, Update};
 
-/// How long a failed poll is not repeated, at first and at most.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How often the calls are tried that nothing can begin without.
 const ATTEMPTS: usize = 9;
 /// How often a message is edited at most.
@@ -259,26 +256,4 @@ impl Bot {
             }
         }
     }
-}
-
-/// Makes a call until it succeeds, fails for a lasting reason, or was tried this often.
-pub(crate) async fn retried<R, C>(
-    attempts: usize,
-    mut call: impl FnMut() -> C,
-) -> Result<R, ApiError>
-where
-    C: Future<Output = Result<R, ApiError>>,
-{
-    let mut pause = FIRST_PAUSE;
-    for _ in 1..attempts {
-        match call().await {
-            Err(error) if !error.is_lasting() => {
-                tracing::warn!(%error, "retrying");
-                tokio::time::sleep(error.retry_after().unwrap_or(pause)).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
-            ended => return ended,
-        }
-    }
-    call().await
 }

@@ -19,7 +19,7 @@ use takopi_bridge::{
     Content, Kind, MessageId, MessageRef, Outgoing, Place, Transport, TransportError,
 };
 
-use crate::api::{Api, ApiError};
+use crate::api::{Api, ApiError, retried};
 use crate::files;
 use crate::rate::{Rate, Urgency};
 use crate::state::Store;
@@ -32,6 +32,8 @@ const ENTITIES: usize = 100;
 const SEARCHED: i64 = 6;
 /// How many ids are tried in all.
 const LONGEST_SEARCH: i64 = 40;
+/// How often the message of an interrupted run is edited before that is left to the next start.
+const CLOSING: usize = 5;
 /// How often a failing call is repeated while a message is looked for.
 const PROBES: usize = 5;
 /// The first and the longest pause before a message is sent again.
@@ -184,14 +186,17 @@ impl Telegram {
                 let next = if footer.is_empty() { "" } else { "; reply to go on\n\n" };
                 let text =
                     format!("interrupted: takopi was restarted while this ran{next}{footer}");
-                let content = Content::new(Kind::Final, text);
-                let message = MessageId::from(message.to_string()).at(chat.to_string());
-                match self.edit(message, content).await {
-                    Ok(()) | Err(TransportError::Gone) => {}
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot close the message of an interrupted run");
-                        continue;
-                    }
+                let mut params = body(&Content::new(Kind::Final, text));
+                params["chat_id"] = chat.into();
+                params["message_id"] = message.into();
+                self.rate.wait(chat, Urgency::Message).await;
+                let edited = retried(CLOSING, || self.api.call("editMessageText", &params)).await;
+                // A message that is gone, or in a chat that the bot has left, is never closed.
+                if let Err(error) = edited
+                    && !error.is_lasting()
+                {
+                    tracing::warn!(%error, "cannot close the message of an interrupted run");
+                    continue;
                 }
             }
             self.store.change(|stored| stored.open.remove(&key));

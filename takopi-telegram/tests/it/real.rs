@@ -139,9 +139,9 @@ async fn a_whole_conversation_arrives_once_and_in_order_though_calls_fail() {
     let last = lab.fake.reply(alice, ALICE, answer.id, "the last one");
     cut.reached().await;
     let shown = progress(&lab, ALICE, last).await;
-    // The bot learns the id of the message a moment after the service shows it.
+    // The bot learns the id of the message a moment after the service shows it, and is done with those before.
     let key = format!("{ALICE}/{}", shown.id);
-    while !lab.store().read(|it| it.open.contains_key(&key)) {
+    while !lab.store().read(|it| it.open.keys().eq([&key])) {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     bot.crash().await;

@@ -86,12 +86,4 @@ async fn an_approval_an_image_and_a_restart_in_a_run_on_a_branch() {
     assert_eq!(running.end().await.code, Some(0));
     lab.home.assert_no_processes().await;
     assert_eq!(fake.refusals(), Vec::<String>::new());
-    for call in fake.calls().iter().filter(|it| it.params["text"].is_string()) {
-        println!(
-            "DUMP {} {:?} {}",
-            call.method,
-            call.params["message_id"],
-            call.params["text"].as_str().unwrap()
-        );
-    } // TEMP
 }
