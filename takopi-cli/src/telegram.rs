@@ -45,7 +45,7 @@ pub(crate) fn main(
     file: Option<&Path>,
     terminal: Terminal,
 ) -> anyhow::Result<u8> {
-    if let Some(TelegramCommand::Setup(args)) = args.command {
+    if let Some(TelegramCommand::Setup(args)) = &args.command {
         return setup::main(args, &config, file, terminal);
     }
     let bot = BotConfig::read(&config.telegram).map_err(usage)?;

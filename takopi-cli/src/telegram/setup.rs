@@ -31,7 +31,7 @@ pub(crate) struct SetupArgs {
 }
 
 pub(super) fn main(
-    args: SetupArgs,
+    args: &SetupArgs,
     config: &Config,
     file: Option<&Path>,
     terminal: Terminal,
@@ -56,16 +56,17 @@ pub(super) fn main(
             return Ok(signal.map_or(exit::FAILED, signals::Signal::code));
         };
         let (token, user) = asked?;
-        let mut table = format!("[telegram]\ntoken = {}\n", projects::toml_text(token.reveal()));
-        if service != SERVICE {
-            table.push_str(&format!("service = {}\n", projects::toml_text(&service)));
-        }
-        table.push_str(&format!("# {}\nallowed_users = [{}]\n", user.name, user.id));
+        let own = match service.as_str() {
+            SERVICE => String::new(),
+            own => format!("service = {}\n", projects::toml_text(own)),
+        };
+        let secret = projects::toml_text(token.reveal());
+        let (name, id) = (&user.name, user.id);
+        let table =
+            format!("[telegram]\ntoken = {secret}\n{own}# {name}\nallowed_users = [{id}]\n");
         let path = projects::append(file, &table, Access::Owner)?;
         terminal.note(&format!(
-            "{} ({}) may use the bot; written to {}; start it with `takopi telegram`",
-            user.name,
-            user.id,
+            "{name} ({id}) may use the bot; written to {}; start it with `takopi telegram`",
             path.display()
         ));
         Ok(exit::OK)

@@ -78,7 +78,7 @@ async fn the_token_is_in_no_log_and_no_error() {
     // Every other call fails, each time in another way.
     fake.fail(move |call| {
         let count = count.fetch_add(1, Ordering::Relaxed);
-        let fails = count % 2 == 0 && call.method != "setMyCommands";
+        let fails = count.is_multiple_of(2) && call.method != "setMyCommands";
         fails.then(|| faults[(count / 2) % faults.len()])
     });
     let mut running = Running::start(command);
