@@ -232,7 +232,6 @@ pub(crate) enum Access {
     /// Whoever could before.
     AsItIs,
     /// Its owner alone: a secret is added.
-    #[cfg_attr(not(feature = "telegram"), expect(dead_code, reason = "only a bot has a secret"))]
     Owner,
 }
 
