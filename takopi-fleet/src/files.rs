@@ -217,7 +217,8 @@ fn feed(from: &mut impl io::Read, mut take: impl FnMut(&[u8])) -> io::Result<u64
     }
 }
 
-fn digits(hash: Sha256) -> String {
+/// A digest in hexadecimal digits.
+pub(crate) fn digits(hash: Sha256) -> String {
     hash.finalize().iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -26,6 +26,7 @@ use uuid::Uuid;
 use self::follow::Follow;
 use crate::board::{Board, Listener, NewJob, OnGone, OnLoss, Ring, SessionRef};
 use crate::spec::JobSpec;
+use crate::work::git::need_of;
 
 /// A runner whose runs happen on workers of a fleet.
 pub type FleetRunner = EngineRunner<FleetEngine>;
@@ -39,7 +40,7 @@ const SUBMITTER_LEASE: Duration = Duration::from_secs(30);
 pub struct FleetOptions {
     /// What a worker must offer beside the engine, e.g. `label:gpu`.
     pub needs: Vec<String>,
-    /// The directories here that are places of the workers: a path, and the place's name.
+    /// The directories here that are places of the workers: a path, and the place's name, or `git:URL@REF`.
     pub places: Vec<(PathBuf, String)>,
     /// The variables for the engine that may leave this machine, by their names. They are in clear in the database, and a worker
     /// takes only those that it allows.
@@ -160,7 +161,7 @@ impl FleetEngine {
         let (spec, blobs) = JobSpec::of(&run.request, dir)?;
         let mut needs = self.options.needs.clone();
         needs.push(format!("engine:{}", self.id));
-        needs.extend(place.as_ref().map(|place| format!("place:{place}")));
+        needs.extend(place.as_deref().map(need_of));
         needs.sort();
         needs.dedup();
         let spec = serde_json::to_value(spec)

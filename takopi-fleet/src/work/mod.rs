@@ -11,6 +11,7 @@
 mod ask;
 mod ceiling;
 mod copy;
+pub(crate) mod git;
 mod lease;
 mod travel;
 mod turn;
@@ -29,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use self::ceiling::{Allowed, Ceiling};
+use self::git::GitPlace;
 use self::lease::Lease;
 use self::turn::{Handle, Turn};
 use crate::board::{
@@ -87,6 +89,8 @@ pub struct WorkerOptions {
     pub places: BTreeMap<String, PathBuf>,
     /// Those of [`Self::places`] whose content is on this machine only: sessions that work there stay here.
     pub own_places: BTreeSet<String>,
+    /// The repositories that jobs may name as `git:URL@REF`: `HOST/OWNER`, or `file` for those of this machine.
+    pub git: BTreeSet<String>,
     /// What jobs may ask for.
     pub ceiling: Ceiling,
     /// A session whose stored files have more bytes than this stays on its machine.
@@ -108,12 +112,20 @@ impl WorkerOptions {
             offers: Vec::new(),
             places: BTreeMap::new(),
             own_places: BTreeSet::new(),
+            git: BTreeSet::new(),
             ceiling: Ceiling::default(),
             max_session: 64 << 20,
             state: state.into(),
             lease: Duration::from_secs(30),
             grace: Duration::from_mins(10),
         }
+    }
+}
+
+impl WorkerOptions {
+    /// Whether jobs may name a repository.
+    fn serves(&self, place: &GitPlace) -> bool {
+        place.need().is_some_and(|need| self.git.iter().any(|scope| need == format!("git:{scope}")))
     }
 }
 
@@ -147,10 +159,12 @@ impl Worker {
     fn info(&self, id: &str) -> WorkerInfo {
         let engines = self.engines.keys().map(|engine| format!("engine:{engine}"));
         let places = self.options.places.keys().map(|place| format!("place:{place}"));
+        let git = self.options.git.iter().map(|scope| format!("git:{scope}"));
+        let offers = self.options.offers.iter().cloned().chain(engines).chain(places).chain(git);
         WorkerInfo {
             id: id.to_owned(),
             machine: self.options.machine.clone(),
-            offers: self.options.offers.iter().cloned().chain(engines).chain(places).collect(),
+            offers: offers.collect(),
             versions: self
                 .engines
                 .iter()

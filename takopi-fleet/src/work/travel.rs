@@ -12,16 +12,24 @@ use takopi_core::model::{Reason, ResumeToken};
 use tokio::time::sleep;
 
 use super::copy::{Collected, LocalCopy, Store};
+use super::git::{GitPlace, Snapshot, TREE, Tree};
 use super::turn::{AGAIN, Turn};
 use super::{Served, Travels};
 use crate::board::Piece;
 use crate::files::number_of;
 
 /// The files of a session whose turn is run.
-pub(super) struct Travel {
+struct Travel {
     sessions: Arc<dyn PortableSessions>,
     cwd: PathBuf,
     copy: LocalCopy,
+}
+
+/// What a turn was given, and what it must give back.
+#[derive(Default)]
+pub(super) struct Brought {
+    travel: Option<Travel>,
+    tree: Option<Tree>,
 }
 
 /// What of the files goes into the result.
@@ -34,33 +42,61 @@ pub(super) struct Packed {
     /// What was appended.
     pub(super) files: Vec<Piece>,
     /// To be recorded once the result is stored.
-    pub(super) stored: Option<ToRecord>,
+    pub(super) stored: ToRecord,
 }
 
 /// What is recorded once the result is stored.
+#[derive(Default)]
 pub(super) struct ToRecord {
-    copy: LocalCopy,
-    collected: Collected,
+    copy: Option<(LocalCopy, Collected)>,
+    tree: Option<(Tree, Option<Snapshot>)>,
 }
 
 impl ToRecord {
     /// The result was stored under this token.
-    pub(super) async fn committed(mut self, token: i64) {
-        let saved = blocking(move || self.copy.committed(token, self.collected)).await;
-        if let Err(error) = saved.and_then(|saved| saved) {
-            // The files are then compared with the stored ones before the next turn.
-            tracing::warn!("cannot record the copy of a session: {error}");
+    pub(super) async fn committed(self, token: i64) {
+        if let Some((mut copy, collected)) = self.copy {
+            let saved = blocking(move || copy.committed(token, collected)).await;
+            if let Err(error) = saved.and_then(|saved| saved) {
+                // The files are then compared with the stored ones before the next turn.
+                tracing::warn!("cannot record the copy of a session: {error}");
+            }
+        }
+        if let Some((tree, pushed)) = self.tree {
+            tree.committed(token, pushed).await;
         }
     }
 }
 
 impl Turn {
+    /// The directory of a git place, with the session's newest tree in it.
+    pub(super) async fn tree(
+        &self,
+        place: &GitPlace,
+        brought: &mut Brought,
+    ) -> Result<PathBuf, RunError> {
+        let claimed = &self.claimed;
+        let mut tree = Tree::of(&self.worker.options.state, place, claimed.sid);
+        if !tree.is_current(claimed.generation) {
+            let pieces = self.stored_files().await?;
+            let stored = pieces.iter().find(|piece| piece.path == TREE);
+            tokio::select! {
+                biased;
+                () = self.cancel.cancelled() => return Err(interrupted()),
+                placed = tree.place(claimed.generation, stored, place) => placed?,
+            }
+        }
+        let path = tree.path.clone();
+        brought.tree = Some(tree);
+        Ok(path)
+    }
+
     /// The session to resume, with its files in place; `None` if the turn begins a new one.
     pub(super) async fn bring(
         &self,
         served: &Served,
         cwd: PathBuf,
-        travel: &mut Option<Travel>,
+        brought: &mut Brought,
     ) -> Result<Option<ResumeToken>, RunError> {
         let claimed = &self.claimed;
         let token = claimed.value.clone().map(|id| ResumeToken::new(claimed.engine.clone(), id));
@@ -80,7 +116,8 @@ impl Turn {
         if let Some(token) = resumed.clone() {
             let store = Store { sessions: &*sessions, session: &token.value, cwd: &cwd };
             if first_again || !copy.is_current(generation, store) {
-                let pieces = self.stored_files().await?;
+                let mut pieces = self.stored_files().await?;
+                pieces.retain(|piece| piece.path != TREE);
                 if pieces.is_empty() && first_again {
                     resumed = None;
                 } else if !pieces.is_empty() {
@@ -107,7 +144,7 @@ impl Turn {
         let generation = resumed.as_ref().map(|_| generation);
         let begun = blocking(move || copy.begin(generation).map(|()| copy)).await;
         let copy = begun.and_then(|begun| begun).map_err(failed)?;
-        *travel = Some(Travel { sessions, cwd, copy });
+        brought.travel = Some(Travel { sessions, cwd, copy });
         Ok(resumed)
     }
 
@@ -129,47 +166,66 @@ impl Turn {
         }
     }
 
-    /// What the result has to say about the session's files.
-    pub(super) async fn pack(
-        &self,
-        session: Option<&ResumeToken>,
-        travel: Option<Travel>,
-    ) -> Packed {
+    /// What the result has to say about the session's files and its tree.
+    pub(super) async fn pack(&self, session: Option<&ResumeToken>, brought: Brought) -> Packed {
         let served = self.worker.engines.get(self.claimed.engine.as_str());
         let mut packed =
             Packed { version: served.map_or(0, |served| served.version), ..Packed::default() };
-        let place = self.claimed.place.as_deref();
+        let own = |place: &&str| self.worker.options.own_places.contains(*place);
         packed.stays = match served.map(|served| &served.travels) {
             Some(Travels::No) => Some("its engine's sessions do not travel".to_owned()),
-            _ => place
-                .filter(|place| self.worker.options.own_places.contains(*place))
+            _ => (self.claimed.place.as_deref().filter(own))
                 .map(|place| format!("its place {place} is on this machine only")),
         };
-        let (Some(Travel { sessions, cwd, copy }), Some(session)) = (travel, session.cloned())
-        else {
-            return packed;
-        };
+        let Brought { travel, tree } = brought;
+        if let (Some(travel), Some(session)) = (travel, session) {
+            self.pack_files(session.value.clone(), travel, &mut packed).await;
+        }
+        if let Some(tree) = tree {
+            let pushed = match tree.push(self.claimed.held.token).await {
+                Ok((pushed, piece)) => {
+                    packed.files.push(piece);
+                    Some(pushed)
+                }
+                Err(error) => {
+                    packed.stays.get_or_insert(format!("its tree could not be pushed: {error}"));
+                    None
+                }
+            };
+            packed.stored.tree = Some((tree, pushed));
+        }
+        if let Some(stays) = packed.stays.as_ref().filter(|_| !is_known_to_stay(served)) {
+            tracing::warn!("a session stays on this machine: {stays}");
+        }
+        packed
+    }
+
+    async fn pack_files(&self, session: String, travel: Travel, packed: &mut Packed) {
+        let Travel { sessions, cwd, copy } = travel;
         // It may have been updated since the worker began.
         packed.version = packed.version.max(sessions.version().await.map_or(0, number_of));
         let limit = self.worker.options.max_session;
         let collected = blocking(move || {
-            let store = Store { sessions: &*sessions, session: &session.value, cwd: &cwd };
+            let store = Store { sessions: &*sessions, session: &session, cwd: &cwd };
             let collected = copy.collect(store, limit);
             (copy, collected)
         });
-        match collected.await {
+        let stays = match collected.await {
             Ok((copy, mut collected)) => {
-                if let Some(stays) = &collected.stays {
-                    tracing::warn!("a session stays on this machine: {stays}");
-                }
-                packed.stays = packed.stays.or_else(|| collected.stays.clone());
                 packed.files = std::mem::take(&mut collected.pieces);
-                packed.stored = Some(ToRecord { copy, collected });
+                let stays = collected.stays.clone();
+                packed.stored.copy = Some((copy, collected));
+                stays
             }
-            Err(error) => packed.stays = Some(format!("its files cannot be read: {error}")),
-        }
-        packed
+            Err(error) => Some(format!("its files cannot be read: {error}")),
+        };
+        packed.stays = packed.stays.take().or(stays);
     }
+}
+
+/// Whether all sessions of the engine stay, which was said when it was configured.
+fn is_known_to_stay(served: Option<&Served>) -> bool {
+    served.is_some_and(|served| matches!(served.travels, Travels::No))
 }
 
 fn interrupted() -> RunError {

@@ -4,6 +4,7 @@
 //! written at once. A database that is away delays rows and the result, as long as the lease holds; then the run is cut, and
 //! nothing of it is written.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -19,8 +20,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::Worker;
 use super::ask::{Answers, Remote};
+use super::git::GitPlace;
 use super::lease::Lease;
-use super::travel::{Packed, Travel};
+use super::travel::{Brought, Packed};
 use crate::board::{Bell, Claimed, Completion, Held, JobRow, Opened, PendingControl};
 use crate::frame::{AnswerBody, Frame, SteerBody};
 use crate::spec::JobSpec;
@@ -143,8 +145,8 @@ impl Turn {
         if let Some(lost) = self.claimed.lost.clone() {
             self.write(&Frame::TakenOver { lost });
         }
-        let mut travel = None;
-        let completed = match self.prepare(&mut travel).await {
+        let mut brought = Brought::default();
+        let completed = match self.prepare(&mut brought).await {
             // Files that were placed took their time.
             Ok(_) if self.lease.is_over() => None,
             Ok(Prepared { runner, request, frames, steer }) => {
@@ -154,7 +156,7 @@ impl Turn {
             Err(error) => Some(self.failure(error)),
         };
         if let Some(completed) = completed {
-            self.end(completed, travel).await;
+            self.end(completed, brought).await;
         }
     }
 
@@ -168,7 +170,7 @@ impl Turn {
     }
 
     /// Everything that the run needs, the session's files included.
-    async fn prepare(&self, travel: &mut Option<Travel>) -> Result<Prepared, RunError> {
+    async fn prepare(&self, brought: &mut Brought) -> Result<Prepared, RunError> {
         let unreadable = |error: serde_json::Error| {
             RunError::new(Reason::InvalidRequest, format!("the job cannot be read: {error}"))
         };
@@ -181,24 +183,10 @@ impl Turn {
             RunError::new(Reason::InvalidRequest, error)
         })?;
         let own = options.state.join("scratch").join(self.claimed.sid.to_string());
-        let place = match &self.claimed.place {
-            None => own.join("work"),
-            Some(place) => options.places.get(place).cloned().ok_or_else(|| {
-                RunError::new(Reason::InvalidRequest, format!("the worker has no place {place}"))
-            })?,
-        };
-        if self.claimed.place.is_none() {
-            let made = std::fs::create_dir_all(&place);
-            made.map_err(|error| {
-                RunError::new(
-                    Reason::SpawnFailed,
-                    format!("cannot create {}: {error}", place.display()),
-                )
-            })?;
-        }
+        let place = self.directory(own.join("work"), brought).await?;
         let mut request = spec.request(&place, &own.join("files"), &self.claimed.blobs)?;
         let cwd = request.settings.cwd.clone().unwrap_or(place);
-        if let Some(session) = self.bring(served, cwd, travel).await? {
+        if let Some(session) = self.bring(served, cwd, brought).await? {
             request = request.resume(session);
         }
         request = request.cancel(self.cancel.clone()).key(self.claimed.held.job.clone());
@@ -214,6 +202,32 @@ impl Turn {
             steer = Some(sender);
         }
         Ok(Prepared { runner: served.runner.clone(), request, frames, steer })
+    }
+
+    /// The directory that the session works in; `scratch` if it has no place.
+    async fn directory(
+        &self,
+        scratch: PathBuf,
+        brought: &mut Brought,
+    ) -> Result<PathBuf, RunError> {
+        let options = &self.worker.options;
+        let Some(place) = self.claimed.place.as_deref() else {
+            std::fs::create_dir_all(&scratch).map_err(|error| {
+                let error = format!("cannot create {}: {error}", scratch.display());
+                RunError::new(Reason::SpawnFailed, error)
+            })?;
+            return Ok(scratch);
+        };
+        if let Some(directory) = options.places.get(place) {
+            return Ok(directory.clone());
+        }
+        match GitPlace::parse(place).filter(|git| options.serves(git)) {
+            Some(git) => self.tree(&git, brought).await,
+            None => {
+                let error = format!("the worker has no place {place}");
+                Err(RunError::new(Reason::InvalidRequest, error))
+            }
+        }
     }
 
     /// Follows the run to its end; `None` if the job is not held any more.
@@ -367,14 +381,14 @@ impl Turn {
     }
 
     /// Ends the job, or gives it back, as often as it takes to know that it was.
-    async fn end(&mut self, completed: Completed, travel: Option<Travel>) {
+    async fn end(&mut self, completed: Completed, brought: Brought) {
         self.flush().await;
         let back =
             self.back.load(Ordering::Relaxed) && completed.reason == Some(Reason::Interrupted);
         let packed = if back {
             Packed::default()
         } else {
-            self.pack(completed.resume.as_ref(), travel).await
+            self.pack(completed.resume.as_ref(), brought).await
         };
         let Ok(result) = serde_json::to_value(TakopiEvent::from(completed)) else { return };
         let result = without_nul(result);
@@ -393,7 +407,7 @@ impl Turn {
                 Ok(true) => {
                     self.ring();
                     board.ring(Bell::Work);
-                    if let Some(stored) = stored.filter(|_| !is_plain) {
+                    if !is_plain {
                         stored.committed(self.claimed.held.token).await;
                     }
                     return;

@@ -5,6 +5,7 @@ mod admin;
 mod chaos;
 mod contract;
 mod faults;
+mod git;
 mod lab;
 mod ledger;
 mod model;

@@ -1,0 +1,325 @@
+//! Places in git: the tree of a session travels as a commit.
+//!
+//! A place is `git:URL@REF`. A worker keeps one mirror of each repository and one worktree of it for each session. After a turn the
+//! whole tree, with what is not committed, becomes a commit on top of its `HEAD`, which is pushed under a name of its own
+//! (`refs/takopi/SESSION/TOKEN`); which one is the newest is stored in the commit of the result. So a worker that was lost can push,
+//! and nobody will look at it. Before a turn that runs elsewhere that commit is fetched, and its tree is placed on its parent.
+//!
+//! What a lost turn left in the worktree of its own machine stays there: the agent finds it.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use takopi_core::RunError;
+use takopi_core::model::Reason;
+use tokio::process::Command;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::board::Piece;
+use crate::files::digits;
+
+/// The name under which the newest tree of a session is stored; no engine has files of that name.
+pub(super) const TREE: &str = "takopi:tree";
+/// How long a call of git may take.
+const LIMIT: Duration = Duration::from_mins(10);
+/// What a repository or its configuration may want to run is not run by the worker.
+const SAFE: [&str; 6] = [
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "protocol.ext.allow=never",
+];
+
+/// A repository, and what a new session begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct GitPlace {
+    url: String,
+    reference: String,
+}
+
+impl GitPlace {
+    /// `git:URL@REF`; `None` if it is not that.
+    pub(crate) fn parse(place: &str) -> Option<Self> {
+        let (url, reference) = place.strip_prefix("git:")?.rsplit_once('@')?;
+        let plain = |text: &str| {
+            !text.is_empty()
+                && !text.starts_with('-')
+                && !text.bytes().any(|byte| byte <= b' ' || byte == 127)
+        };
+        let place = Self { url: url.to_owned(), reference: reference.to_owned() };
+        (plain(url) && plain(reference) && place.scope().is_some()).then_some(place)
+    }
+
+    /// What a worker offers to serve it: `git:HOST/OWNER`, or `git:file`.
+    pub(crate) fn need(&self) -> Option<String> {
+        Some(format!("git:{}", self.scope()?))
+    }
+
+    fn scope(&self) -> Option<String> {
+        let scheme = ["https://", "ssh://"].iter().find_map(|it| self.url.strip_prefix(it));
+        let (host, path) = match scheme {
+            _ if self.url.strip_prefix("file:///").is_some() => return Some("file".to_owned()),
+            Some(rest) => rest.split_once('/')?,
+            // As in `git@HOST:OWNER/NAME`.
+            None if !self.url.contains("::") && self.url.contains('@') => {
+                self.url.split_once(':')?
+            }
+            None => return None,
+        };
+        let host = host.rsplit('@').next()?;
+        let (owner, name) = path.trim_start_matches('/').split_once('/')?;
+        let filled = [host, owner, name].iter().all(|part| !part.is_empty());
+        filled.then(|| format!("{}/{owner}", host.to_ascii_lowercase()))
+    }
+}
+
+/// What a worker must offer for a place.
+pub(crate) fn need_of(place: &str) -> String {
+    GitPlace::parse(place).and_then(|git| git.need()).unwrap_or_else(|| format!("place:{place}"))
+}
+
+/// The worktree of a session.
+pub(super) struct Tree {
+    url: String,
+    sid: Uuid,
+    mirror: PathBuf,
+    pub(super) path: PathBuf,
+    record: PathBuf,
+    /// The name of what was stored before.
+    old: Option<String>,
+}
+
+/// Which tree is the newest, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Snapshot {
+    reference: String,
+    commit: String,
+}
+
+/// Which tree is here.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    generation: i64,
+    reference: Option<String>,
+}
+
+impl Tree {
+    /// The worktree of a session, which may not be there yet.
+    pub(super) fn of(state: &Path, place: &GitPlace, sid: Uuid) -> Self {
+        let name = digits(Sha256::new_with_prefix(&place.url));
+        let (git, trees) = (state.join("git"), state.join("git/trees"));
+        Self {
+            url: place.url.clone(),
+            sid,
+            mirror: git.join("mirrors").join(&name[..16]),
+            path: trees.join(sid.to_string()),
+            record: trees.join(format!("{sid}.json")),
+            old: None,
+        }
+    }
+
+    /// Whether the tree of this generation is here, or what a lost turn made of it.
+    pub(super) fn is_current(&mut self, generation: i64) -> bool {
+        let record = std::fs::read(&self.record).ok();
+        let record: Option<Record> = record.and_then(|text| serde_json::from_slice(&text).ok());
+        let found = record.filter(|it| it.generation == generation && self.path.is_dir());
+        self.old = found.as_ref().and_then(|record| record.reference.clone());
+        found.is_some()
+    }
+
+    /// Places the stored tree, or that of the reference if none is stored.
+    pub(super) async fn place(
+        &mut self,
+        generation: i64,
+        stored: Option<&Piece>,
+        place: &GitPlace,
+    ) -> Result<(), RunError> {
+        let stored: Option<Snapshot> = match stored {
+            Some(piece) => Some(serde_json::from_slice(&piece.data).map_err(|error| {
+                failed(format!("the record of its tree cannot be read: {error}"))
+            })?),
+            None => None,
+        };
+        let directory = self.mirror.clone();
+        std::fs::create_dir_all(&directory).map_err(|error| failed(error.to_string()))?;
+        // One at a time in a mirror; the lock goes with the file.
+        let lock = tokio::task::spawn_blocking(move || {
+            let lock = std::fs::File::create(directory.join("takopi.lock"))?;
+            lock.lock().map(|()| lock)
+        });
+        let lock = lock.await.map_err(std::io::Error::other).and_then(|lock| lock);
+        let lock = lock.map_err(|error| failed(error.to_string()))?;
+        let mirror = self.mirror.clone();
+        if !mirror.join("HEAD").is_file() {
+            git(&mirror, ["init", "--quiet", "--bare", "."]).await?;
+        }
+        let commit = match &stored {
+            Some(Snapshot { reference, commit }) => {
+                git(&mirror, ["fetch", "--quiet", "--no-tags", "--", &self.url, reference]).await?;
+                commit.clone()
+            }
+            None => {
+                let heads = "+refs/heads/*:refs/remotes/origin/*";
+                git(&mirror, ["fetch", "--quiet", "--tags", "--force", "--", &self.url, heads])
+                    .await?;
+                self.resolve(&place.reference).await?
+            }
+        };
+        let path = self.path.clone();
+        if !path.join(".git").exists() {
+            git(&mirror, ["worktree", "prune"]).await?;
+            let add = ["worktree", "add", "--quiet", "--force", "--detach"].map(OsStr::new);
+            let rest = [path.as_os_str(), OsStr::new(&commit)];
+            git(&mirror, add.into_iter().chain(rest)).await?;
+        } else {
+            git(&path, ["checkout", "--quiet", "--detach", "--force", &commit]).await?;
+            git(&path, ["clean", "--quiet", "-d", "--force"]).await?;
+        }
+        drop(lock);
+        if let Some(Snapshot { reference, .. }) = stored {
+            // What was not committed is not committed here either.
+            git(&path, ["reset", "--quiet", "--mixed", &format!("{commit}^")]).await?;
+            self.old = Some(reference);
+        }
+        self.save(generation, self.old.clone()).map_err(|error| failed(error.to_string()))
+    }
+
+    async fn resolve(&self, reference: &str) -> Result<String, RunError> {
+        for name in [format!("refs/remotes/origin/{reference}"), reference.to_owned()] {
+            let name = format!("{name}^{{commit}}");
+            let found = ["rev-parse", "--verify", "--quiet", "--end-of-options", &name];
+            if let Ok(commit) = git(&self.mirror, found).await {
+                return Ok(commit.trim().to_owned());
+            }
+        }
+        let error = format!("{} has no {reference}", self.url);
+        Err(RunError::new(Reason::InvalidRequest, error))
+    }
+
+    /// Makes a commit of the whole tree and pushes it in the name of the token.
+    pub(super) async fn push(&self, token: i64) -> Result<(Snapshot, Piece), RunError> {
+        let path = self.path.clone();
+        let index = self.record.with_extension("index");
+        let _ = std::fs::remove_file(&index);
+        let with_index = |args: &[&str]| {
+            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
+            call(&path, args, Some(index.clone()))
+        };
+        with_index(&["read-tree", "HEAD"]).await?;
+        with_index(&["add", "--all"]).await?;
+        let tree = with_index(&["write-tree"]).await?;
+        let message = format!("takopi: session {} at {token}", self.sid);
+        let identity = ["-c", "user.name=takopi", "-c", "user.email=takopi@localhost"];
+        let args = ["commit-tree", tree.trim(), "-p", "HEAD", "-m", &message];
+        let commit = with_index(&[&identity[..], &args[..]].concat()).await;
+        let _ = std::fs::remove_file(&index);
+        let commit = commit?.trim().to_owned();
+        let reference = format!("refs/takopi/{}/{token}", self.sid);
+        git(
+            &path,
+            ["push", "--quiet", "--force", "--", &self.url, &format!("{commit}:{reference}")],
+        )
+        .await?;
+        let snapshot = Snapshot { reference, commit };
+        let data = serde_json::to_vec(&snapshot).map_err(|error| failed(error.to_string()))?;
+        Ok((snapshot, Piece { path: TREE.to_owned(), start: 0, data }))
+    }
+
+    /// The result was stored under this token, with what was pushed if it could be: the commit before is not needed any more.
+    pub(super) async fn committed(self, token: i64, pushed: Option<Snapshot>) {
+        let newest = pushed.as_ref().map(|it| it.reference.clone()).or_else(|| self.old.clone());
+        if let Err(error) = self.save(token, newest.clone()) {
+            tracing::warn!("cannot record the tree of a session: {error}");
+        }
+        if let Some(old) = self.old.as_ref().filter(|old| Some(*old) != newest.as_ref()) {
+            let delete = ["push", "--quiet", "--delete", "--", &self.url, old];
+            if let Err(error) = git(&self.path, delete).await {
+                tracing::debug!("cannot remove {old}: {error}");
+            }
+        }
+    }
+
+    fn save(&self, generation: i64, reference: Option<String>) -> std::io::Result<()> {
+        let beside = self.record.with_extension("new");
+        std::fs::write(&beside, serde_json::to_vec(&Record { generation, reference })?)?;
+        std::fs::rename(beside, &self.record)
+    }
+}
+
+fn failed(error: String) -> RunError {
+    RunError::new(Reason::SpawnFailed, format!("the git place cannot be used: {error}"))
+}
+
+async fn git<A: AsRef<OsStr>>(
+    directory: &Path,
+    args: impl IntoIterator<Item = A>,
+) -> Result<String, RunError> {
+    call(directory, args, None).await
+}
+
+async fn call<A: AsRef<OsStr>>(
+    directory: &Path,
+    args: impl IntoIterator<Item = A>,
+    index: Option<PathBuf>,
+) -> Result<String, RunError> {
+    let mut command = Command::new("git");
+    command.args(SAFE).args(args).current_dir(directory).env("GIT_TERMINAL_PROMPT", "0");
+    // One that was set for takopi itself would be another repository.
+    command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").env_remove("GIT_INDEX_FILE");
+    command.envs(index.map(|index| ("GIT_INDEX_FILE", index)));
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let output = match timeout(LIMIT, command.output()).await {
+        Ok(output) => output.map_err(|error| failed(format!("git does not start: {error}")))?,
+        Err(_) => return Err(failed(format!("git took longer than {LIMIT:?}"))),
+    };
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("git failed");
+    Err(failed(takopi_core::redact::redact(line).into_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn need(place: &str) -> Option<String> {
+        GitPlace::parse(place)?.need()
+    }
+
+    #[test]
+    fn a_place_needs_its_host_and_owner() {
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(need("git:https://GitHub.com/acme/app@main"), some("git:github.com/acme"));
+        assert_eq!(need("git:https://x@h:8443/acme/sub/app.git@v1"), some("git:h:8443/acme"));
+        assert_eq!(need("git:ssh://git@host/acme/app@a/b"), some("git:host/acme"));
+        assert_eq!(need("git:git@host:acme/app@main"), some("git:host/acme"));
+        assert_eq!(need("git:file:///srv/app.git@main"), some("git:file"));
+        assert_eq!(need_of("app"), "place:app");
+    }
+
+    #[test]
+    fn what_is_no_repository_of_a_host_is_no_place() {
+        for place in [
+            "git:https://host/acme/app",
+            "git:https://host/app@main",
+            "git:ext::sh -c id@host:a/b@main",
+            "git:ext::sh@host:a/b@main",
+            "git:--upload-pack=x@h:a/b@main",
+            "git:https://host/acme/app@--output=x",
+            "git:/srv/app@main",
+            "git:http://host/acme/app@main",
+            "app",
+        ] {
+            assert_eq!(GitPlace::parse(place), None, "{place}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Places in git: the tree of a session goes with it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use takopi_core::model::{Completed, EngineId, Started};
+use takopi_core::runner::{Engine, EngineRun, ResumeCodec, SessionScope};
+use takopi_core::{EngineRunner, Host, ResumeToken, RunRequest, Runner};
+use takopi_fleet::submit::{FleetEngine, FleetOptions};
+use takopi_fleet::work::{Served, Travels, Worker, WorkerOptions};
+use takopi_tests::runs::run;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::lab::Lab;
+
+/// Runs its prompt as a script in its directory; its output is the answer.
+struct Shell;
+
+impl Engine for Shell {
+    fn id(&self) -> EngineId {
+        EngineId::from("shell")
+    }
+
+    fn resume_codec(&self) -> ResumeCodec {
+        ResumeCodec::new(self.id(), "shell resume", |id| Some(id.to_owned()))
+    }
+
+    fn session_scope(&self) -> SessionScope {
+        SessionScope::Process
+    }
+
+    fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let token = run.resume.clone();
+            let token =
+                token.unwrap_or_else(|| ResumeToken::new("shell", Uuid::new_v4().to_string()));
+            let _ = run.emit(Started::new(token)).await;
+            let directory = run.request.settings.cwd.clone().unwrap();
+            let answer = sh(&directory, &run.request.prompt);
+            let _ = run.emit(Completed::success("shell", answer)).await;
+        })
+    }
+}
+
+fn sh(directory: &Path, script: &str) -> String {
+    let mut command = Command::new("sh");
+    command.args(["-ec", script]).current_dir(directory).env("GIT_CONFIG_GLOBAL", "/dev/null");
+    for who in ["AUTHOR", "COMMITTER"] {
+        command
+            .env(format!("GIT_{who}_NAME"), "T")
+            .env(format!("GIT_{who}_EMAIL"), "t@example.org");
+    }
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+struct Fleet {
+    lab: Lab,
+    dir: tempfile::TempDir,
+    origin: PathBuf,
+    host: Host,
+    stop: CancellationToken,
+}
+
+impl Fleet {
+    /// Two workers, and a repository with one file in it.
+    async fn new() -> Option<Self> {
+        let lab = Lab::pg().await?;
+        let dir = tempfile::tempdir().unwrap();
+        let origin = dir.path().join("origin.git");
+        sh(
+            dir.path(),
+            "git init -q -b main src; cd src; echo 1 >a; git add a; git commit -qm first; git clone -q --bare . ../origin.git",
+        );
+        let host = Host::builder().state_directory(dir.path().join("host")).build().unwrap();
+        let stop = CancellationToken::new();
+        for name in ["a", "b"] {
+            let mut options = WorkerOptions::new(name, dir.path().join(name));
+            options.offers = vec![format!("label:{name}")];
+            options.git = ["file".to_owned()].into();
+            let runner = Arc::new(EngineRunner::new(Shell).on(host.clone()));
+            let served = Served { runner, version: 0, travels: Travels::Freely };
+            let worker = Worker::new(lab.board(), options).engine(served);
+            tokio::spawn(worker.serve(stop.clone()));
+        }
+        Some(Self { lab, dir, origin, host, stop })
+    }
+
+    /// Runs a script on a machine, in the repository.
+    async fn on(
+        &self,
+        name: &str,
+        session: Option<&ResumeToken>,
+        script: &str,
+    ) -> (ResumeToken, String) {
+        let here = self.dir.path().join("src");
+        let mut options = FleetOptions::default();
+        options.needs = vec![format!("label:{name}")];
+        options.places = vec![(here.clone(), format!("git:file://{}@main", self.origin.display()))];
+        let engine = FleetEngine::new(self.lab.board(), Shell.id(), Shell.resume_codec());
+        let runner = engine.options(options).runner().on(self.host.clone());
+        let request = RunRequest::new(script).cwd(here);
+        let request = match session {
+            Some(session) => request.resume(session.clone()),
+            None => request,
+        };
+        let seen = run(&runner as &dyn Runner, request).await;
+        (seen.session(), seen.ok().answer.clone())
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_changes_and_new_files_of_a_session_go_where_it_goes() {
+    let Some(fleet) = Fleet::new().await else { return };
+    let work =
+        "echo 2 >>a; git commit -qam second; echo 3 >>a; echo new >b; mkdir c; echo deep >c/d";
+    let (session, _) = fleet.on("a", None, work).await;
+    let look = "cat a b c/d; git log --format=%s; git status --porcelain";
+    let (_, found) = fleet.on("b", Some(&session), look).await;
+    assert_eq!(found, "1\n2\n3\nnew\ndeep\nsecond\nfirst\n M a\n?? b\n?? c/\n");
+    fleet.on("b", Some(&session), "rm b; git commit -qam third; echo 4 >>a").await;
+    let (_, found) = fleet.on("a", Some(&session), "cat a; ls; git log --format=%s").await;
+    assert_eq!(found, "1\n2\n3\n4\na\nc\nthird\nsecond\nfirst\n");
+    // Another session begins with what is in the repository.
+    let (other, found) = fleet.on("b", None, "cat a; ls; git status --porcelain").await;
+    assert_eq!(found, "1\na\n");
+    assert_ne!(other, session);
+    let sessions = fleet.lab.sql("select count(*) from takopi.session where stays is null").await;
+    assert_eq!(sessions, "2");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_tree_cannot_be_pushed_stays() {
+    let Some(fleet) = Fleet::new().await else { return };
+    let hook = fleet.origin.join("hooks/pre-receive");
+    sh(
+        fleet.dir.path(),
+        &format!("printf '#!/bin/sh\\nexit 1\\n' >{0}; chmod +x {0}", hook.display()),
+    );
+    let (session, _) = fleet.on("a", None, "echo new >b").await;
+    let stays = fleet.lab.sql("select stays from takopi.session").await;
+    assert!(stays.contains("its tree could not be pushed"), "{stays}");
+    let (_, found) = fleet.on("a", Some(&session), "cat b").await;
+    assert_eq!(found, "new\n", "it goes on where it is");
+}
