@@ -8,6 +8,7 @@
 //! What a lost turn left in the worktree of its own machine stays there: the agent finds it.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -148,39 +149,35 @@ impl Tree {
             None => None,
         };
         let directory = self.mirror.clone();
-        std::fs::create_dir_all(&directory).map_err(|error| failed(error.to_string()))?;
+        std::fs::create_dir_all(&directory).map_err(failed)?;
         // One at a time in a mirror; the lock goes with the file.
         let lock = tokio::task::spawn_blocking(move || {
             let lock = std::fs::File::create(directory.join("takopi.lock"))?;
             lock.lock().map(|()| lock)
         });
         let lock = lock.await.map_err(std::io::Error::other).and_then(|lock| lock);
-        let lock = lock.map_err(|error| failed(error.to_string()))?;
+        let lock = lock.map_err(failed)?;
         let mirror = self.mirror.clone();
         if !mirror.join("HEAD").is_file() {
             git(&mirror, ["init", "--quiet", "--bare", "."]).await?;
         }
-        let commit = match &stored {
-            Some(Snapshot { reference, commit }) => {
-                git(&mirror, ["fetch", "--quiet", "--no-tags", "--", &self.url, reference]).await?;
-                commit.clone()
-            }
-            None => {
-                let heads = "+refs/heads/*:refs/remotes/origin/*";
-                git(&mirror, ["fetch", "--quiet", "--tags", "--force", "--", &self.url, heads])
-                    .await?;
-                self.resolve(&place.reference).await?
-            }
+        let commit = if let Some(Snapshot { reference, commit }) = &stored {
+            git(&mirror, ["fetch", "--quiet", "--no-tags", "--", &self.url, reference]).await?;
+            commit.clone()
+        } else {
+            let heads = "+refs/heads/*:refs/remotes/origin/*";
+            git(&mirror, ["fetch", "--quiet", "--tags", "--force", "--", &self.url, heads]).await?;
+            self.resolve(&place.reference).await?
         };
         let path = self.path.clone();
-        if !path.join(".git").exists() {
+        if path.join(".git").exists() {
+            git(&path, ["checkout", "--quiet", "--detach", "--force", &commit]).await?;
+            git(&path, ["clean", "--quiet", "-d", "--force"]).await?;
+        } else {
             git(&mirror, ["worktree", "prune"]).await?;
             let add = ["worktree", "add", "--quiet", "--force", "--detach"].map(OsStr::new);
             let rest = [path.as_os_str(), OsStr::new(&commit)];
             git(&mirror, add.into_iter().chain(rest)).await?;
-        } else {
-            git(&path, ["checkout", "--quiet", "--detach", "--force", &commit]).await?;
-            git(&path, ["clean", "--quiet", "-d", "--force"]).await?;
         }
         drop(lock);
         if let Some(Snapshot { reference, .. }) = stored {
@@ -188,7 +185,7 @@ impl Tree {
             git(&path, ["reset", "--quiet", "--mixed", &format!("{commit}^")]).await?;
             self.old = Some(reference);
         }
-        self.save(generation, self.old.clone()).map_err(|error| failed(error.to_string()))
+        self.save(generation, self.old.clone()).map_err(failed)
     }
 
     async fn resolve(&self, reference: &str) -> Result<String, RunError> {
@@ -228,7 +225,7 @@ impl Tree {
         )
         .await?;
         let snapshot = Snapshot { reference, commit };
-        let data = serde_json::to_vec(&snapshot).map_err(|error| failed(error.to_string()))?;
+        let data = serde_json::to_vec(&snapshot).map_err(failed)?;
         Ok((snapshot, Piece { path: TREE.to_owned(), start: 0, data }))
     }
 
@@ -253,7 +250,7 @@ impl Tree {
     }
 }
 
-fn failed(error: String) -> RunError {
+fn failed(error: impl fmt::Display) -> RunError {
     RunError::new(Reason::SpawnFailed, format!("the git place cannot be used: {error}"))
 }
 
@@ -284,7 +281,7 @@ async fn call<A: AsRef<OsStr>>(
     }
     let text = String::from_utf8_lossy(&output.stderr);
     let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("git failed");
-    Err(failed(takopi_core::redact::redact(line).into_owned()))
+    Err(failed(takopi_core::redact::redact(line)))
 }
 
 #[cfg(test)]

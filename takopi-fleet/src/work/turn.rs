@@ -221,13 +221,11 @@ impl Turn {
         if let Some(directory) = options.places.get(place) {
             return Ok(directory.clone());
         }
-        match GitPlace::parse(place).filter(|git| options.serves(git)) {
-            Some(git) => self.tree(&git, brought).await,
-            None => {
-                let error = format!("the worker has no place {place}");
-                Err(RunError::new(Reason::InvalidRequest, error))
-            }
+        if let Some(git) = GitPlace::parse(place).filter(|git| options.serves(git)) {
+            return self.tree(&git, brought).await;
         }
+        let error = format!("the worker has no place {place}");
+        Err(RunError::new(Reason::InvalidRequest, error))
     }
 
     /// Follows the run to its end; `None` if the job is not held any more.
