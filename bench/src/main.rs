@@ -1,7 +1,7 @@
 //! Benchmarks of takopi: each figure as a ratio to a floor measured in the same run.
 //!
 //! `cargo run --release -p takopi-bench` builds what it needs and prints all tables; with names (`locks`,
-//! `pipeline`, `many`, `growth`, `batch`, `codex`, `claude`, `terminal`) only those. `--write` puts them into `docs/performance.md` too;
+//! `pipeline`, `many`, `growth`, `batch`, `codex`, `claude`, `terminal`, `fleet`) only those. `--write` puts them into `docs/performance.md` too;
 //! `--quick` does only a few rounds with the real agents, to see that it works. What is measured, and why
 //! so, is on that page.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program that prints tables")]
@@ -10,6 +10,7 @@ mod batch;
 mod claude;
 mod codex;
 mod contest;
+mod fleet;
 mod growth;
 mod locks;
 mod machine;
@@ -33,7 +34,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// What is measured, by its name: how often, and whether the figures are for the page.
 type Section = (&'static str, fn(Rounds, bool) -> anyhow::Result<String>);
 
-const SECTIONS: [Section; 9] = [
+const SECTIONS: [Section; 10] = [
     ("machine", |_, _| machine::describe()),
     ("locks", |_, _| locks::bench()),
     ("pipeline", |_, _| pipeline::bench()),
@@ -45,9 +46,10 @@ const SECTIONS: [Section; 9] = [
         claude::bench(if rounds.turns == Rounds::ALL.turns { Rounds::SOME } else { rounds })
     }),
     ("terminal", |rounds, _| terminal::bench(rounds)),
+    ("fleet", |rounds, _| fleet::bench(rounds)),
 ];
 
-const USAGE: &str = "usage: takopi-bench [machine] [locks] [pipeline] [many] [growth] [batch] [codex] [claude] [terminal] [--write | --quick]";
+const USAGE: &str = "usage: takopi-bench [machine] [locks] [pipeline] [many] [growth] [batch] [codex] [claude] [terminal] [fleet] [--write | --quick]";
 
 fn main() -> anyhow::Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
