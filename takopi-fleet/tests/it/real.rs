@@ -3,13 +3,18 @@
 //! `TAKOPI_TEST_CODEX_VERSIONS=0.125.0,0.144.6,0.166.0` runs them over several releases.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use takopi_claude::Claude;
 use takopi_codex::Codex;
+use takopi_codex::app_server::{Client, ServerLaunch, ThreadOptions, TurnOptions};
 use takopi_core::{EngineRunner, Host, ResumeToken, RunRequest, Runner};
 use takopi_fleet::Board;
+use takopi_fleet::board::Import;
+use takopi_fleet::files::{pack, version_number};
 use takopi_fleet::submit::{FleetEngine, FleetOptions};
 use takopi_tests::codex::home::TestHome;
 use takopi_tests::codex::real;
@@ -290,4 +295,61 @@ async fn a_session_of_claude_code_goes_from_machine_to_machine() {
     let whole = ["user: one", "assistant: ONE", "user: two", "assistant: TWO", "user: three"];
     assert_eq!(history, whole);
     workers.into_iter().for_each(WorkerProcess::stop);
+}
+
+/// A fork holds only what follows the point where it began, and a revert begins another file.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forked_and_reverted_sessions_of_a_person_are_imported_and_go_on_elsewhere() {
+    let Some(codex) = real::codex_or_skip() else { return };
+    if real::older_than(&codex, real::Version::new(0, 166, 0)) {
+        return;
+    }
+    let Some(fleet) = Fleet::new().await else { return };
+    for word in ["one", "two", "three", "four", "five", "six"] {
+        fleet.model.when(word, Answer::text(word.to_uppercase()));
+    }
+    let (a, b) = (fleet.machine("a", &codex), fleet.machine("b", &codex));
+    let mut launch = ServerLaunch::default();
+    launch.binary.clone_from(&codex.path);
+    launch.env =
+        a.home.env().into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+    let client = Client::start(&fleet.host, &launch).await.unwrap();
+    let (thread, turn) = (ThreadOptions::default(), TurnOptions::default());
+    let first = client.start_thread(&thread).await.unwrap();
+    first.run("one", &turn).await.unwrap();
+    first.run("two", &turn).await.unwrap();
+    let fork = client.fork_thread(first.id(), &thread).await.unwrap();
+    fork.run("three", &turn).await.unwrap();
+    let read = client.read_thread(first.id(), true).await.unwrap();
+    let second = &read["thread"]["turns"][1]["id"];
+    let revert = json!({ "threadId": first.id(), "beforeTurnId": second });
+    client.call("thread/revert", revert).await.unwrap();
+    first.run("four", &turn).await.unwrap();
+    client.close().await;
+
+    let sessions = Codex::new().home(a.home.codex_home()).portable_sessions().unwrap();
+    let import = async |id: &str| {
+        let files = sessions.files(id, Path::new("/")).unwrap();
+        let import = Import {
+            sid: uuid::Uuid::new_v4(),
+            engine: "codex".to_owned(),
+            value: id.to_owned(),
+            place: None,
+            machine: "a".to_owned(),
+            version: version_number(&codex.version.to_string()),
+            stays: None,
+            files: pack(&files).unwrap(),
+        };
+        assert!(fleet.board().import(import).await.unwrap());
+        (files.len(), ResumeToken::new("codex", id))
+    };
+    let ((of_first, first), (of_fork, fork)) = (import(first.id()).await, import(fork.id()).await);
+    assert_eq!((of_first, of_fork), (2, 3));
+    let worker = b.start();
+    let runner = fleet.on(None);
+    ask(&runner, "five", Some(&fork)).await;
+    assert_eq!(fleet.history("five"), ["one", "two", "three", "five"]);
+    ask(&runner, "six", Some(&first)).await;
+    assert_eq!(fleet.history("six"), ["one", "four", "six"]);
+    worker.stop();
 }
