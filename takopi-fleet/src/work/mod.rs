@@ -13,6 +13,7 @@ mod ceiling;
 mod copy;
 pub(crate) mod git;
 mod lease;
+mod rows;
 mod travel;
 mod turn;
 

@@ -1,7 +1,6 @@
 //! One job on a worker: runs it, writes what happens, and ends it under its token.
 //!
-//! Rows are gathered for [`GATHER`], or until there are [`FULL`] bytes of them; what a submitter waits for (`Started`, questions) is
-//! written at once. A database that is away delays rows and the result, as long as the lease holds; then the run is cut, and
+//! Rows are gathered for a moment ([`Rows`]); what a submitter waits for (`Started`, questions) is written at once. A database that is away delays rows and the result, as long as the lease holds; then the run is cut, and
 //! nothing of it is written.
 
 use std::path::PathBuf;
@@ -10,25 +9,23 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use serde_json::Value;
 use takopi_core::model::{Completed, Reason, ResumeToken, TakopiEvent};
 use takopi_core::runner::{SteerSender, steer_channel};
 use takopi_core::{EventStream, RunError, RunRequest, Runner};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::Worker;
 use super::ask::{Answers, Remote};
 use super::git::GitPlace;
 use super::lease::Lease;
+use super::rows::{Rows, without_nul};
 use super::travel::{Brought, Packed};
-use crate::board::{Bell, Claimed, Completion, Held, JobRow, Opened, PendingControl};
+use crate::board::{Bell, Claimed, Completion, Held, Opened, PendingControl};
 use crate::frame::{AnswerBody, Frame, SteerBody};
 use crate::spec::JobSpec;
 
-const GATHER: Duration = Duration::from_millis(50);
-const FULL: usize = 64 * 1024;
 /// The pause before a call is repeated.
 pub(super) const AGAIN: Duration = Duration::from_millis(250);
 /// How many messages of the worker wait for a turn.
@@ -86,10 +83,7 @@ pub(super) struct Turn {
     inbox: mpsc::Receiver<PendingControl>,
     seen: Vec<String>,
     answers: Answers,
-    rows: Vec<JobRow>,
-    bytes: usize,
-    next_seq: i64,
-    flush_at: Option<Instant>,
+    rows: Rows,
 }
 
 /// What a run needs.
@@ -117,7 +111,7 @@ impl Turn {
             inbox: sender,
             since: Lease::now(),
         };
-        let next_seq = i64::from(claimed.attempt) * 1_000_000_000;
+        let rows = Rows::of(&claimed.held.job, claimed.attempt);
         let turn = Self {
             worker,
             id,
@@ -129,10 +123,7 @@ impl Turn {
             inbox,
             seen: Vec::new(),
             answers: Answers::default(),
-            rows: Vec::new(),
-            bytes: 0,
-            next_seq,
-            flush_at: None,
+            rows,
         };
         (turn, handle)
     }
@@ -143,7 +134,7 @@ impl Turn {
             return;
         }
         if let Some(lost) = self.claimed.lost.clone() {
-            self.write(&Frame::TakenOver { lost });
+            self.rows.push(&Frame::TakenOver { lost });
         }
         let mut brought = Brought::default();
         let completed = match self.prepare(&mut brought).await {
@@ -260,28 +251,28 @@ impl Turn {
                                 continue;
                             }
                         }
-                        self.write(&Frame::Event(Box::new(started.into())));
+                        self.rows.push(&Frame::Event(Box::new(started.into())));
                         self.flush().await;
                     }
-                    Some(event) => self.write(&Frame::Event(Box::new(event))),
+                    Some(event) => self.rows.push(&Frame::Event(Box::new(event))),
                     None => return None,
                 },
                 frame = frames.recv(), if asking => match frame {
                     Some(frame) => {
-                        self.write(&frame);
+                        self.rows.push(&frame);
                         self.flush().await;
                     }
                     None => asking = false,
                 },
                 Some((id, taken)) = settles.recv() => {
                     self.settle(&id, taken).await;
-                    self.write(&Frame::Settled { id, taken });
+                    self.rows.push(&Frame::Settled { id, taken });
                     self.flush().await;
                 }
                 Some(control) = self.inbox.recv() => self.control(control, steer.as_ref(), &settled).await,
-                () = flush_time(self.flush_at) => self.flush().await,
+                () = self.rows.due() => self.flush().await,
             }
-            if self.bytes >= FULL {
+            if self.rows.is_full() {
                 self.flush().await;
             }
         }
@@ -337,27 +328,15 @@ impl Turn {
         self.claimed.held.clone()
     }
 
-    fn write(&mut self, frame: &Frame) {
-        let body = match serde_json::to_value(frame) {
-            Ok(body) => without_nul(body),
-            Err(error) => return tracing::warn!("an event cannot be written: {error}"),
-        };
-        self.bytes += weight(&body);
-        self.rows.push(JobRow { job: self.claimed.held.job.clone(), seq: self.next_seq, body });
-        self.next_seq += 1;
-        self.flush_at.get_or_insert_with(|| Instant::now() + GATHER);
-    }
-
     /// Writes what was gathered. What cannot be written now is written with what follows.
     async fn flush(&mut self) {
-        self.flush_at = None;
-        if self.rows.is_empty() || self.cut.is_cancelled() {
+        let rows = self.rows.all();
+        if rows.is_empty() || self.cut.is_cancelled() {
             return;
         }
-        match self.worker.board.events(&self.id, vec![self.held()], self.rows.clone()).await {
+        match self.worker.board.events(&self.id, vec![self.held()], rows).await {
             Ok(fenced) => {
                 self.rows.clear();
-                self.bytes = 0;
                 if fenced.is_empty() {
                     self.ring();
                 } else {
@@ -365,10 +344,13 @@ impl Turn {
                     self.cancel.cancel();
                 }
             }
-            Err(error) => {
+            Err(error) if error.is_passing() => {
                 tracing::debug!("events wait: {error}");
-                self.bytes = 0;
-                self.flush_at = Some(Instant::now() + AGAIN);
+                self.rows.again(Instant::now() + AGAIN);
+            }
+            Err(error) => {
+                tracing::warn!("events are lost: {error}");
+                self.rows.clear();
             }
         }
     }
@@ -428,30 +410,5 @@ impl Turn {
                 Err(error) => return tracing::error!("a job could not be ended: {error}"),
             }
         }
-    }
-}
-
-/// A value that a database can store: PostgreSQL has no text with the character U+0000.
-fn without_nul(mut value: Value) -> Value {
-    fn replace(value: &mut Value) {
-        match value {
-            Value::String(text) if text.contains('\0') => *text = text.replace('\0', "\u{fffd}"),
-            Value::Array(items) => items.iter_mut().for_each(replace),
-            Value::Object(fields) => fields.values_mut().for_each(replace),
-            _ => {}
-        }
-    }
-    replace(&mut value);
-    value
-}
-
-fn weight(body: &Value) -> usize {
-    body.to_string().len()
-}
-
-async fn flush_time(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
