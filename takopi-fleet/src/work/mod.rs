@@ -33,11 +33,12 @@ use uuid::Uuid;
 pub use self::ceiling::{Allowed, Ceiling};
 use self::git::GitPlace;
 use self::lease::Lease;
-use self::turn::{Handle, Turn};
+use self::turn::{Handle, Said, Turn};
 use crate::board::{
     Bell, Board, BoardError, Claimed, ControlKind, Held, Listener, PendingControl, Retention, Ring,
     WorkerInfo,
 };
+use crate::files::number_of;
 
 /// How often a worker looks for work by itself: a bell may be lost.
 const LOOK: Duration = Duration::from_secs(1);
@@ -48,10 +49,22 @@ const CLEAN: Duration = Duration::from_mins(1);
 pub struct Served {
     /// Runs it.
     pub runner: Arc<dyn Runner>,
-    /// Its version, as [`version_number`](crate::files::version_number) makes it; 0 if every version may open every session.
+    /// Its version, as [`version_number`](crate::files::version_number) makes it; 0 if every version may open every session. With
+    /// [`Travels::Files`] it is asked for its version instead, and this is what counts if it does not say.
     pub version: u64,
     /// Whether its sessions can leave this machine.
     pub travels: Travels,
+}
+
+impl Served {
+    /// Its version as it is now.
+    async fn version_now(&self) -> u64 {
+        let asked = match &self.travels {
+            Travels::Files(sessions) => sessions.version().await,
+            _ => None,
+        };
+        asked.map_or(self.version, number_of)
+    }
 }
 
 /// Whether the sessions of an engine can leave their machine.
@@ -143,6 +156,8 @@ enum Over {
     Stopped,
     /// Its lease was lost.
     Lost,
+    /// An engine has another version than it said, and nothing runs any more.
+    Changed,
 }
 
 impl Worker {
@@ -157,7 +172,16 @@ impl Worker {
         self
     }
 
-    fn info(&self, id: &str) -> WorkerInfo {
+    /// The versions of the engines as they are now: a program may be updated, or replaced by an older one, at any time.
+    async fn versions(&self) -> BTreeMap<String, u64> {
+        let mut versions = BTreeMap::new();
+        for (engine, served) in &self.engines {
+            versions.insert(engine.clone(), served.version_now().await);
+        }
+        versions
+    }
+
+    fn info(&self, id: &str, versions: BTreeMap<String, u64>) -> WorkerInfo {
         let engines = self.engines.keys().map(|engine| format!("engine:{engine}"));
         let places = self.options.places.keys().map(|place| format!("place:{place}"));
         let git = self.options.git.iter().map(|scope| format!("git:{scope}"));
@@ -166,11 +190,7 @@ impl Worker {
             id: id.to_owned(),
             machine: self.options.machine.clone(),
             offers: offers.collect(),
-            versions: self
-                .engines
-                .iter()
-                .map(|(engine, served)| (engine.clone(), served.version))
-                .collect(),
+            versions,
             slots: self.options.slots,
         }
     }
@@ -181,8 +201,10 @@ impl Worker {
         loop {
             let id =
                 format!("{}/{}", shared.options.machine, &Uuid::new_v4().simple().to_string()[..8]);
+            let versions = shared.versions().await;
             let sent = Lease::now();
-            let registered = shared.board.register(shared.info(&id), shared.options.lease);
+            let info = shared.info(&id, versions.clone());
+            let registered = shared.board.register(info, shared.options.lease);
             match tokio::select! { () = stop.cancelled() => return Ok(()), registered = registered => registered }
             {
                 Ok(()) => {}
@@ -198,8 +220,9 @@ impl Worker {
             }
             tracing::info!("worker {id} serves {} slots", shared.options.slots);
             let lease = Arc::new(Lease::new(shared.options.lease, sent));
-            match Serving::new(shared.clone(), id, lease).run(&stop).await {
+            match Serving::new(shared.clone(), id, lease, versions).run(&stop).await {
                 Over::Stopped => return Ok(()),
+                Over::Changed => tracing::info!("an engine has another version now: serving again"),
                 Over::Lost => tracing::warn!(
                     "the lease was lost: every run was stopped; serving again under a new name"
                 ),
@@ -216,11 +239,29 @@ struct Serving {
     runs: HashMap<Held, Handle>,
     turns: JoinSet<Held>,
     draining: bool,
+    /// What it said when it registered.
+    versions: Arc<BTreeMap<String, u64>>,
+    /// Fires when that is not true any more.
+    changed: CancellationToken,
 }
 
 impl Serving {
-    fn new(worker: Arc<Worker>, id: String, lease: Arc<Lease>) -> Self {
-        Self { worker, id, lease, runs: HashMap::new(), turns: JoinSet::new(), draining: false }
+    fn new(
+        worker: Arc<Worker>,
+        id: String,
+        lease: Arc<Lease>,
+        versions: BTreeMap<String, u64>,
+    ) -> Self {
+        Self {
+            worker,
+            id,
+            lease,
+            runs: HashMap::new(),
+            turns: JoinSet::new(),
+            draining: false,
+            versions: Arc::new(versions),
+            changed: CancellationToken::new(),
+        }
     }
 
     async fn run(mut self, stop: &CancellationToken) -> Over {
@@ -233,8 +274,11 @@ impl Serving {
         let (mut claim_name, mut look) = (None, true);
         let mut end_of_grace = None;
         loop {
-            if look && !self.draining {
+            if look && !self.draining && !self.changed.is_cancelled() {
                 look = self.claim(&mut claim_name).await;
+            }
+            if self.changed.is_cancelled() && self.runs.is_empty() && !self.draining {
+                return Over::Changed;
             }
             if self.draining && self.runs.is_empty() {
                 // So that nobody waits for the lease.
@@ -316,8 +360,9 @@ impl Serving {
         if self.runs.contains_key(&held) {
             return;
         }
+        let said = Said { versions: self.versions.clone(), changed: self.changed.clone() };
         let (turn, handle) =
-            Turn::new(self.worker.clone(), self.id.clone(), self.lease.clone(), claimed);
+            Turn::new(self.worker.clone(), self.id.clone(), self.lease.clone(), said, claimed);
         self.runs.insert(held.clone(), handle);
         self.turns.spawn(async move {
             turn.run().await;
@@ -361,6 +406,9 @@ impl Serving {
             tracing::debug!("cannot reap: {error}");
         }
         self.controls().await;
+        if self.worker.versions().await != *self.versions {
+            self.changed.cancel();
+        }
         true
     }
 

@@ -202,7 +202,7 @@ impl Turn {
 
     async fn pack_files(&self, session: String, travel: Travel, packed: &mut Packed) {
         let Travel { sessions, cwd, copy } = travel;
-        // It may have been updated since the worker began.
+        // It may have been updated since the turn began.
         packed.version = packed.version.max(sessions.version().await.map_or(0, number_of));
         let limit = self.worker.options.max_session;
         let collected = blocking(move || {

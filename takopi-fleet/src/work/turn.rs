@@ -3,6 +3,7 @@
 //! Rows are gathered for a moment ([`Rows`]); what a submitter waits for (`Started`, questions) is written at once. A database that is away delays rows and the result, as long as the lease holds; then the run is cut, and
 //! nothing of it is written.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -71,11 +72,19 @@ impl Handle {
     }
 }
 
+/// What the worker said about its engines when it registered.
+pub(super) struct Said {
+    pub(super) versions: Arc<BTreeMap<String, u64>>,
+    /// To be fired if it is not true any more.
+    pub(super) changed: CancellationToken,
+}
+
 /// A job that is being run.
 pub(super) struct Turn {
     pub(super) worker: Arc<Worker>,
     pub(super) id: String,
     pub(super) lease: Arc<Lease>,
+    said: Said,
     pub(super) claimed: Claimed,
     pub(super) cancel: CancellationToken,
     back: Arc<AtomicBool>,
@@ -99,6 +108,7 @@ impl Turn {
         worker: Arc<Worker>,
         id: String,
         lease: Arc<Lease>,
+        said: Said,
         claimed: Claimed,
     ) -> (Self, Handle) {
         let (sender, inbox) = mpsc::channel(INBOX);
@@ -116,6 +126,7 @@ impl Turn {
             worker,
             id,
             lease,
+            said,
             claimed,
             cancel,
             back,
@@ -173,6 +184,12 @@ impl Turn {
             let error = format!("the worker does not serve {}", self.claimed.engine);
             RunError::new(Reason::InvalidRequest, error)
         })?;
+        if self.said.versions.get(&self.claimed.engine) != Some(&served.version_now().await) {
+            // It was claimed for another version, which may be the only one that can open the session.
+            self.said.changed.cancel();
+            self.back.store(true, Ordering::Relaxed);
+            return Err(RunError::new(Reason::Interrupted, "the engine has another version now"));
+        }
         let own = options.state.join("scratch").join(self.claimed.sid.to_string());
         let place = self.directory(own.join("work"), brought).await?;
         let mut request = spec.request(&place, &own.join("files"), &self.claimed.blobs)?;

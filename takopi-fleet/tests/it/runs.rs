@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use takopi_core::demo::{DEMO, Demo, Step};
-use takopi_core::runner::{WAIT_ACTION, steer_channel};
-use takopi_core::{EventStream, Host, RunRequest, Runner, TakopiEvent};
+use takopi_core::runner::{Engine as _, WAIT_ACTION, steer_channel};
+use takopi_core::{EngineRunner, EventStream, Host, RunRequest, Runner, TakopiEvent};
 use takopi_fleet::Board;
 use takopi_fleet::board::OnLoss;
 use takopi_fleet::submit::{FleetEngine, FleetOptions};
-use takopi_fleet::work::{Allowed, WorkerOptions};
+use takopi_fleet::work::{Allowed, Served, Travels, Worker, WorkerOptions};
 use takopi_tests::runs::{finish, is_started, until};
 use tokio_util::sync::CancellationToken;
 
 use crate::contract::{Approval, demo_worker, fleet_runner};
 use crate::lab::Lab;
+use crate::ledger::{Ledger, turns};
 
 /// A fleet with nothing in it.
 struct Fleet {
@@ -295,4 +296,35 @@ async fn a_job_cannot_name_a_place_or_an_engine_that_the_worker_does_not_serve()
     let jobs =
         takopi_tests::model::within(takopi_tests::model::PATIENCE, "the results", done).await;
     assert!(jobs.iter().all(|job| job.reason.as_deref() == Some("invalid_request")), "{jobs:?}");
+}
+
+#[tokio::test]
+async fn a_session_is_not_opened_by_an_engine_that_was_replaced_by_an_older_one() {
+    let fleet = Fleet::new();
+    let home = fleet.dir.path().join("home");
+    std::fs::create_dir(&home).unwrap();
+    let set = |version: &str| std::fs::write(home.join("version"), version).unwrap();
+    let ledger = Ledger { home: home.clone(), shared: home.clone(), work: Duration::ZERO };
+    let mut options = fleet.options("m1");
+    options.lease = Duration::from_secs(2);
+    let served = Served {
+        runner: Arc::new(EngineRunner::new(ledger.clone()).on(fleet.host.clone())),
+        version: 0,
+        travels: Travels::Files(Arc::new(ledger.clone())),
+    };
+    set("0.166.0");
+    let worker = Worker::new(fleet.board.clone(), options).engine(served);
+    tokio::spawn(worker.serve(fleet.stop.clone()));
+    let codec = ledger.resume_codec();
+    let runner = FleetEngine::new(fleet.board.clone(), ledger.id(), codec);
+    let runner = runner.runner().on(fleet.host.clone());
+    let first = finish(runner.run(RunRequest::new("s1:0")), Vec::new()).await;
+    first.ok();
+    set("0.125.0");
+    let mut stream = runner.run(RunRequest::new("s1:1").resume(first.session()));
+    let seen = until_note(&mut stream, "with an engine that is new enough").await;
+    assert_eq!(turns(&Ledger::file(&home, "s1")), [0], "the older one did not touch it");
+    set("0.170.0");
+    finish(stream, seen).await.ok();
+    assert_eq!(turns(&Ledger::file(&home, "s1")), [0, 1]);
 }
