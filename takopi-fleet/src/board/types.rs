@@ -307,8 +307,8 @@ pub struct Completion {
     pub held: Held,
     /// The `Completed` event.
     pub result: Value,
-    /// The machine that has the session's files now.
-    pub home: String,
+    /// The machine that has the session's files now; `None` if the turn did not begin, and everything about them is as before.
+    pub home: Option<String>,
     /// The version of the engine that wrote them.
     pub version: u64,
     /// Why the session cannot leave the machine; `None` if it can.

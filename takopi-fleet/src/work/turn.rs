@@ -93,6 +93,8 @@ pub(super) struct Turn {
     seen: Vec<String>,
     answers: Answers,
     rows: Rows,
+    /// Whether the engine began.
+    begun: bool,
 }
 
 /// What a run needs.
@@ -135,6 +137,7 @@ impl Turn {
             seen: Vec::new(),
             answers: Answers::default(),
             rows,
+            begun: false,
         };
         (turn, handle)
     }
@@ -152,6 +155,7 @@ impl Turn {
             // Files that were placed took their time.
             Ok(_) if self.lease.is_over() => None,
             Ok(Prepared { runner, request, frames, steer }) => {
+                self.begun = true;
                 let stream = runner.run(request);
                 self.follow(stream, frames, steer).await
             }
@@ -382,7 +386,7 @@ impl Turn {
         self.flush().await;
         let back =
             self.back.load(Ordering::Relaxed) && completed.reason == Some(Reason::Interrupted);
-        let packed = if back {
+        let packed = if back || !self.begun {
             Packed::default()
         } else {
             self.pack(completed.resume.as_ref(), brought).await
@@ -390,7 +394,7 @@ impl Turn {
         let Ok(result) = serde_json::to_value(TakopiEvent::from(completed)) else { return };
         let result = without_nul(result);
         let Packed { version, stays, files, stored } = packed;
-        let home = self.worker.options.machine.clone();
+        let home = self.begun.then(|| self.worker.options.machine.clone());
         let mut completion = Completion { held: self.held(), result, home, version, stays, files };
         let mut is_plain = false;
         let board = &self.worker.board;

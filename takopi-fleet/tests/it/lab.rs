@@ -119,7 +119,8 @@ pub(crate) fn worker(id: &str) -> WorkerInfo {
 
 pub(crate) fn completion(held: Held, home: &str) -> Completion {
     let result = json!({ "type": "completed", "engine": "demo", "ok": true, "answer": held.job });
-    Completion { held, result, home: home.to_owned(), version: 0, stays: None, files: Vec::new() }
+    let home = Some(home.to_owned());
+    Completion { held, result, home, version: 0, stays: None, files: Vec::new() }
 }
 
 pub(crate) fn ids(claimed: &[Claimed]) -> Vec<&str> {

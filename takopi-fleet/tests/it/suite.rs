@@ -45,6 +45,7 @@ over_every_board!(
     a_session_never_reaches_an_older_engine,
     files_are_stored_with_the_result_and_only_for_who_holds_the_session,
     a_session_that_stays_is_stranded_without_its_machine_until_released,
+    a_job_that_did_not_begin_leaves_its_session_where_it_is,
     a_worker_prefers_the_sessions_whose_files_it_has,
     a_job_that_is_handed_back_keeps_its_place,
     jobs_of_a_submitter_that_is_gone_are_cancelled,
@@ -352,6 +353,24 @@ async fn files_are_stored_with_the_result_and_only_for_who_holds_the_session(lab
     assert_eq!((claimed.generation, claimed.home.as_deref()), (3, Some("a")));
     assert_eq!(board.files("a/1", sid).await.unwrap(), [piece(0, "new")]);
     assert!(board.files("b/1", sid).await.unwrap().is_empty());
+}
+
+async fn a_job_that_did_not_begin_leaves_its_session_where_it_is(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1", "b/1"]).await;
+    enqueue(lab, &[("1", 1), ("2", 1), ("3", 1)]).await;
+    let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    let mut done = completion(held, "a");
+    done.stays = Some("it is too large".to_owned());
+    assert!(board.complete("a/1", done).await.unwrap());
+    assert_eq!(ids(&board.claim("b/1", "c1", 1).await.unwrap()), [""; 0]);
+    let second = board.claim("a/1", "c2", 1).await.unwrap().remove(0);
+    let mut refused = completion(second.held, "a");
+    refused.home = None;
+    assert!(board.complete("a/1", refused).await.unwrap());
+    assert_eq!(ids(&board.claim("b/1", "c2", 1).await.unwrap()), [""; 0], "it stays");
+    let third = board.claim("a/1", "c3", 1).await.unwrap().remove(0);
+    assert_eq!((third.home, third.generation), (second.home, second.generation));
 }
 
 async fn a_session_that_stays_is_stranded_without_its_machine_until_released(lab: &Lab) {

@@ -347,10 +347,12 @@ impl State {
                 }
                 session.files.insert((piece.path, piece.start), piece.data);
             }
-            session.home = Some(home);
-            session.generation = held.token;
-            session.min_version = session.min_version.max(version);
-            session.stays = stays;
+            if home.is_some() {
+                session.home = home;
+                session.generation = held.token;
+                session.min_version = session.min_version.max(version);
+                session.stays = stays;
+            }
             session.last_used = Instant::now();
         }
         self.leave(sid);
