@@ -183,7 +183,7 @@ impl Lab {
     async fn claims(&self, queued: usize, count: usize) -> anyhow::Result<Vec<Duration>> {
         let board = self.board().await?;
         board.register(info("m/1"), Duration::from_mins(10)).await?;
-        enqueue(&*board, queued, queued.div_ceil(10), &format!("claims-{queued}")).await?;
+        enqueue(&board, queued, queued.div_ceil(10), &format!("claims-{queued}")).await?;
         let mut times = Vec::new();
         for n in 0..count.min(queued) {
             let begun = Instant::now();
@@ -202,7 +202,7 @@ impl Lab {
     /// Jobs a second.
     async fn rate(&self, jobs: usize, sessions: usize) -> anyhow::Result<f64> {
         let board = self.board().await?;
-        enqueue(&*board, jobs, sessions, "rate").await?;
+        enqueue(&board, jobs, sessions, "rate").await?;
         let begun = Instant::now();
         let workers = self.workers(4).await?;
         loop {

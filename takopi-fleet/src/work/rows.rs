@@ -23,7 +23,7 @@ const MUCH: usize = 8 * 1024 * 1024;
 /// What waits to be written.
 pub(super) struct Rows {
     job: String,
-    rows: Vec<Waiting>,
+    waiting: Vec<Waiting>,
     /// What came since the last attempt to write.
     fresh: usize,
     /// What came at all.
@@ -42,7 +42,7 @@ impl Rows {
     /// No rows of an attempt yet.
     pub(super) fn of(job: &str, attempt: u32) -> Self {
         let next_seq = i64::from(attempt) * 1_000_000_000;
-        Self { job: job.to_owned(), rows: Vec::new(), fresh: 0, total: 0, next_seq, due: None }
+        Self { job: job.to_owned(), waiting: Vec::new(), fresh: 0, total: 0, next_seq, due: None }
     }
 
     /// Adds one.
@@ -54,12 +54,12 @@ impl Rows {
         let update_of = update_of(frame);
         let much = self.total >= MUCH;
         if much && update_of.is_some() {
-            self.rows.retain(|waiting| waiting.update_of != update_of);
+            self.waiting.retain(|waiting| waiting.update_of != update_of);
         }
         let weight = body.to_string().len();
         (self.fresh, self.total) = (self.fresh + weight, self.total.saturating_add(weight));
         let row = JobRow { job: self.job.clone(), seq: self.next_seq, body };
-        self.rows.push(Waiting { row, update_of });
+        self.waiting.push(Waiting { row, update_of });
         self.next_seq += 1;
         self.due.get_or_insert_with(|| Instant::now() + if much { GATHER_LONG } else { GATHER });
     }
@@ -80,12 +80,12 @@ impl Rows {
     /// All that wait, to be written now.
     pub(super) fn all(&mut self) -> Vec<JobRow> {
         (self.due, self.fresh) = (None, 0);
-        self.rows.iter().map(|waiting| waiting.row.clone()).collect()
+        self.waiting.iter().map(|waiting| waiting.row.clone()).collect()
     }
 
     /// They were written, or never can be.
     pub(super) fn clear(&mut self) {
-        self.rows.clear();
+        self.waiting.clear();
     }
 
     /// They could not be written, and are written with what follows, at this time at the latest.
