@@ -61,6 +61,26 @@ pub(crate) struct FleetTable {
     pub(crate) labels: Vec<String>,
     /// The engines of the worker.
     pub(crate) engines: Vec<String>,
+    /// The owners of repositories that the worker serves: `HOST/OWNER`, or `file`.
+    pub(crate) git: Vec<String>,
+    /// The places whose content is on this machine only.
+    pub(crate) own_places: Vec<String>,
+    /// What jobs may ask of the worker.
+    pub(crate) allow: AllowTable,
+}
+
+/// The table `[fleet.allow]`: what is not said is as by default, `*` allows all.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct AllowTable {
+    pub(crate) sandboxes: Option<Vec<String>>,
+    pub(crate) permission_modes: Option<Vec<String>>,
+    pub(crate) options: Option<Vec<String>>,
+    pub(crate) env: Option<Vec<String>>,
+    /// Whether submitters may answer approval requests.
+    pub(crate) approvals: Option<bool>,
+    /// Whether jobs may run without a place.
+    pub(crate) scratch: Option<bool>,
 }
 
 /// A table `[engines.NAME]`.

@@ -238,6 +238,15 @@ pub(crate) fn other_runner(
     Ok(options.fleet.submitting(make(entry, &setup(entry, options).keep_warm(keep_warm))?))
 }
 
+/// The sessions of an engine as files that another machine can resume, if they are.
+#[cfg(feature = "fleet")]
+pub(crate) fn portable(
+    entry: &'static dyn EngineEntry,
+    options: &RunOptions,
+) -> Option<Arc<dyn takopi_core::catalog::PortableSessions>> {
+    entry.portable(&setup(entry, options))
+}
+
 /// A runner of this machine, for so many runs at once.
 #[cfg(feature = "fleet")]
 pub(crate) fn worker_runner(

@@ -54,6 +54,14 @@ pub(super) enum FleetCommand {
         /// The id
         id: String,
     },
+    /// Bring a session of this machine into the fleet, with its files
+    Import {
+        /// The session's id, or a unique beginning of it
+        id: String,
+        /// The engine. Default: whichever has a session of this id
+        #[arg(long, value_name = "ENGINE")]
+        engine: Option<String>,
+    },
     /// Give up the machine that a session is bound to, so that any worker may continue it
     Release {
         /// The session's id
@@ -87,6 +95,6 @@ pub(crate) fn main(args: FleetArgs, config: &Config, terminal: Terminal) -> anyh
         return demo::main(args, terminal);
     }
     let url = super::address(args.fleet.as_deref(), &config.fleet)?;
-    let done = run::runtime()?.block_on(manage::run(args.command, url, terminal));
+    let done = run::runtime()?.block_on(manage::run(args.command, url, &config.fleet, terminal));
     done.map_err(super::explained)
 }

@@ -1,21 +1,29 @@
 //! The subcommands of `takopi fleet` that look at a fleet and change it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use serde_json::json;
 use takopi_bridge::present::{Line, Style, elapsed, one_line};
+use takopi_core::catalog::EngineSetup;
 use takopi_fleet::PgBoard;
 use takopi_fleet::board::pg::{AdminJob, Url};
-use takopi_fleet::board::{Bell, Board as _, ControlKind, ControlRequest, ControlState, Retention};
+use takopi_fleet::board::{
+    Bell, Board as _, ControlKind, ControlRequest, ControlState, Import, Retention,
+};
+use takopi_fleet::files::{number_of, pack};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::command::FleetCommand;
 use super::picture;
+use super::work::hostname;
+use crate::config::FleetTable;
 use crate::screen::Screen;
 use crate::terminal::{self, Terminal};
-use crate::{engines, exit, signals};
+use crate::{engines, exit, sessions, signals};
 
 /// How many jobs a beginning of an id is looked for in.
 const RECENT: u32 = 1000;
@@ -23,7 +31,12 @@ const RECENT: u32 = 1000;
 const KEY: usize = 44;
 
 /// Runs a subcommand.
-pub(super) async fn run(command: FleetCommand, url: Url, terminal: Terminal) -> anyhow::Result<u8> {
+pub(super) async fn run(
+    command: FleetCommand,
+    url: Url,
+    table: &FleetTable,
+    terminal: Terminal,
+) -> anyhow::Result<u8> {
     if let FleetCommand::Init = command {
         return init(&url, terminal).await;
     }
@@ -51,6 +64,9 @@ pub(super) async fn run(command: FleetCommand, url: Url, terminal: Terminal) -> 
             }
         }
         FleetCommand::Cancel { id } => cancel(&board, &id, terminal).await?,
+        FleetCommand::Import { id, engine } => {
+            import(&board, &id, engine.as_deref(), table, terminal).await?;
+        }
         FleetCommand::Release { id, engine } => release(&board, &id, engine, terminal).await?,
         FleetCommand::Gc { dry_run } => gc(&board, dry_run, terminal).await?,
     }
@@ -167,6 +183,40 @@ async fn ask_to_cancel(board: &PgBoard, job: &str) -> anyhow::Result<ControlStat
     let (id, job) = (format!("cancel:{job}"), job.to_owned());
     let request = ControlRequest { id, job, kind: ControlKind::Cancel, body: json!({}) };
     Ok(board.control(request).await?)
+}
+
+/// Brings a session of this machine into the fleet. It works where its directory is, if that is a place.
+async fn import(
+    board: &PgBoard,
+    id: &str,
+    engine: Option<&str>,
+    table: &FleetTable,
+    terminal: Terminal,
+) -> anyhow::Result<()> {
+    let session = sessions::unique(engine, id)?;
+    let (engine, value) = (session.token.engine.to_string(), session.token.value);
+    let portable = engines::find(&engine)?.portable(&EngineSetup::new());
+    let portable = portable
+        .ok_or_else(|| anyhow!("sessions of {engine} cannot be copied to other machines"))?;
+    let cwd = session.cwd.unwrap_or_else(|| PathBuf::from("/"));
+    let files = portable.files(&value, &cwd)?;
+    let place = super::places(table).find(|(_, path)| *path == cwd).map(|(name, _)| name);
+    let import = Import {
+        sid: Uuid::new_v4(),
+        engine: engine.clone(),
+        value: value.clone(),
+        place,
+        machine: table.name.clone().map_or_else(hostname, Ok)?,
+        version: portable.version().await.map_or(0, number_of),
+        stays: None,
+        files: pack(&files)?,
+    };
+    if !board.import(import).await? {
+        bail!("the fleet has the {engine} session {value} already");
+    }
+    let count = files.len();
+    terminal.note(&format!("{engine} session {value} is in the fleet, with {count} files"));
+    Ok(())
 }
 
 async fn release(

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use takopi_bridge::present::{Line, Style, one_line};
+use takopi_core::locks::{LockError, SessionGuard};
 use takopi_core::runner::ResumeCodec;
-use takopi_core::{Completed, EngineId, EventStream, RunRequest, Runner, TakopiEvent};
+use takopi_core::{Completed, EngineId, EventStream, ResumeToken, RunRequest, Runner, TakopiEvent};
 
 use crate::terminal::Terminal;
 
@@ -124,6 +125,13 @@ impl Runner for Watched {
 
     fn resume_codec(&self) -> ResumeCodec {
         self.runner.resume_codec()
+    }
+
+    fn hold<'a>(
+        &'a self,
+        session: &'a ResumeToken,
+    ) -> BoxFuture<'a, Result<Option<SessionGuard>, LockError>> {
+        self.runner.hold(session)
     }
 
     fn shutdown(&self) -> BoxFuture<'_, ()> {

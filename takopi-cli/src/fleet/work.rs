@@ -21,13 +21,13 @@ use takopi_core::process::{end_strays, raise_descriptor_limit};
 use takopi_core::settings::parse_duration;
 use takopi_core::{Host, Runner};
 use takopi_fleet::files::version_number;
-use takopi_fleet::work::{Served, Travels, Worker, WorkerOptions};
+use takopi_fleet::work::{Allowed, Ceiling, Served, Travels, Worker, WorkerOptions};
 use tokio_util::sync::CancellationToken;
 
 use super::metrics;
 use super::watched::{Counters, Watched};
 use crate::args::{RunOptions, listen, setting};
-use crate::config::{Config, FleetTable};
+use crate::config::{AllowTable, Config, FleetTable};
 use crate::conversation::WithSettings;
 use crate::engines::{self, EngineFlags, NameParser};
 use crate::exit::{self, Usage};
@@ -59,6 +59,9 @@ pub(crate) struct WorkerArgs {
     /// A directory that jobs may ask for by this name; can be repeated
     #[arg(long, value_name = "NAME=DIR", value_parser = setting)]
     place: Vec<(String, String)>,
+    /// Serve repositories of this owner, as git:URL@REF; `file` for those of this machine; can be repeated
+    #[arg(long, value_name = "HOST/OWNER")]
+    git: Vec<String>,
     /// A label that jobs can ask for with --on; can be repeated
     #[arg(long, value_name = "LABEL")]
     label: Vec<String>,
@@ -94,6 +97,7 @@ impl WorkerArgs {
             self.engine.clone_from(&table.engines);
         }
         self.label.extend(table.labels.iter().cloned());
+        self.git.extend(table.git.iter().cloned());
     }
 
     /// The places of the table and of the flags, which must exist.
@@ -117,17 +121,13 @@ impl WorkerArgs {
 struct Offer {
     entry: &'static dyn EngineEntry,
     version: Option<String>,
+    travels: Travels,
 }
 
 impl Offer {
     fn text(&self) -> String {
         let version = self.version.as_deref().map(|version| format!(" {version}"));
         format!("{}{}", self.entry.id(), version.unwrap_or_default())
-    }
-
-    /// Whether its sessions can be resumed elsewhere.
-    fn travels(&self) -> Travels {
-        if self.entry.id() == DEMO { Travels::Freely } else { Travels::No }
     }
 }
 
@@ -171,6 +171,9 @@ pub(crate) fn main(mut args: WorkerArgs, config: Config, terminal: Terminal) -> 
         (work.slots, work.lease, work.grace) = (slots, args.lease, args.grace);
         work.offers = args.label.iter().map(|label| format!("label:{label}")).collect();
         work.places.clone_from(&places);
+        work.own_places = table.own_places.iter().cloned().collect();
+        work.git = args.git.iter().cloned().collect();
+        work.ceiling = ceiling(&table.allow);
         let counters = Arc::new(Counters::default());
         let mut worker = Worker::new(board.clone(), work);
         let mut runners: Vec<Arc<dyn Runner>> = Vec::new();
@@ -178,7 +181,7 @@ pub(crate) fn main(mut args: WorkerArgs, config: Config, terminal: Terminal) -> 
             let runner = runner(offer.entry, &options, slots, &counters, terminal)?;
             let version = offer.version.as_deref().map_or(0, version_number);
             worker =
-                worker.engine(Served { runner: runner.clone(), version, travels: offer.travels() });
+                worker.engine(Served { runner: runner.clone(), version, travels: offer.travels.clone() });
             runners.push(runner);
         }
         let serving = match args.metrics {
@@ -256,8 +259,16 @@ async fn offers(
             Some(wrong) => return Err(anyhow!("{} cannot be served: {}", entry.id(), wrong.text)),
             None => {
                 let version = findings.iter().find(|finding| finding.check == "version");
-                let version = version.map(|finding| finding.text.clone());
-                offers.push(Offer { entry, version });
+                let mut version = version.map(|finding| finding.text.clone());
+                let travels = match engines::portable(entry, options) {
+                    _ if entry.id() == DEMO => Travels::Freely,
+                    Some(sessions) => {
+                        version = sessions.version().await.map(|it| it.to_string()).or(version);
+                        Travels::Files(sessions)
+                    }
+                    None => Travels::No,
+                };
+                offers.push(Offer { entry, version, travels });
             }
         }
     }
@@ -299,7 +310,24 @@ fn print_offer(
     }
 }
 
-fn hostname() -> anyhow::Result<String> {
+/// What jobs may ask for.
+fn ceiling(table: &AllowTable) -> Ceiling {
+    let mut ceiling = Ceiling::default();
+    let set = |allowed: &mut Allowed, said: &Option<Vec<String>>| match said {
+        Some(values) if values.iter().any(|value| value == "*") => *allowed = Allowed::Any,
+        Some(values) => *allowed = Allowed::only(values.iter().cloned()),
+        None => {}
+    };
+    set(&mut ceiling.sandboxes, &table.sandboxes);
+    set(&mut ceiling.permission_modes, &table.permission_modes);
+    set(&mut ceiling.options, &table.options);
+    set(&mut ceiling.env, &table.env);
+    ceiling.approvals = table.approvals.unwrap_or(ceiling.approvals);
+    ceiling.scratch = table.scratch.unwrap_or(ceiling.scratch);
+    ceiling
+}
+
+pub(super) fn hostname() -> anyhow::Result<String> {
     let name = nix::unistd::gethostname().context("cannot read the name of this machine")?;
     Ok(name.to_string_lossy().into_owned())
 }

@@ -1,7 +1,10 @@
 //! The real codex behind a worker, and the page of the fleet in a real browser.
 
+use std::process::Stdio;
+
 use nix::sys::signal::Signal;
 use takopi_tests::browser::page_or_skip;
+use takopi_tests::codex::home::TestHome;
 use takopi_tests::model::{Answer, Gate};
 use tokio::process::Command;
 
@@ -17,6 +20,14 @@ async fn fleet() -> Option<FleetLab> {
 fn takopi(lab: &Lab, fleet: &FleetLab, args: &[&str]) -> Command {
     let mut command = lab.takopi(args);
     command.env("TAKOPI_FLEET", &fleet.url);
+    command
+}
+
+/// Another machine: a home of its own, and the same model.
+fn elsewhere(lab: &Lab, home: &TestHome, fleet: &FleetLab, args: &[&str]) -> Command {
+    let mut command = home.command(env!("CARGO_BIN_EXE_takopi"));
+    command.args(args).env("TAKOPI_CODEX_BIN", &lab.codex.path).env("TAKOPI_FLEET", &fleet.url);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     command
 }
 
@@ -61,6 +72,41 @@ async fn a_worker_that_is_killed_in_a_turn_is_followed_by_the_next_and_leaves_no
     next.signal(Signal::SIGTERM);
     assert_eq!(next.end().await.code, Some(0));
     lab.home.assert_no_processes().await;
+}
+
+#[tokio::test]
+async fn a_session_goes_on_on_another_machine_also_one_that_was_imported() {
+    let (Some(lab), Some(fleet)) = (Lab::new(), fleet().await) else { return };
+    let home = TestHome::new(&lab.model);
+    for word in ["one", "two", "three", "four"] {
+        lab.model.when(word, Answer::text(word.to_uppercase()));
+    }
+    let run = async |args: &[&str]| Running::new(&mut takopi(&lab, &fleet, args)).end().await;
+    let first = worker(&lab, &fleet, &["--engine", "codex"]).await;
+    let began = run(&["run", "--fleet", "one"]).await;
+    assert_eq!(began.code, Some(0), "{}", began.stderr);
+    let own = lab.run(&["run", "three"]).await;
+    assert_eq!(own.code, Some(0), "{}", own.stderr);
+    let id = own.resume_line().rsplit(' ').next().unwrap();
+    let imported = run(&["fleet", "import", &id[..18]]).await;
+    assert_eq!(imported.code, Some(0), "{}", imported.stderr);
+    assert!(imported.stderr.contains("is in the fleet, with 1 files"), "{}", imported.stderr);
+    assert_eq!(run(&["fleet", "import", id]).await.code, Some(1), "it is there already");
+    first.signal(Signal::SIGTERM);
+    assert_eq!(first.end().await.code, Some(0));
+
+    let args = ["worker", "--name", "beta", "--engine", "codex"];
+    let mut second = Running::new(&mut elsewhere(&lab, &home, &fleet, &args));
+    second.wait_for("  engines  ").await;
+    let again = run(&["run", "--fleet", "--resume", began.resume_line(), "two"]).await;
+    assert_eq!((again.code, again.stdout.as_str()), (Some(0), "TWO\n"), "{}", again.stderr);
+    assert_eq!(lab.model.requests_about("two")[0].assistant_texts(), ["ONE"]);
+    let again = run(&["run", "--fleet", "--resume", own.resume_line(), "four"]).await;
+    assert_eq!((again.code, again.stdout.as_str()), (Some(0), "FOUR\n"), "{}", again.stderr);
+    assert_eq!(lab.model.requests_about("four")[0].assistant_texts(), ["THREE"]);
+    second.signal(Signal::SIGTERM);
+    assert_eq!(second.end().await.code, Some(0));
+    home.assert_no_processes().await;
 }
 
 #[tokio::test]

@@ -64,6 +64,24 @@ fn the_directory_here_stands_for_a_place_of_the_workers() {
 }
 
 #[test]
+fn the_workers_configuration_is_the_ceiling_of_what_a_job_may_ask() {
+    let Some(fleet) = FleetLab::new() else { return };
+    let args = ["run", "--fleet", "--engine", "demo", "-c", "pace=0", "hello"];
+    let worker = fleet.worker("alpha", &[]);
+    let refused = fleet.run(&args);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    let said = "the worker does not allow the option \"pace\"";
+    assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    drop(worker);
+    let config = "[fleet.allow]\noptions = ['pace']\nscratch = false\n";
+    fleet.lab.write("home/.config/takopi/config.toml", config);
+    let _worker = fleet.worker("beta", &[]);
+    let nowhere = fleet.run(&args);
+    assert_eq!(nowhere.code, Some(2), "{}", nowhere.stderr);
+    assert!(nowhere.stderr.contains("runs without a place"), "{}", nowhere.stderr);
+}
+
+#[test]
 fn a_batch_that_was_killed_finds_its_run_again() {
     let Some(fleet) = FleetLab::new() else { return };
     let input = fleet.lab.write("in.jsonl", "{\"id\":\"one\",\"prompt\":\"hello\"}\n");
