@@ -13,14 +13,13 @@ pub(super) fn prompts(body: &Value) -> Vec<Prompt> {
     let mut answered = 0;
     let mut prompts = Vec::new();
     for content in contents(body).iter().rev() {
-        match content["role"].as_str() {
-            Some("model") => answered += 1,
-            _ => {
-                let own = |text: &&str| !CONTEXT.iter().any(|start| text.starts_with(start));
-                let texts = texts(content).filter(own).map(str::to_owned);
-                prompts.extend(texts.map(|text| Prompt { text, step: Some(answered) }));
-            }
+        if content["role"] == "model" {
+            answered += 1;
+            continue;
         }
+        let own = |text: &&str| !CONTEXT.iter().any(|start| text.starts_with(start));
+        let texts = texts(content).filter(own).map(str::to_owned);
+        prompts.extend(texts.map(|text| Prompt { text, step: Some(answered) }));
     }
     prompts
 }

@@ -19,7 +19,7 @@ pub(super) fn beats(answer: Answer, body: &Value) -> (Headers, VecDeque<Beat>) {
             Step::Start => {}
             Step::Content(Content::Text(text)) => writer.part(json!({ "text": text })),
             Step::Content(Content::Reasoning(text)) => {
-                writer.part(json!({ "text": text, "thought": true }))
+                writer.part(json!({ "text": text, "thought": true }));
             }
             Step::Content(Content::Call { name, arguments }) => {
                 writer.part(json!({ "functionCall": { "name": name, "args": arguments } }));
