@@ -59,7 +59,7 @@ fn fuzz_app_server() {
 }
 
 /// Recordings of other agents, one input each.
-fn shortened(recorded: Vec<Recording>) -> Vec<Vec<u8>> {
+fn shortened(recorded: &[Recording]) -> Vec<Vec<u8>> {
     let text = |lines: &[String]| lines.iter().map(|line| short(line)).collect::<Vec<_>>();
     recorded.iter().map(|it| text(&it.lines).join("\n").into_bytes()).collect()
 }
@@ -80,12 +80,12 @@ fn short(line: &str) -> String {
 
 #[test]
 fn fuzz_claude() {
-    target("claude", shortened(recorded::claude()));
+    target("claude", shortened(&recorded::claude()));
 }
 
 #[test]
 fn fuzz_pi() {
-    target("pi", shortened(recorded::pi()));
+    target("pi", shortened(&recorded::pi()));
 }
 
 /// The number chooses the agent of the recording, as the order of the presets is.
@@ -95,7 +95,7 @@ fn fuzz_acp() {
     let seeds = recorded::acp().into_iter().flat_map(|(agent, recorded)| {
         let at = presets.iter().position(|preset| *preset == agent).unwrap_or_default();
         let number = u8::try_from(at).unwrap_or_default();
-        shortened(recorded).into_iter().map(move |lines| [&[number], lines.as_slice()].concat())
+        shortened(&recorded).into_iter().map(move |lines| [&[number], lines.as_slice()].concat())
     });
     target("acp", seeds.collect());
 }
