@@ -41,9 +41,14 @@ impl Ledger {
         home.join(format!("{session}.log"))
     }
 
+    /// Adds a line to a file that all machines share.
+    fn note(&self, file: &str, line: &str) {
+        let file = File::options().append(true).create(true).open(self.shared.join(file));
+        file.unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
     fn wrong(&self, what: &str) {
-        let file = File::options().append(true).create(true).open(self.shared.join("wrong"));
-        writeln!(file.unwrap(), "{what}").unwrap();
+        self.note("wrong", what);
     }
 
     /// Notes that this process is in the session, until the file is dropped. The kernel forgets those that are killed.
@@ -87,6 +92,7 @@ impl Ledger {
             let mut file = File::options().append(true).create(true).open(&file).unwrap();
             file.write_all(line.as_bytes()).unwrap();
         };
+        self.note("begun", &run.request.prompt);
         append(format!("begin {turn}\n"));
         tokio::select! {
             () = run.stop().cancelled() => {

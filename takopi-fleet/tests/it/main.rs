@@ -15,4 +15,5 @@ mod proxy;
 mod real;
 mod roles;
 mod runs;
+mod soak;
 mod suite;

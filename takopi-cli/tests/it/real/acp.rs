@@ -97,8 +97,8 @@ async fn four_processes_on_one_session_are_all_answered_and_remembered_in_order(
     let gate = Gate::new();
     let prompts: Vec<String> = (0..4).map(|n| format!("prompt {n}")).collect();
     lab.bench.when(&prompts[0], [Do::Wait(gate.clone(), "answer 0".into())]);
-    for n in 1..4 {
-        lab.bench.when(&prompts[n], [Do::Say(format!("answer {n}"))]);
+    for (n, prompt) in prompts.iter().enumerate().skip(1) {
+        lab.bench.when(prompt, [Do::Say(format!("answer {n}"))]);
     }
     let mut running = vec![lab.start(&["run", "--resume", &line, &prompts[0]])];
     gate.reached().await;
