@@ -5,7 +5,7 @@
 //!   is the place of the answer in the script. So a script is played from its start for every prompt that names it, and
 //!   concurrent runs, sub-agents and retries never shift it.
 //! - A prompt with no needle is answered by [`Server::otherwise`], counted from the latest text of the user.
-//! - The same request again is a retry and gets the same answer, or the next one of [`Answer::then`].
+//! - The same request again is a retry and gets the same answer, or the next one of `Answer::then`.
 //! - A request without tools is a side call (a warm-up, a summary of a command: old releases make several in a turn). It is
 //!   answered with a word and not recorded.
 //! - A request with no answer gets a status 410, which Claude Code does not retry.
