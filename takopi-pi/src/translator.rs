@@ -53,6 +53,8 @@ pub(crate) struct Translator {
     is_finished: bool,
     /// How many messages the assistant began.
     messages: u32,
+    /// Whether the last of them is being written.
+    is_writing: bool,
     /// How many actions got an id from us.
     named: u32,
     pieces: AnswerPieces,
@@ -88,6 +90,7 @@ impl Translator {
             is_started: false,
             is_finished: false,
             messages: 0,
+            is_writing: false,
             named: 0,
             pieces: AnswerPieces::new(PI),
             block: None,
@@ -138,7 +141,8 @@ impl Translator {
         match event {
             Event::AgentStart => self.accepted(events),
             Event::MessageStart => {
-                self.messages += 1;
+                self.is_writing = false;
+                self.write();
                 self.block = None;
             }
             Event::Text { block, delta } => self.text(*block, delta, events),
@@ -220,6 +224,7 @@ impl Translator {
         if !self.setup.deltas {
             return;
         }
+        self.write();
         let id = self.message_id();
         let before = self.block.replace(block);
         // As the blocks are joined in the answer.
@@ -236,6 +241,8 @@ impl Translator {
             events.push(note(Action::new(id, ActionKind::Note, thought)));
         }
         self.pieces.close(events);
+        self.write();
+        self.is_writing = false;
         let (id, text) = (self.message_id(), message.texts.join("\n\n"));
         // What failed is written again, or never was the answer to anything.
         let superseded = self.answer.take_if(|_| !text.is_empty());
@@ -317,6 +324,14 @@ impl Translator {
         usage.scope = UsageScope::Turn;
         usage.others.insert("cache_write_input_tokens".to_owned(), tokens.cache_write.into());
         Some(usage)
+    }
+
+    /// Begins a message, unless one is being written. One whose beginning was lost must not have the id of another.
+    fn write(&mut self) {
+        if !self.is_writing {
+            self.messages += 1;
+            self.is_writing = true;
+        }
     }
 
     /// pi's messages have no ids.

@@ -47,13 +47,19 @@ impl Calls {
         input: &Map<String, Value>,
         events: &mut Vec<TakopiEvent>,
     ) {
-        let used = self.used.entry(id.to_owned()).or_default();
-        *used += 1;
-        let unique = if *used == 1 { id.to_owned() } else { format!("{id}#{used}") };
+        let unique = self.unique(id);
         let mut action = describe(unique, tool, input, &self.directory);
         action.detail.insert("status", "in_progress");
         events.push(ActionEvent::new(PI, action.clone(), Phase::Started).into());
         self.open.push((id.to_owned(), action));
+    }
+
+    /// An id that no other action of the run has, also for a call that comes without one.
+    fn unique(&mut self, id: &str) -> String {
+        let id = if id.trim().is_empty() { "call" } else { id };
+        let used = self.used.entry(id.to_owned()).or_default();
+        *used += 1;
+        if *used == 1 { id.to_owned() } else { format!("{id}#{used}") }
     }
 
     /// A call has ended.
@@ -61,7 +67,10 @@ impl Calls {
         let place = self.open.iter().position(|(id, _)| *id == end.id);
         let mut action = match place {
             Some(place) => self.open.remove(place).1,
-            None => describe(end.id.clone(), &end.name, &Map::new(), &self.directory),
+            None => {
+                let unique = self.unique(&end.id);
+                describe(unique, &end.name, &Map::new(), &self.directory)
+            }
         };
         let detail = &mut action.detail;
         detail.insert("status", if end.is_error { "failed" } else { "completed" });
