@@ -216,8 +216,8 @@ impl<T: Transport> Outbox<T> {
         }
     }
 
-    /// Repeats a call until it succeeds, the message is gone, or the attempts or the time of the
-    /// [`Pace`] are used up.
+    /// Repeats a call until it succeeds, the message or the chat is gone, or the attempts or the time of
+    /// the [`Pace`] are used up.
     pub(crate) async fn retry<R>(
         &self,
         chat: &str,
@@ -258,7 +258,8 @@ impl<T: Transport> Outbox<T> {
             failures += 1;
             let pause = pause_after(failures);
             let is_late = after(Instant::now(), pause) > deadline;
-            if matches!(last, TransportError::Gone) || failures >= self.pace.attempts || is_late {
+            let is_final = matches!(last, TransportError::Gone | TransportError::Closed(_));
+            if is_final || failures >= self.pace.attempts || is_late {
                 return Err(last);
             }
             sleep(pause).await;

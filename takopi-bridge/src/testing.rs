@@ -46,6 +46,8 @@ pub enum RoomFault {
     RateLimit(Duration),
     /// It never returns, and nothing changes.
     Hang,
+    /// The chat accepts no more calls.
+    Closed,
 }
 
 /// The method of a call.
@@ -245,6 +247,7 @@ impl Room {
                 Err(TransportError::RateLimited { retry_after })
             }
             Some(RoomFault::Hang) => std::future::pending().await,
+            Some(RoomFault::Closed) => Err(TransportError::Closed("injected fault".to_owned())),
         }
     }
 

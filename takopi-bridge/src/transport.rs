@@ -140,6 +140,9 @@ pub enum TransportError {
     /// The message to edit, or to reply to, does not exist any more.
     #[error("the message does not exist any more")]
     Gone,
+    /// The chat accepts no more calls of this program, for example because its token was revoked. No call is repeated.
+    #[error("the chat accepts no more calls: {0}")]
+    Closed(String),
     /// Any other error; the call may be repeated. Displayed with all its causes.
     #[error("the chat's API failed: {}", causes(&**.0))]
     Failed(Box<dyn std::error::Error + Send + Sync>),

@@ -301,6 +301,9 @@ fn failure(error: ApiError) -> TransportError {
     if let Some(retry_after) = error.retry_after() {
         return TransportError::RateLimited { retry_after };
     }
+    if error.code() == Some(401) {
+        return TransportError::Closed(error.to_string());
+    }
     let gone =
         ["message to edit not found", "message to be replied not found", "MESSAGE_ID_INVALID"];
     if gone.iter().any(|text| error.says(text)) {

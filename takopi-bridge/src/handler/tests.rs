@@ -310,6 +310,20 @@ async fn a_rate_limit_that_is_too_long_is_not_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_to_a_chat_that_accepts_no_more_is_not_repeated() {
+    let room = Room::new();
+    room.set_faults(|call| (call.kind == Some(Kind::Final)).then_some(RoomFault::Closed));
+    let stage = begin(room, options(FinalBy::NewMessage)).await;
+    stage.room.shows(Kind::Progress, "starting").await;
+    stage.run.done("42");
+    let undelivered = stage.shown.await.unwrap().undelivered.unwrap();
+    assert!(matches!(undelivered.cause, TransportError::Closed(_)));
+    // As a new message, and in the place of the progress.
+    let calls = stage.room.calls();
+    assert_eq!(calls.iter().filter(|call| call.kind == Some(Kind::Final)).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_endless_interval_still_shows_the_first_and_the_final_message() {
     let pace = Pace::default().interval(Duration::MAX).refresh(Duration::MAX);
     let stage = begin(Room::new(), HandlerOptions { final_by: FinalBy::Edit, ..paced(pace) }).await;

@@ -65,12 +65,11 @@ impl Calls {
     /// A call has ended.
     pub(super) fn end(&mut self, end: &ToolEnd, events: &mut Vec<TakopiEvent>) {
         let place = self.open.iter().position(|(id, _)| *id == end.id);
-        let mut action = match place {
-            Some(place) => self.open.remove(place).1,
-            None => {
-                let unique = self.unique(&end.id);
-                describe(unique, &end.name, &Map::new(), &self.directory)
-            }
+        let mut action = if let Some(place) = place {
+            self.open.remove(place).1
+        } else {
+            let unique = self.unique(&end.id);
+            describe(unique, &end.name, &Map::new(), &self.directory)
         };
         let detail = &mut action.detail;
         detail.insert("status", if end.is_error { "failed" } else { "completed" });
