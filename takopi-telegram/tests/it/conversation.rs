@@ -1,7 +1,13 @@
 //! Commands, conversations, forwarded messages.
 
+use std::sync::Arc;
+
 use serde_json::json;
+use takopi_bridge::Settings;
+use takopi_core::approvals::from_fn;
+use takopi_core::runner::Decision;
 use takopi_tests::telegram::Room;
+use tokio::sync::Notify;
 
 use crate::lab::{ALICE, GROUP, Lab};
 
@@ -10,8 +16,23 @@ const CHAT: Room = Room { chat: ALICE, topic: None };
 #[tokio::test]
 async fn progress_is_one_silent_message_and_the_answer_a_new_one_that_notifies() {
     let lab = Lab::new();
-    let bot = lab.bot().await;
+    // A run that is over before its progress was sent has none: this one waits for a decision.
+    let shown = Arc::new(Notify::new());
+    let waits = shown.clone();
+    let settings = Settings::default().approvals(move |_| {
+        let waits = waits.clone();
+        Arc::new(from_fn(move |_| {
+            let waits = waits.clone();
+            async move {
+                waits.notified().await;
+                Decision::Decline
+            }
+        }))
+    });
+    let bot = lab.run(lab.parts(lab.demo(), settings)).await;
     lab.fake.write(CHAT, ALICE, "hello");
+    lab.fake.until("progress", |fake| fake.messages(ALICE).into_iter().find(|it| it.by_bot)).await;
+    shown.notify_one();
     let answer = lab.fake.shows(CHAT, "You said: hello").await;
     assert!(answer.notified && answer.buttons.is_empty());
     assert!(answer.text.lines().last().unwrap().contains("--resume demo-"), "{}", answer.text);
