@@ -198,8 +198,10 @@ pub(crate) fn main(mut args: WorkerArgs, config: Config, terminal: Terminal) -> 
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            served = worker.serve(stop.clone()) => served.map_err(anyhow::Error::new).map_err(super::explained)?,
+            // First, so that it is reported also if nothing runs and the worker stops at once.
+            biased;
             () = draining => {}
+            served = worker.serve(stop.clone()) => served.map_err(anyhow::Error::new).map_err(super::explained)?,
         }
         stop.cancel();
         if let Some(serving) = serving {
