@@ -96,6 +96,8 @@ fn an_approval_request_is_decided_by_a_line_and_the_decision_is_shown() {
     screen.press("y\r");
     let decided = screen.wait_for("done · Demo");
     assert_eq!(decided.matches("accepted by you").count(), 1, "{decided}");
+    // The message that waited runs now, and asks too.
+    screen.wait_for("waiting for a decision");
     screen.press("n\r");
     screen.wait_for("declined by you");
     screen.wait_for("Welcome back");
