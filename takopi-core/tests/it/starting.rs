@@ -287,6 +287,8 @@ async fn run_without_descriptors() {
         report(&format!("{:?} {}", end.reason, end.error.unwrap_or_default()));
     };
     assert!(end(runner.run(prompt())).await.ok);
+    // The descriptors of the engine that has ended come back with it, not with its answer.
+    runner.shutdown().await;
     let mut files = hoard();
     tell(end(runner.run(RunRequest::new("go").resume(token("a")))).await);
     // Enough for the lock and the record, not for the pipes.
