@@ -77,6 +77,31 @@ impl PrivateServer {
 
     /// Starts it again after [`Self::kill`].
     pub fn up(&mut self) -> io::Result<()> {
+        // A server that was killed leaves a file that says it is ready.
+        let before = self.pid_file().lines().next().map(str::to_owned);
+        let begun = Instant::now();
+        self.spawn()?;
+        loop {
+            let state = self.pid_file();
+            let is_new = state.lines().next() != before.as_deref();
+            if is_new && state.lines().nth(7).is_some_and(|state| state.trim() == "ready") {
+                return Ok(());
+            }
+            let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
+            if begun.elapsed() > START_LIMIT {
+                return Err(io::Error::other(format!("the server does not answer: {log}")));
+            }
+            thread::sleep(Duration::from_millis(50));
+            // Processes of the killed server have not exited yet: again.
+            if log.contains("is still in use") {
+                fs::write(self.dir.join("keep"), "")?;
+                self.wait();
+                self.spawn()?;
+            }
+        }
+    }
+
+    fn spawn(&mut self) -> io::Result<()> {
         let mut guard = as_user(Path::new("/bin/sh"));
         let script = "dir=$1; shift; \"$@\" >\"$dir/log\" 2>&1 </dev/null & server=$!; echo $server >\"$dir/pid\"; read -r _; kill -QUIT $server 2>/dev/null; wait $server; [ -e \"$dir/keep\" ] || rm -rf \"$dir\"";
         guard.args(["-c", script, "sh"]).arg(&self.dir).arg(self.bin.join("postgres"));
@@ -90,27 +115,17 @@ impl PrivateServer {
         // In a group of its own: Ctrl-C is for this process, which still needs the server then.
         let guard = guard.current_dir(&self.dir).process_group(0).stdin(Stdio::piped());
         self.guard = Some(guard.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
-        let begun = Instant::now();
-        while !self.is_ready() {
-            if begun.elapsed() > START_LIMIT {
-                let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
-                return Err(io::Error::other(format!("the server does not answer: {log}")));
-            }
-            thread::sleep(Duration::from_millis(50));
-        }
         Ok(())
     }
 
-    /// Whether it takes connections: its pid file says so.
-    fn is_ready(&self) -> bool {
-        let state = fs::read_to_string(self.dir.join("data/postmaster.pid")).unwrap_or_default();
-        state.lines().nth(7).is_some_and(|state| state.trim() == "ready")
+    fn pid_file(&self) -> String {
+        fs::read_to_string(self.dir.join("data/postmaster.pid")).unwrap_or_default()
     }
 
     /// Kills it, as a crash would; its data stay.
     pub fn kill(&mut self) -> io::Result<()> {
         fs::write(self.dir.join("keep"), "")?;
-        let state = fs::read_to_string(self.dir.join("data/postmaster.pid"))?;
+        let state = self.pid_file();
         let pid = state.lines().next().and_then(|pid| pid.trim().parse().ok());
         let pid = pid.ok_or_else(|| io::Error::other("the server does not run"))?;
         let pid = nix::unistd::Pid::from_raw(pid);

@@ -20,6 +20,8 @@ use crate::ledger::{LEDGER, Ledger, turns};
 use crate::process::{Engine, Plan, WorkerProcess};
 use crate::proxy::Proxy;
 
+/// The database is away for less than this.
+const OUTAGE: Duration = Duration::from_mins(2);
 const WORKERS: usize = 4;
 const SLOTS: u32 = 8;
 
@@ -104,9 +106,11 @@ impl Chaos {
 
     /// How many jobs are not done.
     async fn open(&self) -> usize {
+        let begun = Instant::now();
         loop {
-            if let Ok(status) = self.board.status().await {
-                return usize::try_from(status.queued + status.running).unwrap();
+            match self.board.status().await {
+                Ok(status) => return usize::try_from(status.queued + status.running).unwrap(),
+                Err(error) => assert!(begun.elapsed() < OUTAGE, "the database is gone: {error}"),
             }
         }
     }
