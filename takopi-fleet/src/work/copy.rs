@@ -17,6 +17,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use takopi_core::catalog::PortableSessions;
@@ -30,6 +31,9 @@ pub(super) struct LocalCopy {
     path: PathBuf,
     record: Record,
 }
+
+/// Held while a record is written: a turn notes that its result was stored while the next one may begin.
+static RECORDS: Mutex<()> = Mutex::new(());
 
 #[derive(Default, Serialize, Deserialize)]
 struct Record {
@@ -174,10 +178,22 @@ impl LocalCopy {
     pub(super) fn committed(&mut self, token: i64, collected: Collected) -> io::Result<()> {
         let Collected { stored, too_large, .. } = collected;
         self.record = Record { generation: Some(token), busy: false, too_large, stored };
-        self.save()
+        let _guard = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
+        // The next turn of the session may have begun here from what was stored: its record counts.
+        let noted = std::fs::read(&self.path).ok();
+        let noted: Option<Record> = noted.and_then(|noted| serde_json::from_slice(&noted).ok());
+        if noted.is_some_and(|noted| noted.generation >= Some(token)) {
+            return Ok(());
+        }
+        self.write()
     }
 
     fn save(&self) -> io::Result<()> {
+        let _guard = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
+        self.write()
+    }
+
+    fn write(&self) -> io::Result<()> {
         if let Some(directory) = self.path.parent() {
             std::fs::create_dir_all(directory)?;
         }
