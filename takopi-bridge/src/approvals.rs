@@ -25,6 +25,7 @@ use takopi_core::approvals::PendingApproval;
 use takopi_core::runner::{Reply, UserQuestion};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -142,6 +143,8 @@ impl<T: Transport> Approvals<T> {
     /// Shows the requests of the channel until `over` fires or the channel is closed, and returns when
     /// every request is settled. `asked` gets every message that shows one; what it returns is dropped
     /// when the request is settled.
+    ///
+    /// Whoever polls this polls the run first: then its steps are shown before what is asked after them.
     pub(crate) async fn serve<G>(
         &self,
         mut requests: mpsc::Receiver<PendingApproval>,
@@ -155,7 +158,11 @@ impl<T: Transport> Approvals<T> {
                 biased;
                 () = over.cancelled() => break,
                 pending = requests.recv() => match pending {
-                    Some(pending) => asking.push(self.ask(pending, target, over, &asked)),
+                    Some(pending) => {
+                        // The events before the request may have arrived since the run was last looked at.
+                        yield_now().await;
+                        asking.push(self.ask(pending, target, over, &asked));
+                    }
                     None => break,
                 },
                 Some(()) = asking.next(), if !asking.is_empty() => {}
@@ -266,6 +273,8 @@ fn answered(pending: PendingApproval, reply: Reply) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use takopi_core::approvals::channel;
     use takopi_core::runner::Question;
     use takopi_core::{ApprovalHandler as _, ApprovalRequest};
@@ -273,6 +282,40 @@ mod tests {
     use super::*;
     use crate::handler::HandlerOptions;
     use crate::testing::Room;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_happened_before_a_request_is_shown_before_it() {
+        let room = Room::new();
+        let handler = Handler::new(room.clone(), HandlerOptions::default());
+        let approvals = Approvals::new(&handler, Duration::from_secs(90), Continuity::Reply);
+        let (people, requests) = channel(4);
+        let request = ApprovalRequest::new("lab".into(), Question::command("ls"), "/srv".into());
+        let (target, over) = (ReplyTarget::new(Place::new("general")), CancellationToken::new());
+        let asking = async { people.reply(request).await };
+        tokio::pin!(asking);
+        let (mut arrived, mut shown_after) = (false, None);
+        // A run that emits an event and asks right after its events were looked at.
+        let run = poll_fn(|context| {
+            if arrived && shown_after.is_none() {
+                shown_after = Some(room.calls().len());
+            }
+            arrived = true;
+            asking.as_mut().poll(context).map(drop)
+        });
+        let serve = async {
+            let asked = |message: MessageRef| {
+                approvals.choose(&message, Reply::from(Decision::Decline)).unwrap();
+            };
+            approvals.serve(requests, &target, &over, asked).await;
+        };
+        let ends = async {
+            run.await;
+            over.cancel();
+        };
+        tokio::join!(biased; ends, serve);
+        assert_eq!(shown_after, Some(0), "the event was seen before anything was sent");
+        assert!(!room.calls().is_empty());
+    }
 
     #[tokio::test(start_paused = true)]
     async fn requests_are_declined_and_forgotten_when_serve_is_dropped() {

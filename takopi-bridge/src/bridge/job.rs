@@ -376,7 +376,7 @@ impl<T: Transport> JobTask<T> {
         };
         let show = core.handler.show(message, &*record.runner, request, target, on_update);
         let ask = core.approvals.serve(requests, target, &over, asked);
-        tokio::join!(show, ask).0
+        tokio::join!(biased; show, ask).0
     }
 
     fn set_session(&self, session: &ResumeToken, ticket: Option<&Ticket>) {
