@@ -29,7 +29,7 @@ impl Held {
     }
 
     /// Adds lines, and the words of the warning that they show; returns those to show now.
-    pub(crate) fn add(&mut self, warning: Option<&str>, lines: Vec<Line>) -> Vec<Line> {
+    fn add(&mut self, warning: Option<&str>, lines: Vec<Line>) -> Vec<Line> {
         let warning = warning.map(str::trim).filter(|words| !words.is_empty());
         if lines.is_empty() || (warning.is_none() && self.waiting.is_empty()) {
             return lines;

@@ -210,27 +210,17 @@ impl View {
                 return None;
             }
             // The step that it became says how it was decided.
-            Kind::Question if content.buttons.is_empty() && self.is_drawn() => return None,
-            Kind::Question if content.buttons.is_empty() => {
-                let outcome = content.text.lines().last().unwrap_or_default();
-                self.print(&format!("[{}] {outcome}", message.chat));
-                return None;
-            }
+            Kind::Question if content.buttons.is_empty() => return None,
             Kind::Question if before.is_none() => {
                 let choices = choices(&content.buttons);
                 self.print(&format!("[{}] {}  \n{choices}", message.chat, content.text));
             }
-            _ if !self.is_drawn() => {
+            Kind::Queued if !self.is_drawn() => {
                 let known: Vec<String> = before.iter().flat_map(|it| steps(&it.content)).collect();
                 let mut added = steps(&content);
                 added.retain(|step| !known.contains(step));
                 for step in &added {
-                    let mut lines = answer(step, self.width());
-                    if let Some(job) = content.job {
-                        lines =
-                            self.held.entry(job).or_default().add(step.strip_prefix("! "), lines);
-                    }
-                    self.print_lines(&lines);
+                    self.print_lines(&answer(step, self.width()));
                 }
             }
             _ => {}

@@ -78,7 +78,7 @@ pub(crate) fn main(args: &ChatArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let completion = Completion::new(words, directory);
     let mode = if typing { Mode::Drawn } else { Mode::Lines };
     run::runtime()?.block_on(async {
-        let watch = Arc::new(Watch::new(typing));
+        let watch = Arc::new(Watch::default());
         let streams = typing && terminal.formats();
         let (transport, changes) = TerminalTransport::new(watch.clone(), streams);
         let chat = Chat {

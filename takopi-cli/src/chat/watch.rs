@@ -14,10 +14,8 @@ use tokio::sync::Notify;
 const WAITING: usize = 1024;
 
 /// Events that wait to be shown.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Whether events are shown.
-    shows: bool,
     events: Mutex<VecDeque<(JobId, ActionEvent)>>,
     /// The jobs whose session the engine confirmed.
     started: Mutex<HashSet<JobId>>,
@@ -25,10 +23,6 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(shows: bool) -> Self {
-        Self { shows, events: Mutex::default(), started: Mutex::default(), changed: Notify::new() }
-    }
-
     /// Whether the engine confirmed the session of this job, which has ended.
     pub(super) fn has_started(&self, job: JobId) -> bool {
         self.started.lock().unwrap_or_else(PoisonError::into_inner).remove(&job)
@@ -41,7 +35,7 @@ impl Watch {
                 self.started.lock().unwrap_or_else(PoisonError::into_inner).insert(job);
                 return;
             }
-            TakopiEvent::Action(event) if self.shows => event,
+            TakopiEvent::Action(event) => event,
             _ => return,
         };
         let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);

@@ -384,6 +384,44 @@ fn in_a_pipe_every_line_is_answered_in_order_on_standard_output() {
 }
 
 #[test]
+fn in_a_pipe_steps_come_before_what_is_asked_and_a_decision_is_shown_once() {
+    let lab = Lab::new();
+    let mut command = lab.takopi(&["chat", "--engine", "demo", "--approve", "ask"]);
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    command.stdin(Stdio::from(reader));
+    let mut running = Running::start(command);
+    writer.write_all(b"hello\n").unwrap();
+    running.wait_for("then Enter");
+    writer.write_all(b"y\n").unwrap();
+    drop(writer);
+    let ran = running.end();
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    insta::assert_snapshot!(still(&ran.stderr), @r"
+    • I will look around first.
+    ✓ ls
+    ✓ search: why do octopuses have three hearts
+    ✓ tool: aquarium.feed
+    ✓ subagent: review: the change below
+    [1] demo wants to change files
+    update src/lib.rs (+1 −1)
+
+      @@ -1 +1 @@
+      -pub const HEARTS: u32 = 1;
+      +pub const HEARTS: u32 = 3;
+
+    in .
+    y yes, a yes for this session, n no, c no and stop; then Enter
+    [1] ✓ asked: 1 update: src/lib.rs: accepted by you
+    ✓ files: update src/lib.rs
+    ✗ cargo test (exit 101)
+    ! one test fails; this is only a demo
+    ✓ todo 2/2: nothing left
+    [1] done · Demo · Ns · 10 steps
+    takopi run --engine demo --resume demo-ID
+    ");
+}
+
+#[test]
 fn a_line_that_looks_like_a_command_but_is_none_is_not_sent() {
     let lab = Lab::new();
     let ran = lab.run_with(
