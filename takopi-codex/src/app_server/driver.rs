@@ -9,19 +9,22 @@
 //! - a server is called broken only if it is dead, does not answer, or lost its login. A refused
 //!   interrupt is no fault: the turn may have ended a moment before, or not quite begun;
 //! - a turn counts as never begun only if the server died before it sent anything of it. Only such a
-//!   turn may be sent again.
+//!   turn may be sent again;
+//! - a follow-up that the server accepted is answered: in the turn, or in another one of the same run.
 
 mod ending;
+mod follow_ups;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use takopi_core::model::{Completed, TakopiEvent};
-use takopi_core::runner::{EngineRun, RunError, SteerMessage, StoppedError};
+use takopi_core::runner::{EngineRun, RunError, StoppedError};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::ending::health_after;
-use super::approvals::{Next, RequestHandler};
+use self::follow_ups::FollowUps;
+use super::approvals::{Next as AfterReply, RequestHandler};
 use super::client::Client;
 use super::conversation::Record;
 use super::engine::refusal_of;
@@ -31,7 +34,7 @@ use super::notification::{Kind, Notification};
 use super::settings::turn_options;
 use super::thread::Thread;
 use super::translator::{TurnTranslator, interrupted};
-use super::turn::{TurnEvent, TurnOptions, TurnStream, steer};
+use super::turn::{TurnEvent, TurnOptions, TurnStream};
 
 /// How long a shared server may take to answer `turn/start` of a run that was stopped meanwhile.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -100,6 +103,14 @@ enum StartError {
     Failed { error: ClientError, began: bool },
 }
 
+/// What comes after a turn.
+enum Next {
+    /// The end of the run.
+    End,
+    /// Another turn, with follow-ups that this one accepted and did not answer.
+    Turn(String),
+}
+
 /// Why a turn that was started is not followed to its end.
 enum FollowError {
     Stopped,
@@ -116,27 +127,31 @@ impl TurnDriver<'_> {
     pub(super) async fn run(mut self) -> TurnEnd {
         let mut turn = match self.start().await {
             Ok(turn) => turn,
-            Err(StartError::Stopped(server)) => {
-                let completed = self.completed(interrupted);
-                return self.end(completed, server);
-            }
-            Err(StartError::Refused(refusal)) => {
-                let completed = self.failure(refusal);
-                let server = health_after(&completed);
-                return self.end(completed, server);
-            }
-            Err(StartError::Failed { error, began }) => {
-                let gone = matches!(error, ClientError::Closed { .. });
-                let completed = self.server_failure(&error);
-                let end = self.end(completed, ServerHealth::Broken);
-                return TurnEnd { never_began: gone && !began, ..end };
-            }
+            Err(error) => return self.not_started(error),
         };
         self.translator.named(turn.id(), turn.usage_before());
-        if let Some(record) = self.record {
-            record.begun(self.client, self.thread.id(), &turn);
-        }
-        let (completed, server) = match self.follow(&mut turn).await {
+        let mut follow_ups = FollowUps::new(self.run.steer_messages());
+        let followed = loop {
+            if let Some(record) = self.record {
+                record.begun(self.client, self.thread.id(), &turn);
+            }
+            match self.follow(&mut turn, &mut follow_ups).await {
+                Ok(Next::Turn(prompt)) => {
+                    drop(turn);
+                    turn = match self.send(&prompt).await {
+                        Ok(turn) => turn,
+                        // The turns before have run.
+                        Err(error) => {
+                            return TurnEnd { never_began: false, ..self.not_started(error) };
+                        }
+                    };
+                    self.translator.goes_on(turn.id());
+                }
+                Ok(Next::End) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        let (completed, server) = match followed {
             Ok(()) => {
                 let completed = self.completed(interrupted);
                 let server = health_after(&completed);
@@ -163,8 +178,34 @@ impl TurnDriver<'_> {
         self.end(completed, server)
     }
 
+    /// The end of a run whose turn was not started.
+    fn not_started(&mut self, error: StartError) -> TurnEnd {
+        match error {
+            StartError::Stopped(server) => {
+                let completed = self.completed(interrupted);
+                self.end(completed, server)
+            }
+            StartError::Refused(refusal) => {
+                let completed = self.failure(refusal);
+                let server = health_after(&completed);
+                self.end(completed, server)
+            }
+            StartError::Failed { error, began } => {
+                let gone = matches!(error, ClientError::Closed { .. });
+                let completed = self.server_failure(&error);
+                let end = self.end(completed, ServerHealth::Broken);
+                TurnEnd { never_began: gone && !began, ..end }
+            }
+        }
+    }
+
     async fn start(&mut self) -> Result<TurnStream, StartError> {
         self.confirm_in_time().await?;
+        self.send(&self.run.request.prompt).await
+    }
+
+    /// Starts a turn with this prompt.
+    async fn send(&mut self, prompt: &str) -> Result<TurnStream, StartError> {
         let mut options =
             turn_options(&self.run.request, &self.directory).await.map_err(StartError::Refused)?;
         if let Some(record) = self.record {
@@ -172,7 +213,7 @@ impl TurnDriver<'_> {
         }
         let failed = |error| StartError::Failed { error, began: true };
         let mut turn = TurnStream::open(self.client, self.thread.id()).map_err(failed)?;
-        match self.send_prompt(&mut turn, &options).await {
+        match self.send_prompt(&mut turn, prompt, &options).await {
             Ok(()) => Ok(turn),
             Err(StartError::Failed { error, .. }) => {
                 let began = self.read_rest(&mut turn).await;
@@ -213,9 +254,10 @@ impl TurnDriver<'_> {
     async fn send_prompt(
         &mut self,
         turn: &mut TurnStream,
+        prompt: &str,
         options: &TurnOptions,
     ) -> Result<(), StartError> {
-        let mut reply = Box::pin(turn.begin(&self.run.request.prompt, options));
+        let mut reply = Box::pin(turn.begin(prompt, options));
         tokio::select! {
             biased;
             () = self.run.stop().cancelled() => {}
@@ -262,10 +304,16 @@ impl TurnDriver<'_> {
         began
     }
 
-    async fn follow(&mut self, turn: &mut TurnStream) -> Result<(), FollowError> {
+    async fn follow(
+        &mut self,
+        turn: &mut TurnStream,
+        follow_ups: &mut FollowUps,
+    ) -> Result<Next, FollowError> {
         let run = self.run;
         let mut clock = TurnClock::new(self.limits, Instant::now());
-        let mut follow_ups = run.steer_messages();
+        let id = turn.id().to_owned();
+        // The end of the turn, if it may have left a follow-up unanswered.
+        let mut end = None;
         while !self.translator.is_over() {
             let deadline = clock.deadline(self.requests.is_busy());
             tokio::select! {
@@ -273,19 +321,19 @@ impl TurnDriver<'_> {
                 () = run.stop().cancelled() => return Err(FollowError::Stopped),
                 settled = self.requests.settled() => {
                     clock.renew_quiet(Instant::now());
-                    if self.requests.settle(settled, &mut self.events)? == Next::EndTurn {
+                    if self.requests.settle(settled, &mut self.events)? == AfterReply::EndTurn {
                         self.interrupt_in_background(turn);
                     }
                 }
-                follow_up = follow_ups.next() => self.steer_in_background(turn, follow_up),
+                () = follow_ups.pass_on(self.client, self.thread.id(), &id) => {}
                 event = turn.next() => {
                     let mut next = event?;
                     while let Some(event) = next {
                         if event.is_of_turn() {
                             run.renew_idle();
                         }
-                        self.receive(event, &mut clock);
-                        next = turn.try_next()?;
+                        end = self.receive(event, &mut clock, follow_ups);
+                        next = if end.is_none() { turn.try_next()? } else { None };
                     }
                     self.translator.flush(&mut self.events);
                 }
@@ -293,7 +341,7 @@ impl TurnDriver<'_> {
                     return Err(FollowError::Overdue(clock.refusal(Instant::now())));
                 }
             }
-            if self.translator.is_over() {
+            if end.is_some() || self.translator.is_over() {
                 break;
             }
             self.emit_in_time(turn).await?;
@@ -302,7 +350,16 @@ impl TurnDriver<'_> {
             }
         }
         self.requests.close(&mut self.events);
-        Ok(())
+        if let Some(end) = end {
+            if end.is_successful_end()
+                && let Some(prompt) = follow_ups.take_unread().await
+            {
+                self.emit_in_time(turn).await?;
+                return Ok(Next::Turn(prompt));
+            }
+            self.handle(&end, end.kind());
+        }
+        Ok(Next::End)
     }
 
     /// Emits what was received. A consumer that does not take it ends the turn, unless the server is
@@ -325,10 +382,20 @@ impl TurnDriver<'_> {
         Ok(())
     }
 
-    fn receive(&mut self, event: TurnEvent, clock: &mut TurnClock) {
+    /// Handles an event. Returns the end of the turn if follow-ups may be unanswered: it is not handled yet.
+    fn receive(
+        &mut self,
+        event: TurnEvent,
+        clock: &mut TurnClock,
+        follow_ups: &mut FollowUps,
+    ) -> Option<Notification> {
         match event {
             TurnEvent::Notification(notification) => {
+                if notification.is_turn_end() && follow_ups.is_busy() {
+                    return Some(notification);
+                }
                 let kind = notification.kind();
+                follow_ups.notification(&kind);
                 if notification.thread().is_some() {
                     clock.notification(&kind, Instant::now());
                 }
@@ -341,6 +408,7 @@ impl TurnDriver<'_> {
             TurnEvent::Request(request) => self.requests.take(request, &mut self.events),
             TurnEvent::Warning(warning) => self.events.push(self.run.warning(warning)),
         }
+        None
     }
 
     fn handle(&mut self, notification: &Notification, kind: Kind<'_>) {
@@ -348,18 +416,6 @@ impl TurnDriver<'_> {
             record.notification(notification, &kind);
         }
         self.translator.notification(kind, &mut self.events);
-    }
-
-    /// Hands a follow-up to the turn; one that the server does not take goes back to its sender.
-    fn steer_in_background(&self, turn: &TurnStream, follow_up: SteerMessage) {
-        let client = self.client.clone();
-        let (thread, turn) = (self.thread.id().to_owned(), turn.id().to_owned());
-        self.run.host().track(async move {
-            match steer(&client, &thread, &turn, follow_up.text()).await {
-                Ok(()) => follow_up.taken(),
-                Err(error) => tracing::debug!(%error, "a turn did not take a follow-up"),
-            }
-        });
     }
 
     async fn emit(&mut self) -> Result<(), StoppedError> {

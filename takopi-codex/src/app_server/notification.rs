@@ -57,6 +57,11 @@ impl Notification {
         self.method == "turn/completed"
     }
 
+    /// Whether it is the end of a turn that did what was asked.
+    pub(super) fn is_successful_end(&self) -> bool {
+        matches!(self.kind(), Kind::TurnCompleted(Some(end)) if end.status == "completed")
+    }
+
     /// Its content. Parses the parameters: to be called once.
     pub(super) fn kind(&self) -> Kind<'_> {
         Kind::read(&self.method, self.params.get())

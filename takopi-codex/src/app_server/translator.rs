@@ -66,6 +66,11 @@ impl TurnTranslator {
         self.usage.named(turn, usage_before);
     }
 
+    /// The run goes on with this turn: what was seen so far belongs to the same run.
+    pub(super) fn goes_on(&mut self, turn: &str) {
+        self.usage.goes_on(turn);
+    }
+
     /// The server confirmed the thread.
     pub(super) fn thread_started(&mut self, id: &str, events: &mut Vec<TakopiEvent>) {
         self.translation.thread_started(id, events);

@@ -72,6 +72,11 @@ impl TurnUsage {
         self.baseline = known.or(self.baseline.take());
     }
 
+    /// The figures of this turn are added to those of the turn before.
+    pub(super) fn goes_on(&mut self, turn: &str) {
+        self.turn = Some(turn.to_owned());
+    }
+
     /// An item of the agent was seen.
     pub(super) fn agent_seen(&mut self) {
         self.agent_seen = true;

@@ -1,8 +1,12 @@
-//! Follow-ups into a running turn, on the real codex with a scripted model.
+//! Follow-ups into a running turn, on the real codex with a scripted model, and on a fake that accepts them too late.
+use std::time::Duration;
 use takopi_codex::Codex;
 use takopi_core::runner::steer_channel;
 use takopi_core::{Host, Runner};
+
+use takopi_tests::codex::fake::{Server, Step, turn};
 use takopi_tests::codex::home::TestHome;
+use takopi_tests::codex::lab::Lab;
 use takopi_tests::codex::real;
 use takopi_tests::model::{Answer, Gate, ModelServer};
 use takopi_tests::runs::{finish, is_started, request, until};
@@ -34,6 +38,56 @@ async fn a_follow_up_is_taken_into_the_running_turn_and_answered_in_it() {
     assert_eq!(late.text, "one more thing");
     runner.shutdown().await;
     home.assert_no_processes().await;
+}
+
+/// The server accepts a follow-up after the model was asked for the last time, and does this with it.
+async fn accepted_too_late(steps: Vec<Step>) {
+    let mut first = vec![Step::Reached("turn".into()), Step::Gate("end".into())];
+    first.extend(turn::message("m", "First."));
+    first.extend(steps);
+    first.extend([turn::usage(), turn::completed()]);
+    let server = Server::new().turns_when("begin", first);
+    let lab = Lab::new(server.turns_when("tests", turn::answer("Both.")).script());
+    let runner = lab.app_server(Duration::ZERO);
+    let (steer, steering) = steer_channel();
+    let mut stream = runner.run(lab.request("begin").steering(steering));
+    let events = until(&mut stream, "the start", is_started).await;
+    lab.control.reached("turn").await;
+    steer.send("mind the tests").await.unwrap();
+    lab.control.open("end");
+    let seen = finish(stream, events).await;
+    assert_eq!(seen.ok().answer, "Both.");
+    assert_eq!(seen.ok().usage.as_ref().unwrap().input_tokens, 22, "of both turns");
+    let sent = lab.control.calls("turn/start");
+    assert_eq!(sent.len(), 2);
+    assert_eq!(sent[1].message["params"]["input"][0]["text"], "mind the tests");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_follow_up_that_the_model_never_got_has_a_turn_of_its_own_in_the_same_run() {
+    accepted_too_late(Vec::new()).await;
+    accepted_too_late(turn::user_message()).await;
+}
+
+#[tokio::test]
+async fn a_follow_up_that_the_model_got_is_not_sent_again() {
+    let mut first = vec![Step::Reached("turn".into()), Step::Gate("end".into())];
+    first.extend(turn::user_message());
+    first.extend(turn::answer("Both."));
+    let lab = Lab::new(Server::new().turns_when("begin", first).script());
+    let runner = lab.app_server(Duration::ZERO);
+    let (steer, steering) = steer_channel();
+    let mut stream = runner.run(lab.request("begin").steering(steering));
+    let events = until(&mut stream, "the start", is_started).await;
+    lab.control.reached("turn").await;
+    steer.send("mind the tests").await.unwrap();
+    lab.control.open("end");
+    assert_eq!(finish(stream, events).await.ok().answer, "Both.");
+    assert_eq!(lab.control.calls("turn/start").len(), 1);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
 }
 
 #[tokio::test]
