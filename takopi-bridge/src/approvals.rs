@@ -2,7 +2,8 @@
 //!
 //! An approval request becomes a message with buttons that shows everything an approval grants. A diff
 //! that does not fit into it goes into messages before it. Promises:
-//! - the first answer counts, and the message is edited to show the decision and who made it;
+//! - the first answer counts, also one that comes before the chat has confirmed the message, and the message is edited
+//!   to show the decision and who made it;
 //! - a request that is not answered in time is declined; one that the agent takes back, or whose run
 //!   ends first, is withdrawn; its message shows both;
 //! - a question that takes a text is answered by replying to its message or, where a place is one
@@ -41,6 +42,9 @@ use crate::transport::{
 /// The outcome of a request whose agent does not wait any more.
 const WITHDRAWN: &str = "withdrawn: the agent does not wait for an answer any more";
 
+/// The most answers that are kept for messages on their way.
+const EARLY: usize = 16;
+
 /// Why a request was not decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -74,7 +78,18 @@ pub(crate) struct Approvals<T> {
     chat: Chat,
     patience: Duration,
     continuity: Continuity,
-    open: Arc<Mutex<HashMap<MessageRef, Waiting>>>,
+    open: Arc<Mutex<Open>>,
+}
+
+/// What waits for an answer.
+#[derive(Debug, Default)]
+struct Open {
+    waiting: HashMap<MessageRef, Waiting>,
+    /// The requests whose message is on its way.
+    sending: usize,
+    /// Answers to messages that are not known yet, while requests are on their way: a chat may show a message before it
+    /// returns the id. At most [`EARLY`].
+    early: Vec<(MessageRef, Reply)>,
 }
 
 impl<T> Clone for Approvals<T> {
@@ -103,16 +118,7 @@ impl<T: Transport> Approvals<T> {
         message: &MessageRef,
         reply: impl Into<Reply>,
     ) -> Result<(), AnswerError> {
-        let reply = reply.into();
-        let mut open = self.open();
-        let waiting = open.get(message).ok_or(AnswerError::NotPending)?;
-        let has_text = !waiting.questions.is_empty() && !reply.content.is_empty();
-        let is_answer = has_text && reply.decision.is_yes();
-        if !is_answer && !waiting.offered.contains(&reply.decision) {
-            return Err(AnswerError::NotOffered);
-        }
-        let waiting = open.remove(message).ok_or(AnswerError::NotPending)?;
-        waiting.reply.send(reply).map_err(|_| AnswerError::NotPending)
+        self.open().choose(message, reply.into())
     }
 
     /// Answers the question that this message shows with a text. `Err` if it takes none.
@@ -122,7 +128,7 @@ impl<T: Transport> Approvals<T> {
         text: &str,
         by: &str,
     ) -> Result<(), AnswerError> {
-        let questions = self.open().get(message).map(|waiting| waiting.questions.clone());
+        let questions = self.open().waiting.get(message).map(|waiting| waiting.questions.clone());
         let questions = questions.ok_or(AnswerError::NotPending)?;
         let reply = answers::reply(&questions, text).ok_or(AnswerError::NotOffered)?;
         self.choose(message, reply.by(by))
@@ -132,11 +138,11 @@ impl<T: Transport> Approvals<T> {
     pub(crate) fn question_in(&self, place: &Place) -> Option<MessageRef> {
         let open = self.open();
         let asks = |waiting: &Waiting| waiting.place == *place && !waiting.questions.is_empty();
-        let asking = open.iter().filter(|(_, waiting)| asks(waiting));
+        let asking = open.waiting.iter().filter(|(_, waiting)| asks(waiting));
         asking.min_by_key(|(_, waiting)| waiting.since).map(|(message, _)| message.clone())
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<MessageRef, Waiting>> {
+    fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -203,6 +209,7 @@ impl<T: Transport> Approvals<T> {
             self.outbox.deliver(outgoing(content.clone())).await
         };
         let chat = &target.place.chat;
+        let sending = Sending::new(self);
         let message = tokio::select! {
             biased;
             sent = show => match sent {
@@ -224,7 +231,8 @@ impl<T: Transport> Approvals<T> {
             place: target.place.clone(),
             since: Instant::now(),
         };
-        self.open().insert(message.clone(), waiting);
+        self.open().insert(&message, waiting);
+        drop(sending);
         let open = OpenRequest { approvals: self, message: &message };
         let asking = asked(message.clone());
         let outcome = tokio::select! {
@@ -247,6 +255,55 @@ impl<T: Transport> Approvals<T> {
     }
 }
 
+impl Open {
+    fn choose(&mut self, message: &MessageRef, reply: Reply) -> Result<(), AnswerError> {
+        let Some(waiting) = self.waiting.get(message) else {
+            if self.sending == 0 || self.early.len() >= EARLY {
+                return Err(AnswerError::NotPending);
+            }
+            self.early.push((message.clone(), reply));
+            return Ok(());
+        };
+        let has_text = !waiting.questions.is_empty() && !reply.content.is_empty();
+        let is_answer = has_text && reply.decision.is_yes();
+        if !is_answer && !waiting.offered.contains(&reply.decision) {
+            return Err(AnswerError::NotOffered);
+        }
+        let waiting = self.waiting.remove(message).ok_or(AnswerError::NotPending)?;
+        waiting.reply.send(reply).map_err(|_| AnswerError::NotPending)
+    }
+
+    /// Adds a request, and gives it the answer that came before it.
+    fn insert(&mut self, message: &MessageRef, waiting: Waiting) {
+        self.waiting.insert(message.clone(), waiting);
+        if let Some(at) = self.early.iter().position(|(early, _)| early == message) {
+            let (_, reply) = self.early.remove(at);
+            // One that is not offered leaves the request open.
+            let _ = self.choose(message, reply);
+        }
+    }
+}
+
+/// The message of a request is on its way for as long as this lives.
+struct Sending<'a, T: Transport>(&'a Approvals<T>);
+
+impl<'a, T: Transport> Sending<'a, T> {
+    fn new(approvals: &'a Approvals<T>) -> Self {
+        approvals.open().sending += 1;
+        Self(approvals)
+    }
+}
+
+impl<T: Transport> Drop for Sending<'_, T> {
+    fn drop(&mut self) {
+        let mut open = self.0.open();
+        open.sending -= 1;
+        if open.sending == 0 {
+            open.early.clear();
+        }
+    }
+}
+
 /// A request can be answered for as long as this lives.
 struct OpenRequest<'a, T: Transport> {
     approvals: &'a Approvals<T>,
@@ -255,7 +312,7 @@ struct OpenRequest<'a, T: Transport> {
 
 impl<T: Transport> Drop for OpenRequest<'_, T> {
     fn drop(&mut self) {
-        self.approvals.open().remove(self.message);
+        self.approvals.open().waiting.remove(self.message);
     }
 }
 
@@ -282,6 +339,7 @@ mod tests {
     use super::*;
     use crate::handler::HandlerOptions;
     use crate::testing::Room;
+    use crate::transport::MessageId;
 
     #[tokio::test(start_paused = true)]
     async fn what_happened_before_a_request_is_shown_before_it() {
@@ -317,6 +375,30 @@ mod tests {
         assert!(!room.calls().is_empty());
     }
 
+    #[test]
+    fn an_answer_that_comes_before_the_message_is_confirmed_counts() {
+        let message = |id: &str| MessageId::from(id.to_owned()).at("general");
+        let waiting = |reply| Waiting {
+            reply,
+            offered: vec![Decision::Accept],
+            questions: Vec::new(),
+            place: Place::new("general"),
+            since: Instant::now(),
+        };
+        let mut open = Open::default();
+        let refused = open.choose(&message("1"), Decision::Accept.into());
+        assert_eq!(refused, Err(AnswerError::NotPending), "no message is on its way");
+        open.sending = 1;
+        assert_eq!(open.choose(&message("1"), Decision::Accept.into()), Ok(()));
+        assert_eq!(open.choose(&message("1"), Decision::Decline.into()), Ok(()));
+        let (reply, mut answer) = oneshot::channel();
+        open.insert(&message("1"), waiting(reply));
+        assert_eq!(answer.try_recv().unwrap().decision, Decision::Accept, "the first counts");
+        let (reply, mut answer) = oneshot::channel();
+        open.insert(&message("2"), waiting(reply));
+        assert!(answer.try_recv().is_err(), "it was for another message");
+    }
+
     #[tokio::test(start_paused = true)]
     async fn requests_are_declined_and_forgotten_when_serve_is_dropped() {
         let room = Room::new();
@@ -333,7 +415,7 @@ mod tests {
         let question = room.question().await;
         serve.abort();
         assert!(!asked.await.unwrap().decision.is_yes());
-        assert!(approvals.open().is_empty(), "no entry is left");
+        assert!(approvals.open().waiting.is_empty(), "no entry is left");
         let chosen = approvals.choose(&question, Reply::from(Decision::Accept));
         assert_eq!(chosen, Err(AnswerError::NotPending));
     }
