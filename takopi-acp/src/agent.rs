@@ -83,6 +83,9 @@ pub(crate) struct Quirks {
     pub(crate) usage_of_last_call: bool,
     /// How long a session must have been left alone before it may be loaded, and where its files are.
     pub(crate) rest: Option<Rest>,
+    /// A session works in the directory it was begun in, whatever directory it is resumed with; and with another one
+    /// what was approved there is never run.
+    pub(crate) keeps_directory: bool,
     /// How long it must be quiet behind a load: replay and new text look alike.
     pub(crate) quiet: Duration,
     /// How long it may take to exit once its input is closed.
@@ -115,6 +118,7 @@ const PLAIN: Quirks = Quirks {
     slash_prefix: ZERO_WIDTH,
     usage_of_last_call: false,
     rest: None,
+    keeps_directory: false,
     quiet: Duration::from_millis(250),
     linger: Duration::from_secs(3),
     interrupt_on_death: false,
@@ -149,6 +153,7 @@ static PRESETS: [Preset; 5] = [
             message_ids: true,
             session_options: &["always"],
             usage_of_last_call: true,
+            keeps_directory: true,
             ..PLAIN
         },
     },

@@ -53,6 +53,15 @@ struct Ticket {
     same: Option<String>,
 }
 
+/// What follows from an answer.
+pub(crate) enum Answered {
+    Nothing,
+    /// This call is not made.
+    Declined(Option<String>),
+    /// The turn is to be ended.
+    EndTurn,
+}
+
 /// What came of a request.
 pub(crate) enum Taken {
     /// Somebody is asked about this call.
@@ -114,23 +123,27 @@ impl RequestHandler {
         self.desk.settled().await
     }
 
-    /// Answers a request that is settled. Returns the call that was declined, if it was.
+    /// Answers a request that is settled.
     pub(crate) fn settle(
         &mut self,
         settled: Settled,
         events: &mut Vec<TakopiEvent>,
-    ) -> Result<Option<String>, StoppedError> {
+    ) -> Result<Answered, StoppedError> {
         let Some((ticket, Outcome::Decided(reply))) = self.desk.settle(settled, events)? else {
-            return Ok(None);
+            return Ok(Answered::Nothing);
         };
         let Ticket { request, call, options, same } = ticket;
+        if reply.decision == Decision::Cancel {
+            request.decline();
+            return Ok(Answered::EndTurn);
+        }
         let Some(option) = choice(&self.agent, &options, reply.decision) else {
             request.decline();
-            return Ok(call);
+            return Ok(Answered::Declined(call));
         };
         request.answer(selected(&option.id));
         if !reply.decision.is_yes() {
-            return Ok(call);
+            return Ok(Answered::Declined(call));
         }
         if reply.decision == Decision::AcceptForSession
             && let Some(same) = same
@@ -140,7 +153,7 @@ impl RequestHandler {
                 allowed.insert(same);
             }
         }
-        Ok(None)
+        Ok(Answered::Nothing)
     }
 
     /// The turn is over, or is being cancelled: closes what is still open. Dropped, a request is answered `cancelled`.

@@ -13,14 +13,22 @@ pub(crate) async fn check(agent: &Agent, setup: &EngineSetup) -> Vec<Finding> {
     let named = setup.program.clone().unwrap_or_else(|| agent.program());
     let name = named.display().to_string();
     let Some(program) = find_program(&named, None) else {
-        return vec![Finding::problem("program", format!("{name} was not found"), advice(agent))];
+        return vec![Finding::problem(
+            agent.id().as_str(),
+            format!("{name} was not found"),
+            advice(agent),
+        )];
     };
     let mode = program.metadata().map_or(0, |metadata| metadata.permissions().mode());
     if program.is_dir() || mode & 0o111 == 0 {
         let text = format!("{} cannot be executed", program.display());
-        return vec![Finding::problem("program", text, format!("chmod +x {}", program.display()))];
+        return vec![Finding::problem(
+            agent.id().as_str(),
+            text,
+            format!("chmod +x {}", program.display()),
+        )];
     }
-    let mut findings = vec![Finding::ok("program", program.display().to_string())];
+    let mut findings = vec![Finding::ok(agent.id().as_str(), program.display().to_string())];
     let version = version_of(&program, &setup.env_policy, &[]).await;
     findings.push(version.map_or_else(
         || {

@@ -20,7 +20,7 @@ use takopi_core::runner::{EngineRun, RunError, SteerMessage, SteerMessages, Stop
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::approvals::{RequestHandler, Taken};
+use crate::approvals::{Answered, RequestHandler, Taken};
 use crate::client::{Client, ClientError, Incoming};
 use crate::translator::Translator;
 use crate::wire::AgentInfo;
@@ -168,8 +168,13 @@ impl RunDriver<'_> {
                 biased;
                 () = run.stop().cancelled() => return Err(FollowError::Stopped),
                 settled = self.requests.settled() => {
-                    if let Some(call) = self.requests.settle(settled, &mut self.events)? {
-                        self.translator.declined(&call);
+                    match self.requests.settle(settled, &mut self.events)? {
+                        Answered::Declined(Some(call)) => self.translator.declined(&call),
+                        Answered::EndTurn => {
+                            let error = "the approval handler ended the turn";
+                            return Err(FollowError::Ended(RunError::new(Reason::Interrupted, error)));
+                        }
+                        Answered::Declined(None) | Answered::Nothing => {}
                     }
                 }
                 (message, outcome) = next_of(steering.as_mut()) => {

@@ -17,7 +17,7 @@ use takopi_core::runner::{EngineRun, RunError, StoppedError};
 use crate::agent::Rest;
 use crate::client::{Client, ClientError};
 use crate::launch::{AcpLaunch, Settings};
-use crate::wire::{AgentInfo, ConfigOption, SessionReply};
+use crate::wire::{AgentInfo, ConfigOption, SessionPage, SessionReply};
 use crate::{Agent, failure};
 
 /// How long an agent may take to start. On a busy machine it takes ten times as long as on a quiet one.
@@ -26,6 +26,8 @@ const START_LIMIT: Duration = Duration::from_mins(2);
 const SETTING_LIMIT: Duration = Duration::from_secs(30);
 /// How soon a session that another process holds is asked for again, at first and at the latest.
 const ASK_AGAIN: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// The most pages of an agent's list of sessions that are read.
+const PAGES: usize = 100;
 /// How often it is looked whether a session was left alone for long enough.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -107,9 +109,19 @@ impl Opener<'_> {
         if let Some(rest) = self.agent.quirks.rest {
             self.let_rest(rest, &session.value).await?;
         }
+        let mut cwd = self.launch.cwd.clone();
+        if self.agent.quirks.keeps_directory
+            && info.lists
+            && let Some(own) = self.directory_of(&session.value).await?
+            && own != cwd
+        {
+            let note = format!("the session works in {}", own.display());
+            self.run.note(note).await?;
+            cwd = own;
+        }
         let params = json!({
             "sessionId": session.value,
-            "cwd": self.launch.cwd,
+            "cwd": cwd,
             "mcpServers": self.launch.mcp_servers(),
         });
         let (mut pause, longest) = ASK_AGAIN;
@@ -140,6 +152,22 @@ impl Opener<'_> {
             self.unless_stopped(self.client.quiet(self.agent.quirks.quiet)).await?;
         }
         Ok(reply)
+    }
+
+    /// The directory that a session was begun in, if the agent lists it.
+    async fn directory_of(&self, session: &str) -> Result<Option<PathBuf>, OpenError> {
+        let mut params = json!({});
+        for _ in 0..PAGES {
+            // An agent that does not answer this may still resume the session.
+            let Ok(page) = self.call("session/list", &params, START_LIMIT).await? else { break };
+            let page = SessionPage::read(&page);
+            if let Some((_, cwd)) = page.sessions.into_iter().find(|(id, _)| id == session) {
+                return Ok(Some(PathBuf::from(cwd)));
+            }
+            let Some(cursor) = page.next else { break };
+            params = json!({ "cursor": cursor });
+        }
+        Ok(None)
     }
 
     /// Waits until the files of a session were left alone for long enough.

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use takopi_core::jsonl::Object;
 
 pub(crate) use call::{CallUpdate, Content, Permission, PermissionOption};
-pub(crate) use session::{AgentInfo, ConfigOption, SessionReply};
+pub(crate) use session::{AgentInfo, ConfigOption, SessionPage, SessionReply};
 
 /// The part of a `session/update` that tells whose it is and what happened.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ pub(crate) struct AgentInfo {
     pub(crate) loads: bool,
     pub(crate) resumes: bool,
     pub(crate) closes: bool,
+    pub(crate) lists: bool,
     pub(crate) images: bool,
     pub(crate) steers: bool,
 }
@@ -24,9 +25,27 @@ impl AgentInfo {
             loads: capabilities.flag("loadSession") == Some(true),
             resumes: session.has("resume"),
             closes: session.has("close"),
+            lists: session.has("list"),
             images: capabilities.object("promptCapabilities").flag("image") == Some(true),
             steers: result.object("_meta").object("steering").flag("supported") == Some(true),
         }
+    }
+}
+
+/// The response to `session/list`: ids and directories.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SessionPage {
+    pub(crate) sessions: Vec<(String, String)>,
+    /// Where the next page begins.
+    pub(crate) next: Option<String>,
+}
+
+impl SessionPage {
+    pub(crate) fn read(result: &RawValue) -> Self {
+        let result = Object::of(result);
+        let sessions = result.list("sessions").into_iter().map(Object::of);
+        let sessions = sessions.filter_map(|it| Some((it.text("sessionId")?, it.text("cwd")?)));
+        Self { sessions: sessions.collect(), next: result.text("nextCursor") }
     }
 }
 

@@ -32,6 +32,43 @@ async fn a_prompt_is_answered_and_nothing_is_left() {
 }
 
 #[tokio::test]
+async fn a_no_that_stops_ends_the_turn_as_interrupted() {
+    let steps = [permission("ask", "c1", "ls")].into_iter().chain(answer("on"));
+    let lab = Lab::new(Process::new().turns(steps));
+    let stop = from_fn(|_| async { Decision::Cancel });
+    let seen = run(&lab.runner(COLD), lab.request("x").approvals(Arc::new(stop))).await;
+    assert_eq!(seen.failed("interrupted").answer, "");
+    let answers = lab.control.answers("ask");
+    assert_eq!(answers[0]["result"]["outcome"]["outcome"], "cancelled", "{answers:?}");
+    lab.assert_nothing_left().await;
+}
+
+/// opencode works in the directory of the session, and hangs at an approval if it is told another one.
+#[tokio::test]
+async fn opencode_resumes_a_session_in_the_directory_it_was_begun_in() {
+    let first =
+        json!({ "sessions": [{ "sessionId": "ses_2", "cwd": "/else" }], "nextCursor": "n" });
+    let second = json!({ "sessions": [{ "sessionId": "ses_1", "cwd": "/its/own" }] });
+    let process = Process {
+        session_capabilities: json!({ "list": {}, "resume": {} }),
+        ..Process::new()
+            .once("session/list", [Step::ReplyWith(first)])
+            .once("session/list", [Step::ReplyWith(second)])
+            .turns([text_of("m", "on"), end("end_turn")])
+    };
+    let lab = Lab::new(process);
+    let agent = Agent::preset("opencode").unwrap();
+    let acp = Acp::new(agent).program(lab.binary()).keep_warm(COLD);
+    let token = ResumeToken::new("opencode", "ses_1");
+    let seen = run(&acp.runner().on(lab.host.clone()), lab.request("x").resume(token)).await;
+    assert_eq!(seen.ok().answer, "on");
+    let notes = seen.actions(&ActionKind::Note);
+    assert_eq!(notes[0].action.title, "the session works in /its/own");
+    assert_eq!(lab.control.calls("session/resume")[0].message["params"]["cwd"], "/its/own");
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn another_version_of_the_protocol_is_refused() {
     let lab = Lab::new(Process { protocol: 2, ..Process::new() });
     let seen = run(&lab.runner(COLD), lab.request("x")).await;
