@@ -36,6 +36,8 @@ pub(super) struct TurnTranslator {
     pieces: Option<AnswerPieces>,
     /// The message that is known to be commentary from its start: it is not streamed.
     commentary: Option<String>,
+    /// What is written of a message that is not complete: the answer so far, if the turn ends now.
+    unfinished: String,
     usage: TurnUsage,
     limits: Option<String>,
     plan: Option<Vec<Step<'static>>>,
@@ -49,6 +51,7 @@ impl TurnTranslator {
             streams: Streams::default(),
             pieces: None,
             commentary: None,
+            unfinished: String::new(),
             usage: TurnUsage::new(fresh),
             limits: None,
             plan: None,
@@ -89,6 +92,9 @@ impl TurnTranslator {
     /// Ends the turn from outside.
     pub(super) fn finish(&mut self, completed: Completed, events: &mut Vec<TakopiEvent>) {
         self.close_open(events);
+        if !completed.ok && !self.unfinished.trim().is_empty() {
+            self.translation.answer_so_far(std::mem::take(&mut self.unfinished));
+        }
         self.translation.finish(completed, events);
     }
 
@@ -103,6 +109,9 @@ impl TurnTranslator {
             Kind::ItemCompleted(item) => self.item(Phase::Completed, item, events),
             Kind::Text { stream: Stream::Message, item, text } => {
                 let is_commentary = self.commentary.as_deref() == Some(&*item);
+                if !is_commentary {
+                    self.unfinished.push_str(&text);
+                }
                 if let Some(pieces) = self.pieces.as_mut().filter(|_| !is_commentary) {
                     pieces.piece(&item, &text, events);
                 }
@@ -139,6 +148,10 @@ impl TurnTranslator {
             _ => self.usage.agent_seen(),
         }
         let id = item.id.clone().unwrap_or_default();
+        if matches!(item.body, Body::AgentMessage { .. }) {
+            // Another one begins, or this one is complete.
+            self.unfinished.clear();
+        }
         match &mut item.body {
             // exec prints these when they are complete; here their text may be streamed before.
             Body::Thought { .. } if phase == Phase::Started => return,
@@ -231,7 +244,7 @@ impl TurnTranslator {
                 let fault = error.unwrap_or_else(|| Fault::new("the turn failed"));
                 let reason = fault.reason();
                 let completed = Completed::failure(CODEX, reason.clone(), fault.error(&reason));
-                self.translation.finish(completed.usage(usage), events);
+                self.finish(completed.usage(usage), events);
             }
         }
     }

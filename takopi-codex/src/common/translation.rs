@@ -183,6 +183,11 @@ impl Translation {
         self.finish(Completed::failure(CODEX, reason, error), events);
     }
 
+    /// The run ends in the middle of a message: this is its text.
+    pub(crate) fn answer_so_far(&mut self, text: String) {
+        self.answer.record(text.into(), None);
+    }
+
     /// The run is over: closes what is open, and adds the answer so far and the session.
     pub(crate) fn finish(&mut self, completed: Completed, events: &mut Vec<TakopiEvent>) {
         if self.over {

@@ -320,3 +320,24 @@ async fn a_consumer_that_does_not_read_loses_no_item() {
     assert!(ids.is_sorted());
     runner.shutdown().await;
 }
+
+#[tokio::test]
+async fn the_answer_so_far_of_a_cancelled_run_is_there_also_without_deltas() {
+    let steps = [
+        turn::delta("m", "Half a "),
+        turn::delta("m", "sentence"),
+        Step::Reached("ready".into()),
+        Step::Gate("never".into()),
+    ];
+    let lab = Lab::new(Server::new().turns(steps).script());
+    let runner = lab.app_server(Duration::ZERO);
+    let request = lab.request("go");
+    let cancel = request.cancel.clone();
+    let stream = runner.run(request);
+    lab.control.reached("ready").await;
+    cancel.cancel();
+    let seen = finish(stream, Vec::new()).await;
+    assert_eq!(seen.failed("interrupted").answer, "Half a sentence");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
