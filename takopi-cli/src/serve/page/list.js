@@ -57,7 +57,7 @@ function drawList() {
   }));
   updateChildren(at('#earlier'), 'session', earlier, makeEntry, fillEntry);
   const isSearch = Boolean(at('#open input').value.trim());
-  at('#none').hidden = !isSearch || Boolean(earlier.length) && !leftOut;
+  at('#none').hidden = !isSearch || Boolean(sessions.length) && !leftOut;
   setText(at('#none'), leftOut ? 'Older sessions were not searched: there are too many.' : 'No session has these words.');
 }
 

@@ -6,10 +6,16 @@ const WORDS = { running: 'running', done: 'done', failed: 'failed', note: 'note'
 function button(message, { press, label }) {
   const element = make('button', { type: 'button', textContent: label, className: press === 'accept' ? 'main' : '' });
   element.dataset.press = press;
+  let isPressed = false;
   element.onclick = async () => {
-    element.disabled = true;
+    // Not disabled: that would take the focus away from who uses the keyboard.
+    if (isPressed) return;
+    isPressed = true;
+    const hadFocus = document.activeElement === element;
     await call('press', { chat: current, message: message.id, press });
-    element.disabled = false;
+    isPressed = false;
+    // The button goes with what was asked.
+    if (hadFocus) field.focus();
   };
   return element;
 }
@@ -92,10 +98,10 @@ function fillTurn(element, message) {
   steps.hidden = !turn.steps.length;
   setText(steps.firstChild, stepsLine(turn));
   updateChildren(steps.lastChild, 'step', turn.steps, makeStep, fillStep);
-  // Folded when it is over, unless there is nothing else to see.
+  // Folded when it is over, unless there is nothing else to see, or a command failed: its output is shown without asking.
   if ((turn.outcome || message.kind === 'agent') && !element.isOver) {
     element.isOver = true;
-    steps.open = !turn.answer.length && !turn.error;
+    steps.open = !turn.answer.length && !turn.error || turn.steps.some(step => step.open);
   }
   fillAnswer(answer, turn.answer);
   setText(error, turn.error ?? '');

@@ -130,14 +130,14 @@ async fn the_steps_of_a_turn_fold_to_one_line_and_a_failed_command_shows_its_out
             Answer::text("It failed."),
         ],
     );
+    lab.model.when("go well", [Answer::new().exec("echo fine"), Answer::text("It is done.")]);
     let server = Server::start(&lab, &[]).await;
     let Some(mut page) = visit(&server).await else { return };
     say(&mut page, "do it").await;
     answers(&mut page, 1).await;
-    assert_eq!(page.eval("document.querySelector('.final .steps').open").await, false);
+    assert_eq!(page.eval("document.querySelector('.final .steps').open").await, true);
     let line = text_of(&mut page, ".final .steps summary").await;
     assert!(line.contains("steps") && line.contains("1 failed"), "{line}");
-    page.click(".final .steps > summary").await;
     let failed = text_of(&mut page, ".final [data-state=failed]").await;
     assert!(failed.contains("exit 3") && failed.contains("what went wrong"), "{failed}");
     let fine =
@@ -151,6 +151,11 @@ async fn the_steps_of_a_turn_fold_to_one_line_and_a_failed_command_shows_its_out
     page.wait_for("document.querySelector('.final .tools button').innerText.startsWith('Copied')")
         .await;
     assert_eq!(page.eval("navigator.clipboard.readText()").await, "It failed.");
+    // Nothing failed here: its steps are one line.
+    say(&mut page, "go well").await;
+    answers(&mut page, 2).await;
+    let open = "[...document.querySelectorAll('.final .steps')].map(it => it.open)";
+    assert_eq!(page.eval(open).await, json!([true, false]));
     page.assert_content();
     server.stop().await;
 }
