@@ -87,6 +87,10 @@ impl EngineEntry for ClaudeEntry {
         Box::pin(doctor::check(setup))
     }
 
+    fn edits_hint(&self) -> Option<&'static str> {
+        Some("--permission-mode acceptEdits allows changes to files")
+    }
+
     fn hint(&self, completed: &Completed) -> Option<String> {
         match completed.reason.as_ref()? {
             Reason::EngineMissing => Some(PROGRAM.advice()),

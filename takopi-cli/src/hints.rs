@@ -9,7 +9,7 @@ use takopi_core::catalog::EngineEntry;
 use takopi_core::locks::{Holder, SessionKey};
 use takopi_core::{ActionKind, Completed, Host, Reason, ResumeToken};
 
-use crate::engines;
+use crate::{engines, resume};
 
 /// What commands print when a sandbox refuses something.
 const REFUSALS: &[&str] =
@@ -46,7 +46,9 @@ fn another(completed: &Completed) -> Option<String> {
 fn general(completed: &Completed) -> Option<String> {
     let hint = match completed.reason.as_ref()? {
         Reason::SessionBusy => return Some(busy(completed)),
-        Reason::SessionNotFound => "list the stored sessions with `takopi sessions`",
+        Reason::SessionNotFound if resume::stores(&completed.engine) => {
+            "list the stored sessions with `takopi sessions`"
+        }
         Reason::ContextTooLong => "start a new session: omit --resume",
         Reason::UsageLimit | Reason::RateLimit | Reason::Overloaded => "try again later",
         Reason::NoWorker => "`takopi fleet status` shows the workers and what they offer",
@@ -113,9 +115,8 @@ pub(crate) fn of_declined(entry: Option<&dyn EngineEntry>, progress: &Progress) 
         let is_approval = tracked.action.kind == ActionKind::Approval;
         is_approval && tracked.status == ActionStatus::Failed && by_option
     });
-    let has_modes = entry.is_some_and(|entry| entry.understands("permission_mode"));
-    let edits =
-        if has_modes { ", --permission-mode acceptEdits allows changes to files" } else { "" };
+    let edits = entry.and_then(EngineEntry::edits_hint);
+    let edits = edits.map(|edits| format!(", {edits}")).unwrap_or_default();
     declined.then(|| {
         let asked = "the agent asked for approval and was declined";
         format!("{asked}; --approve accept accepts every request{edits}")

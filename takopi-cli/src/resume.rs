@@ -35,8 +35,9 @@ pub(crate) fn completed(engine: Option<&str>, text: &str) -> anyhow::Result<Opti
     let is_prefix = word.len() >= SHORTEST_PREFIX && !word.contains(char::is_whitespace);
     let default = engines::named(engine)?;
     let is_id = || {
-        engines::readers(&default.id())
-            .is_ok_and(|all| all.iter().any(|it| it.token(word).is_some()))
+        let readers = engines::readers(&default.id()).unwrap_or_default();
+        let mut asked = readers.iter().filter(|it| engine.is_none() || it.engine() == default.id());
+        asked.any(|it| !takes_any_word(&**it) && it.token(word).is_some())
     };
     if !is_prefix || is_id() {
         return Ok(None);
@@ -53,8 +54,14 @@ pub(crate) fn completed(engine: Option<&str>, text: &str) -> anyhow::Result<Opti
     }
 }
 
+/// Whether the engine takes any word for an id: then the form of an id does not show that it is the engine's.
+fn takes_any_word(runner: &dyn Runner) -> bool {
+    runner.token("any-word").is_some()
+}
+
 /// The session that a text names, and its runner: by the last resume line, or by its id. Of several runners
-/// whose id it can be, the first one that has stored it counts, else the first.
+/// whose id it can be, the first one that has stored it counts, else the first. A runner that takes any word for an id
+/// counts only if it comes first: it is the one to use if nothing else is known.
 pub(crate) fn session<'a>(
     runners: &'a [Arc<dyn Runner>],
     text: &str,
@@ -66,7 +73,9 @@ pub(crate) fn session<'a>(
             runners.iter().find_map(|runner| Some((runner, runner.extract_resume(line)?)))
         });
     }
-    let ids = runners.iter().filter_map(|runner| Some((runner, runner.token(word)?)));
+    let counts = |at: usize, runner: &dyn Runner| at == 0 || !takes_any_word(runner);
+    let own = runners.iter().enumerate().filter(|(at, runner)| counts(*at, &***runner));
+    let ids = own.filter_map(|(_, runner)| Some((runner, runner.token(word)?)));
     let mut ids: Vec<_> = ids.collect();
     let stored =
         if ids.len() > 1 { ids.iter().position(|(_, token)| is_stored(token)) } else { None };
@@ -90,7 +99,7 @@ pub(crate) fn may_exist(token: &ResumeToken, outcome: Option<&Completed>) -> boo
 }
 
 /// Whether the engine stores sessions.
-fn stores(engine: &EngineId) -> bool {
+pub(crate) fn stores(engine: &EngineId) -> bool {
     let entry = engines::find(engine.as_str()).ok();
     entry.is_some_and(|entry| matches!(entry.sessions(), Ok(Some(_))))
 }

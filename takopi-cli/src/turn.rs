@@ -1,8 +1,9 @@
 //! One turn: run, shown while it runs, and reported when it ends.
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use takopi_bridge::present::terminal::{TICK, summary};
 use takopi_bridge::present::{Line, Style};
+use takopi_bridge::progress::Progress;
 use takopi_core::catalog::EngineEntry;
 use takopi_core::{Completed, Host, Reason, RunRequest, Runner};
 use takopi_projects::Context;
@@ -11,9 +12,12 @@ use tokio::time::{Instant, MissedTickBehavior};
 use crate::approve::{Question, Questions};
 use crate::exit;
 use crate::signals::{Received, Signal};
-use crate::terminal::{self, Terminal};
+use crate::terminal::{self, Terminal, harmless};
 use crate::view::{Mode, Output, Seen, View};
 use crate::{answer, hints, resume};
+
+/// The most lines of stderr that are shown of an engine that failed.
+const STDERR_LINES: usize = 8;
 
 /// How a turn is run and shown.
 #[derive(Clone, Copy)]
@@ -60,13 +64,21 @@ impl Turn<'_> {
                 event = events.next() => match event {
                     Some(event) => {
                         if view.event(&event).is_err() {
-                            // The reader of the events has gone away.
+                            // Nobody gets the events any more.
                             cancel.cancel();
                         }
                     }
                     None => return view.close(),
                 },
-                Some(question) = next(&mut questions) => view.ask(question),
+                Some(question) = next(&mut questions) => {
+                    // They may have arrived a moment ago, with the question.
+                    while let Some(Some(event)) = events.next().now_or_never() {
+                        if view.event(&event).is_err() {
+                            cancel.cancel();
+                        }
+                    }
+                    view.ask(question);
+                }
                 Some(key) = view.key() => view.pressed(key),
                 Ok(()) = received.changed() => view.stopping(),
                 () = until(due), if due.is_some() => view.redraw(),
@@ -80,9 +92,14 @@ impl Turn<'_> {
         let Some(completed) = seen.progress.outcome() else {
             anyhow::bail!("the run ended without a result");
         };
-        if seen.output == Output::Closed {
-            // The reader has gone away: there is no point in an error message.
-            return Ok(exit::FAILED);
+        match &seen.output {
+            Output::Open => {}
+            // There is no point in an error message.
+            Output::Closed => return Ok(exit::FAILED),
+            Output::Failed(why) => {
+                self.last_lines(seen, report.place);
+                anyhow::bail!("cannot write to standard output: {why}");
+            }
         }
         // What follows is shown even if the answer cannot be written.
         let written = match self.mode {
@@ -94,7 +111,7 @@ impl Turn<'_> {
             self.terminal.line(&summary(&seen.progress, seen.took));
         }
         if !completed.ok {
-            self.error(completed);
+            self.error(completed, &seen.progress);
         }
         if self.mode == Mode::Progress {
             let sandbox = report
@@ -126,11 +143,12 @@ impl Turn<'_> {
         Ok(())
     }
 
-    fn error(self, completed: &Completed) {
+    fn error(self, completed: &Completed, progress: &Progress) {
         // The summary has it already.
         let reported = self.mode == Mode::Progress && completed.reason == Some(Reason::Interrupted);
         if !reported {
             self.terminal.error(completed.error.as_deref().unwrap_or("the run failed"));
+            self.terminal.lines(&last_output(progress));
         }
         if let Some(hint) = hints::of_run(completed) {
             self.terminal.hint(&hint);
@@ -175,4 +193,15 @@ pub(crate) async fn until(due: Option<Instant>) {
 
 async fn next(questions: &mut Option<Questions>) -> Option<Question> {
     questions.as_mut()?.next().await
+}
+
+/// The last lines that an engine wrote to stderr before it failed.
+fn last_output(progress: &Progress) -> Vec<Line> {
+    let mut tails = progress.actions().filter_map(|it| it.action.detail.get("stderr_tail"));
+    let Some(text) = tails.next_back().and_then(|tail| tail.as_str().map(str::to_owned)) else {
+        return Vec::new();
+    };
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(STDERR_LINES)..];
+    last.iter().map(|line| Line::new().with(Style::Dim, format!("  {}", harmless(line)))).collect()
 }

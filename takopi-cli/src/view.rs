@@ -99,12 +99,23 @@ impl ShownQuestion {
     }
 }
 
-/// Whether standard output is still read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whether standard output can still be written.
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     Open,
-    /// Writing to it failed.
+    /// Its reader has gone away.
     Closed,
+    /// Writing to it failed, for this reason.
+    Failed(String),
+}
+
+impl From<&io::Error> for Output {
+    fn from(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::Closed,
+            _ => Self::Failed(error.to_string()),
+        }
+    }
 }
 
 impl View {
@@ -158,7 +169,9 @@ impl View {
             (Mode::Json, event) => {
                 let mut line = serde_json::to_vec(event)?;
                 line.push(b'\n');
-                write_output(&line).inspect_err(|_| self.output = Output::Closed)?;
+                if self.output == Output::Open {
+                    write_output(&line).inspect_err(|error| self.output = error.into())?;
+                }
             }
             (Mode::Progress, TakopiEvent::Action(event)) if self.terminal.draws => {
                 let lines = entry(event, Feed::Ends, Some(drawable_width()));

@@ -76,6 +76,10 @@ impl EngineEntry for PiEntry {
         Box::pin(doctor::check(setup))
     }
 
+    fn edits_hint(&self) -> Option<&'static str> {
+        Some("--permission-mode acceptEdits allows changes to files")
+    }
+
     fn hint(&self, completed: &Completed) -> Option<String> {
         match completed.reason.as_ref()? {
             Reason::EngineMissing => Some(PROGRAM.advice()),

@@ -21,7 +21,8 @@ use takopi_bridge::transport::Content;
 use takopi_bridge::{
     Bridge, Incoming, JobEnd, JobId, JobInfo, JobReport, JobStatus, Place, Target,
 };
-use takopi_core::{ActionEvent, Completed, EngineId, Host, Reason};
+use takopi_core::runner::Reply;
+use takopi_core::{ActionEvent, Completed, Decision, EngineId, Host, Reason};
 use takopi_projects::Projects;
 use tokio::sync::mpsc;
 
@@ -183,6 +184,8 @@ impl Chat {
         let (mut signals, mut continued) = (signals::forward()?, signals::continued()?);
         let (ended, mut reports) = mpsc::channel(16);
         let (mut phase, mut code) = (Phase::Reading, None);
+        // Why an answer could not be written.
+        let mut unwritten = None;
         if self.view.is_drawn() {
             self.view.print_lines(&[Line::new().with(Style::Dim, WELCOME)]);
         }
@@ -190,8 +193,11 @@ impl Chat {
         // Every accepted job is reported, and every report is shown.
         while !matches!(phase, Phase::Stopped) || !self.prompts.is_empty() {
             self.view.draw(&format!("[{}] › ", self.current), &input.editor);
-            if matches!(phase, Phase::Draining) && self.prompts.is_empty() {
-                phase = self.stop();
+            if matches!(phase, Phase::Draining) {
+                self.decline_all();
+                if self.prompts.is_empty() {
+                    phase = self.stop();
+                }
             }
             let reads =
                 matches!(phase, Phase::Reading) && (input.is_typed() || self.prompts.len() < AHEAD);
@@ -215,14 +221,21 @@ impl Chat {
                     input.prepare_again();
                     self.view.redraw();
                 }
-                // Before what is asked about them.
                 events = watch.next() => self.events(events),
                 Some(change) = changes.recv() => {
+                    // What is asked comes after the steps before it.
+                    let events = self.watch.take();
+                    self.events(events);
                     if let Some(message) = self.view.change(change) && let Some(job) = message.job {
                         self.finals.entry(job).or_default().push(message);
                     }
                 }
-                Some(ended) = reports.recv() => self.ended(ended)?,
+                Some(ended) = reports.recv() => {
+                    if let Err(error) = self.ended(ended) {
+                        unwritten = Some(error);
+                        phase = self.stop();
+                    }
+                }
                 typed = input.next(), if reads => {
                     self.next_interrupt = NextInterrupt::Cancels;
                     match typed {
@@ -243,6 +256,9 @@ impl Chat {
                 () = until(due), if due.is_some() => self.view.show_ripe(),
                 () = phase.stopped(), if matches!(phase, Phase::Stopping(_)) => phase = Phase::Stopped,
             }
+        }
+        if let Some(error) = unwritten {
+            return Err(error);
         }
         let failed = self.result == Outcome::Failed && !self.view.is_drawn();
         Ok(code.unwrap_or(if failed { exit::FAILED } else { exit::OK }))
@@ -348,11 +364,21 @@ impl Chat {
             self.note(&format!(
                 "no approval request here; there is one in [{chat}]: /switch {chat}"
             ));
-        } else if self.view.is_drawn() {
+        } else {
             let hint = "to send it as a message, put a space before it";
             self.note(&format!("nothing was asked, so {word:?} was not sent; {hint}"));
         }
-        elsewhere.is_some() || self.view.is_drawn()
+        self.result = Outcome::Failed;
+        true
+    }
+
+    /// Declines what is asked: the input has ended, so nobody can answer.
+    fn decline_all(&self) {
+        for question in self.view.questions() {
+            let reply = Reply::from(Decision::Decline).because("standard input has ended");
+            // It may be decided by now.
+            let _ = self.bridge.choose(question, reply, "takopi");
+        }
     }
 
     fn message(&mut self, text: &str, ended: &mpsc::Sender<Ended>) {
@@ -402,6 +428,7 @@ impl Chat {
         let finals = self.finals.remove(&report.job).unwrap_or_default();
         let head = finals.first().and_then(|it| it.text.lines().next()).unwrap_or_default();
         let resume_line = finals.iter().find_map(|it| it.resume_line.as_deref());
+        let mut written = Ok(());
         match report.end {
             JobEnd::Ran(completed) => {
                 let Completed { ok, answer, error, reason, .. } = &*completed;
@@ -415,7 +442,8 @@ impl Chat {
                         let name = answered(Some(&(conversation, prompt)));
                         self.view.print_lines(&[Line::new(), name]);
                     }
-                    self.view.answer(answer)?;
+                    // What follows is shown even if the answer cannot be written.
+                    written = self.view.answer(answer);
                     if drawn {
                         self.view.print_lines(&[Line::new()]);
                     }
@@ -448,7 +476,7 @@ impl Chat {
                 self.note(&format!("not started: {prompt}"));
             }
         }
-        Ok(())
+        written
     }
 
     /// Cancels jobs, and reports which.

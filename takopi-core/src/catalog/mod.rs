@@ -104,6 +104,11 @@ pub trait EngineEntry: Send + Sync {
         None
     }
 
+    /// What lets the agent change files without asking, for a hint to a person.
+    fn edits_hint(&self) -> Option<&'static str> {
+        None
+    }
+
     /// The transport that is used unless another is asked for.
     fn default_transport(&self) -> &TransportInfo {
         self.transports().first().unwrap_or(&NO_TRANSPORT)

@@ -56,6 +56,41 @@ fn line(ran: &Ran) -> String {
 }
 
 #[test]
+fn an_id_alone_never_chooses_an_agent_that_takes_any_word_for_an_id() {
+    let lab = lab();
+    let typo = lab.run(&["run", "--resume", "5f1f3a1x", "hello"]);
+    assert_eq!((typo.code, typo.stdout.as_str()), (Some(2), ""), "{}", typo.stderr);
+    assert!(typo.stderr.contains("\"5f1f3a1x\" is not a session id of codex"), "{}", typo.stderr);
+    // The prefix of a stored session is found all the same.
+    let id = "0123abcd-26e5-7eb0-9d27-459e98f10b74";
+    let record = format!(
+        r#"{{"timestamp":"2026-01-02T03:04:05.000Z","type":"session_meta","payload":{{"id":"{id}","timestamp":"2026-01-02T03:04:05.000Z","cwd":"/w","cli_version":"0.166.0"}}}}"#
+    );
+    let name = format!("codex/sessions/2026/01/02/rollout-2026-01-02T03-04-05-{id}.jsonl");
+    lab.write(&name, &(record + "\n"));
+    let mut command = lab.takopi(&["run", "--resume", "0123abcd", "--codex-bin", "/nowhere", "x"]);
+    let ran = ran(command.env("CODEX_HOME", lab.path("codex")));
+    assert!(ran.stderr.contains("/nowhere"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("is not a session id"), "{}", ran.stderr);
+}
+
+#[test]
+fn what_an_agent_wrote_before_it_died_is_shown() {
+    let lab = Lab::new();
+    let config = lab.write(
+        "c.toml",
+        "[engines.bad]\nkind = 'acp'\ncommand = ['sh', '-c', 'echo oops >&2; exit 3']\nsessions = 'bad'\n",
+    );
+    let ran = lab.run(&["--config", config.to_str().unwrap(), "run", "--engine", "bad", "hello"]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("error: bad exited before it opened a session\n  oops\n"),
+        "{}",
+        ran.stderr
+    );
+}
+
+#[test]
 fn an_agent_of_the_configuration_runs_and_goes_on_in_another_process() {
     let lab = lab();
     let first = lab.run(&["run", "--engine", "mine", "hello"]);
