@@ -23,7 +23,7 @@ const ON_TERMINAL: Duration = Duration::from_millis(350);
 /// … and elsewhere.
 const ELSEWHERE: Duration = Duration::from_millis(20);
 /// The least time of the errand in the second part: a shorter wait for the session would not be shown.
-const ERRAND: Duration = Duration::from_millis(500);
+const ERRAND: Duration = Duration::from_millis(1500);
 /// How long the approval request waits for a key.
 const PATIENCE: Duration = Duration::from_secs(20);
 

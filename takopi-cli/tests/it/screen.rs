@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pty_process::blocking::{Command, Pty, open};
 
 /// How long a text is waited for on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) struct Screen {
     pty: Arc<Pty>,
@@ -57,16 +57,34 @@ impl Screen {
         self.wait_until(text, |contents| !contents.contains(text))
     }
 
+    #[allow(dead_code, reason = "not every suite counts")]
+    pub(crate) fn wait_for_times(&self, text: &str, times: usize) -> String {
+        self.wait_until(text, |contents| contents.matches(text).count() == times)
+    }
+
     fn wait_until(&self, what: &str, holds: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let contents = self.contents();
             if holds(&contents) {
-                return contents;
+                return self.settled(contents, holds);
             }
             assert!(Instant::now() < deadline, "waited for {what:?}; the screen:\n{contents}");
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// The screen when the frame that begins with this is drawn: the terminal passes it on line by line.
+    fn settled(&self, mut contents: String, holds: impl Fn(&str) -> bool) -> String {
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(5));
+            let next = self.contents();
+            if next == contents || !holds(&next) {
+                break;
+            }
+            contents = next;
+        }
+        contents
     }
 
     /// Changes the size of the terminal, as a person who drags its window.

@@ -31,7 +31,7 @@ pub const BOT: i64 = 4242;
 pub const BOT_NAME: &str = "takopi_test_bot";
 
 /// How long a test waits for something to happen, however slow the machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = crate::model::PATIENCE;
 
 /// How a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -316,9 +316,9 @@ impl Subject for PiSubject {
         let (word, answer) = match prompt {
             Prompt::Answers(word) => (word, vec![Completion::text(word)]),
             Prompt::Works(word) => {
-                let calls =
-                    (0..10).fold(Completion::new(), |answer, n| answer.bash(&format!("echo {n}")));
-                (word, vec![calls, Completion::text(word)])
+                // One in each message: pi runs those of one message beside each other.
+                let calls = (0..10).map(|n| Completion::new().bash(&format!("echo {n}")));
+                (word, calls.chain([Completion::text(word)]).collect())
             }
             Prompt::Waits(word) | Prompt::Hangs(word) => {
                 (word, vec![Completion::new().wait_for(&self.gate(word)).delta(word)])

@@ -23,7 +23,8 @@ fn still(table: &str) -> String {
     let figures = |line: &&str| !line.starts_with("time ") && !line.starts_with("work ");
     // The columns are as wide as the figures.
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    table.lines().filter(figures).map(words).collect::<Vec<_>>().join("\n")
+    let words: Vec<String> = table.lines().filter(figures).map(words).collect();
+    crate::cli::terminal::still(&words.join("\n"))
 }
 
 #[test]
@@ -35,8 +36,8 @@ fn results_go_to_standard_output_and_the_rest_to_standard_error() {
     assert_eq!((&results[0]["id"], &results[1]["id"]), (&"1".into(), &"3".into()));
     assert!(results[1]["answer"].as_str().unwrap().ends_with("You said: there"));
     insta::assert_snapshot!(still(&ran.stderr), @r"
-    ✓ 1 · 0s
-    ✓ 3 · 0s
+    ✓ 1 · Ns
+    ✓ 3 · Ns
     ok 2
     failed 0
     tokens in 22
@@ -53,7 +54,7 @@ fn a_second_run_runs_only_missing_prompts_and_the_report_can_be_printed_again() 
     assert_eq!((first.code, first.stdout.as_str()), (Some(0), ""));
     lab.write("work/p.txt", "one\ntwo\nthree\n");
     let second = lab.run(&args);
-    assert!(still(&second.stderr).starts_with("✓ 3 · 0s\nok 3\n"), "{}", second.stderr);
+    assert!(still(&second.stderr).starts_with("✓ 3 · Ns\nok 3\n"), "{}", second.stderr);
     let report = lab.run(&["batch", "report", "r.jsonl"]);
     assert_eq!(report.code, Some(0));
     assert!(second.stderr.ends_with(&report.stdout), "{}\n{}", second.stderr, report.stdout);

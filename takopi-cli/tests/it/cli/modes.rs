@@ -1,6 +1,7 @@
 //! Standard output byte for byte, and what goes to standard error, in each mode.
 
-use super::lab::{Lab, Ran, Running, neutral};
+use super::lab::{Lab, Ran, Running};
+use super::terminal::still;
 
 const ANSWER: &str =
     "This is the demo engine: no account, no model, nothing installed. You said: hello\n";
@@ -14,7 +15,7 @@ fn demo(args: &[&str]) -> Ran {
 fn the_answer_alone_is_on_standard_output() {
     let ran = demo(&["hello"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ANSWER));
-    insta::assert_snapshot!(neutral(&ran.stderr), @r"
+    insta::assert_snapshot!(still(&ran.stderr), @r"
     ▸ todo 0/2: look around
     • I will look around first.
     ▸ ls
@@ -33,7 +34,7 @@ fn the_answer_alone_is_on_standard_output() {
     ✗ cargo test (exit 101)
     ! one test fails; this is only a demo
     ✓ todo 2/2: nothing left
-    ✓ Demo · 0s · 10 steps · 11 tokens in, 7 out
+    ✓ Demo · Ns · 10 steps · 11 tokens in, 7 out
     hint: the agent asked for approval and was declined; --approve accept accepts every request
     takopi run --engine demo --resume demo-ID
     ");

@@ -54,8 +54,9 @@ async fn a_long_diff_is_folded_on_the_terminal_until_it_is_asked_for() {
         assert!(asked.contains("+line 39") && !asked.contains("+line 40"), "{asked}");
         assert!(asked.contains("… 50 more lines: v shows all"), "{asked}");
         screen.press("v");
-        let whole = screen.wait_for("+line 89");
-        assert!(whole.contains("n no"), "it can still be answered: {whole}");
+        screen.wait_for("+line 89");
+        // It can still be answered.
+        screen.wait_for("n no");
         screen.press("n");
         screen.end()
     });

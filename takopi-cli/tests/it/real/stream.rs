@@ -100,8 +100,8 @@ async fn a_chat_shows_the_answer_while_it_is_written_and_keeps_what_is_typed() {
         screen.press("a draft");
         screen.wait_for("[1] › a draft");
         gate.open();
-        let shown = screen.wait_for("Two three.\n\n[1] done");
-        assert!(shown.contains("[1] › a draft"), "{shown}");
+        screen.wait_for("Two three.\n\n[1] done");
+        screen.wait_for("[1] › a draft");
         screen.press("\x15/quit\r");
         screen.end()
     });

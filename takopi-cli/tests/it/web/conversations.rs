@@ -129,7 +129,7 @@ async fn after_a_restart_a_conversation_is_resumed_from_the_open_page_the_list_o
     lab.model.when("which number", "It was 7.");
     lab.model.when("once more", "Still 7.");
     lab.model.when("at last", "And 7 in the end.");
-    let server = Server::start(&lab, &[]).await;
+    let server = Server::start_to_return(&lab).await;
     let host = server.host().to_owned();
     let Some(mut page) = visit(&server).await else { return };
     say(&mut page, "remember a number").await;

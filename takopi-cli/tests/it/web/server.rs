@@ -1,7 +1,7 @@
 //! `takopi serve`, running, and a browser on its page.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -20,6 +20,13 @@ impl Server {
     /// Starts one on a free port.
     pub(crate) async fn start(lab: &Lab, args: &[&str]) -> Self {
         Self::start_at(lab, "127.0.0.1:0", args).await
+    }
+
+    /// Starts one on a port that no other program is given by chance: it can be started there again.
+    pub(crate) async fn start_to_return(lab: &Lab) -> Self {
+        let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        let port = (20_000..30_000).find(is_free).unwrap();
+        Self::start_at(lab, &format!("127.0.0.1:{port}"), &[]).await
     }
 
     pub(crate) async fn start_at(lab: &Lab, listen: &str, args: &[&str]) -> Self {

@@ -261,7 +261,11 @@ impl Translator for ShellLines {
 
 /// The usual ladder, for tests that cannot wait for seconds.
 pub fn short_stop_sequence() -> StopSequence {
-    let grace = Duration::from_millis(300);
+    stop_sequence(Duration::from_millis(300))
+}
+
+/// INT and TERM, and this long for each.
+pub fn stop_sequence(grace: Duration) -> StopSequence {
     StopSequence::new([(StopStep::Interrupt, grace), (StopStep::Terminate, grace)])
 }
 
