@@ -55,7 +55,6 @@ impl Handle {
 
     pub(super) fn cut(&self) {
         self.cut.cancel();
-        self.cancel.cancel();
     }
 
     pub(super) fn answer(&self, control: PendingControl) {
@@ -112,9 +111,12 @@ impl Turn {
         lease: Arc<Lease>,
         said: Said,
         claimed: Claimed,
+        lost: &CancellationToken,
     ) -> (Self, Handle) {
         let (sender, inbox) = mpsc::channel(INBOX);
-        let (cancel, cut) = (CancellationToken::new(), CancellationToken::new());
+        // A lease that is lost cuts the turn, and a turn that is cut is cancelled.
+        let cut = lost.child_token();
+        let cancel = cut.child_token();
         let back = Arc::new(AtomicBool::new(false));
         let handle = Handle {
             cancel: cancel.clone(),
@@ -144,16 +146,22 @@ impl Turn {
 
     pub(super) async fn run(mut self) {
         // The answer to the claim may have been on its way for longer than the lease.
-        if self.lease.is_over() {
+        if self.is_cut() {
             return;
         }
+        let cut = self.cut.clone();
         if let Some(lost) = self.claimed.lost.clone() {
             self.rows.push(&Frame::TakenOver { lost });
         }
         let mut brought = Brought::default();
-        let completed = match self.prepare(&mut brought).await {
+        let prepared = tokio::select! {
+            biased;
+            () = cut.cancelled() => return,
+            prepared = self.prepare(&mut brought) => prepared,
+        };
+        let completed = match prepared {
             // Files that were placed took their time.
-            Ok(_) if self.lease.is_over() => None,
+            Ok(_) if self.is_cut() => None,
             Ok(Prepared { runner, request, frames, steer }) => {
                 self.begun = true;
                 let stream = runner.run(request);
@@ -162,8 +170,17 @@ impl Turn {
             Err(error) => Some(self.failure(error)),
         };
         if let Some(completed) = completed {
-            self.end(completed, brought).await;
+            tokio::select! {
+                biased;
+                () = cut.cancelled() => {}
+                () = self.end(completed, brought) => {}
+            }
         }
+    }
+
+    /// Whether the job is not held any more, for all that is known here.
+    fn is_cut(&self) -> bool {
+        self.cut.is_cancelled() || self.lease.is_over()
     }
 
     fn failure(&self, error: RunError) -> Completed {
@@ -262,7 +279,6 @@ impl Turn {
                             Opened::Ok => {}
                             Opened::Fenced => {
                                 self.cut.cancel();
-                                self.cancel.cancel();
                                 continue;
                             }
                             Opened::Taken => {
@@ -334,9 +350,14 @@ impl Turn {
     /// The session is confirmed before anybody hears of it.
     async fn opened(&mut self, value: &str) -> Opened {
         loop {
-            match self.worker.board.opened(&self.id, self.held(), value).await {
+            let opened = tokio::select! {
+                biased;
+                () = self.cut.cancelled() => return Opened::Fenced,
+                opened = self.worker.board.opened(&self.id, self.held(), value) => opened,
+            };
+            match opened {
                 Ok(opened) => return opened,
-                Err(error) if error.is_passing() && !self.lease.is_over() => sleep(AGAIN).await,
+                Err(error) if error.is_passing() && !self.is_cut() => sleep(AGAIN).await,
                 Err(error) => {
                     tracing::warn!("cannot confirm a session: {error}");
                     return Opened::Fenced;
@@ -355,14 +376,18 @@ impl Turn {
         if rows.is_empty() || self.cut.is_cancelled() {
             return;
         }
-        match self.worker.board.events(&self.id, vec![self.held()], rows).await {
+        let written = tokio::select! {
+            biased;
+            () = self.cut.cancelled() => return,
+            written = self.worker.board.events(&self.id, vec![self.held()], rows) => written,
+        };
+        match written {
             Ok(fenced) => {
                 self.rows.clear();
                 if fenced.is_empty() {
                     self.ring();
                 } else {
                     self.cut.cancel();
-                    self.cancel.cancel();
                 }
             }
             Err(error) if error.is_passing() => {
@@ -398,7 +423,7 @@ impl Turn {
         let mut completion = Completion { held: self.held(), result, home, version, stays, files };
         let mut is_plain = false;
         let board = &self.worker.board;
-        while !self.cut.is_cancelled() && !self.lease.is_over() {
+        while !self.is_cut() {
             let ended = if back {
                 board.hand_back(&self.id, self.held()).await
             } else {

@@ -243,6 +243,26 @@ async fn a_worker_whose_claim_is_answered_after_its_lease_does_not_enter() {
     other.stop();
 }
 
+/// The network falls silent while a worker waits for a call that is not a beat.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_whose_network_falls_silent_leaves_the_session_before_another_enters() {
+    let Some(lab) = Lab::pg().await else { return };
+    let mut fleet = Ledgers::new(&lab, Duration::from_hours(1));
+    let proxy = Proxy::start(fleet.dir.path(), postgres::shared_or_skip().unwrap().socket());
+    let silent = fleet.start("silent", &proxy.url(&lab.sql("select current_database()").await));
+    lab.board().enqueue(vec![ledger_job("s1:0")]).await.unwrap();
+    fleet.until_begun("s1:0").await;
+    proxy.hold_from("takopi.reap(");
+    fleet.work = Duration::from_millis(10);
+    let other = fleet.start("other", &fleet.url);
+    fleet.until(&lab, "select count(*) from takopi.job where state = 'done'").await;
+    assert_eq!(fleet.wrong(), "", "the engine looked around when it entered");
+    assert_eq!(lab.sql("select attempts from takopi.job").await, "2");
+    proxy.let_pass();
+    silent.stop();
+    other.stop();
+}
+
 /// Fault 7: a worker that lives holds a session that it does not know of.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_gives_back_what_it_holds_without_knowing() {
@@ -296,6 +316,17 @@ impl Ledgers {
             }
         };
         within(PATIENCE, count, look).await;
+    }
+
+    /// Waits until a turn was begun.
+    async fn until_begun(&self, prompt: &str) {
+        let file = self.dir.path().join("shared/begun");
+        let look = async {
+            while !std::fs::read_to_string(&file).unwrap_or_default().contains(prompt) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        within(PATIENCE, prompt, look).await;
     }
 
     fn wrong(&self) -> String {
