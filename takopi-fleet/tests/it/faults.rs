@@ -243,6 +243,28 @@ async fn a_worker_whose_claim_is_answered_after_its_lease_does_not_enter() {
     other.stop();
 }
 
+/// A call whose caller has given up is not done when what it waited for is free.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_was_given_up_does_not_go_on_at_the_server() {
+    let Some(lab) = Lab::pg().await else { return };
+    let board = lab.board();
+    board.submitter_beat("s1", LEASE).await.unwrap();
+    let before = lab.sql("select lease_until from takopi.submitter").await;
+    let other = client(&lab).await;
+    other.batch_execute("begin; select 1 from takopi.submitter for update").await.unwrap();
+    let answer = board.submitter_beat("s1", LEASE).await;
+    assert!(answer.is_err_and(|error| error.is_passing()));
+    let waiting = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'";
+    let gone = async {
+        while lab.sql(waiting).await != "0" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    within(PATIENCE, "the end of the call at the server", gone).await;
+    other.batch_execute("commit").await.unwrap();
+    assert_eq!(lab.sql("select lease_until from takopi.submitter").await, before);
+}
+
 /// The network falls silent while a worker waits for a call that is not a beat.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_whose_network_falls_silent_leaves_the_session_before_another_enters() {

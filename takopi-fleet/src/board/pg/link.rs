@@ -4,13 +4,14 @@
 //! address). The password is taken from the URL, `PGPASSWORD` or the password file, and is in no message.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, Shared};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
-use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::SqlState;
@@ -90,9 +91,7 @@ impl Url {
                 Ok((client, Wire::Plain(Box::new(connection))))
             }
         };
-        timeout(CONNECT_LIMIT, connect).await.unwrap_or_else(|_| {
-            Err(ConnectError::new(format!("cannot connect to {self}: no answer within 5 s")))
-        })
+        timeout(CONNECT_LIMIT, connect).await.unwrap_or_else(|_| Err(no_answer(self)))
     }
 }
 
@@ -237,27 +236,40 @@ impl Wire {
     }
 }
 
-/// One connection, used for one call at a time or for several in a row.
+/// A connection that is being made, or was.
+type Connection = Shared<BoxFuture<'static, Result<Arc<Client>, ConnectError>>>;
+
+/// One connection, used for one call at a time or for several in a row. A call takes no longer than the limit, connecting included,
+/// and the server gives it up then too.
 pub(super) struct Link {
     url: Url,
     limit: Duration,
-    client: Mutex<Option<Arc<Client>>>,
+    connection: Mutex<Option<Connection>>,
 }
 
 impl Link {
     pub(super) fn new(url: Url, limit: Duration) -> Self {
-        Self { url, limit, client: Mutex::new(None) }
+        Self { url, limit, connection: Mutex::new(None) }
     }
 
-    async fn client(&self) -> Result<Arc<Client>, BoardError> {
-        let mut client = self.client.lock().await;
-        if let Some(client) = client.as_ref().filter(|client| !client.is_closed()) {
-            return Ok(client.clone());
+    /// The connection: the one that is there, or the one that is being made, which all callers share whether it succeeds or not.
+    fn connection(&self) -> Connection {
+        let mut held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let usable = |connection: &&Connection| match connection.peek() {
+            Some(Ok(client)) => !client.is_closed(),
+            Some(Err(_)) => false,
+            None => true,
+        };
+        if let Some(connection) = held.as_ref().filter(usable) {
+            return connection.clone();
         }
-        let unreachable = |error: ConnectError| BoardError::Unreachable(error.to_string());
-        let fresh = Arc::new(self.url.connect().await.map_err(unreachable)?);
-        *client = Some(fresh.clone());
-        Ok(fresh)
+        let (url, limit) = (self.url.clone(), self.limit);
+        // In a task of its own: a caller that goes away takes nothing from the others.
+        let connecting = tokio::spawn(async move { connect(&url, limit).await });
+        let connection = async move {
+            connecting.await.unwrap_or_else(|error| Err(ConnectError::new(error.to_string())))
+        };
+        held.insert(connection.boxed().shared()).clone()
     }
 
     pub(super) async fn query(
@@ -265,14 +277,39 @@ impl Link {
         sql: &str,
         params: &[(&(dyn ToSql + Sync), Type)],
     ) -> Result<Vec<Row>, BoardError> {
-        let client = self.client().await?;
-        if let Ok(rows) = timeout(self.limit, client.query_typed(sql, params)).await {
-            return rows.map_err(|error| board_error(&error));
+        let connection = self.connection();
+        let call = async {
+            let unreachable = |error: ConnectError| BoardError::Unreachable(error.to_string());
+            let client = connection.clone().await.map_err(unreachable)?;
+            client.query_typed(sql, params).await.map_err(|error| board_error(&error))
+        };
+        if let Ok(rows) = timeout(self.limit, call).await {
+            return rows;
         }
         // Whatever it still answers is nobody's.
-        self.client.lock().await.take_if(|held| Arc::ptr_eq(held, &client));
+        let mut held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        held.take_if(|held| held.ptr_eq(&connection));
         Err(BoardError::Unreachable(format!("no answer within {:?}", self.limit)))
     }
+}
+
+/// Connects for calls of which the server gives up those that take longer than the limit: one that nobody waits for any more must
+/// not be done later. Not as a parameter of the connection: poolers refuse those.
+async fn connect(url: &Url, limit: Duration) -> Result<Arc<Client>, ConnectError> {
+    let connecting = async {
+        let client = url.connect().await?;
+        let set = format!("set statement_timeout = {}", limit.as_millis());
+        let fail = |error: tokio_postgres::Error| {
+            ConnectError::new(format!("cannot connect to {url}: {}", describe(&error)))
+        };
+        client.batch_execute(&set).await.map_err(fail)?;
+        Ok(Arc::new(client))
+    };
+    timeout(CONNECT_LIMIT, connecting).await.unwrap_or_else(|_| Err(no_answer(url)))
+}
+
+fn no_answer(url: &Url) -> ConnectError {
+    ConnectError::new(format!("cannot connect to {url}: no answer within 5 s"))
 }
 
 /// What the server or the connection says, without what was sent.
@@ -315,6 +352,24 @@ mod tests {
         assert_eq!(format!("{url} {url:?}"), "alice@localhost/takopi Url(alice@localhost/takopi)");
         let error = "postgres://alice:hunter2@[/takopi".parse::<Url>().unwrap_err().to_string();
         assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_callers_share_one_attempt_to_connect_to_a_server_that_is_silent() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let url = format!("host=127.0.0.1 port={port} user=a").parse().unwrap();
+        let link = Link::new(url, Duration::from_secs(30));
+        let begun = tokio::time::Instant::now();
+        let calls = (0..8).map(|_| link.query("select 1", &[]));
+        for answer in futures::future::join_all(calls).await {
+            assert!(answer.is_err_and(|error| error.is_passing()));
+        }
+        assert_eq!(begun.elapsed().as_secs(), CONNECT_LIMIT.as_secs());
+        let link = Link::new(link.url, Duration::from_secs(2));
+        let begun = tokio::time::Instant::now();
+        assert!(link.query("select 1", &[]).await.is_err());
+        assert_eq!(begun.elapsed().as_secs(), 2, "the limit of a call is also one on connecting");
     }
 
     #[test]
