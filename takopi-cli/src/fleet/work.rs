@@ -169,6 +169,7 @@ pub(crate) fn main(mut args: WorkerArgs, config: Config, terminal: Terminal) -> 
         }
         let mut work = WorkerOptions::new(&name, &state);
         (work.slots, work.lease, work.grace) = (slots, args.lease, args.grace);
+        work.host = Some(host.clone());
         work.offers = args.label.iter().map(|label| format!("label:{label}")).collect();
         work.places.clone_from(&places);
         work.own_places = table.own_places.iter().cloned().collect();

@@ -1,6 +1,7 @@
 //! A worker's own view of its lease, by a clock that goes on while the machine sleeps.
 //!
-//! The lease counts from when the last good beat was *sent*, and ends a sixth before the board's: time to stop what runs.
+//! The lease counts from when the last good beat was *sent*, and ends a third before the board's: time to stop what runs, gently
+//! and then not.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,7 +17,7 @@ pub(super) struct Lease {
 
 impl Lease {
     pub(super) fn new(length: Duration, sent: u64) -> Self {
-        Self { length: length * 5 / 6, sent: AtomicU64::new(sent) }
+        Self { length: length * 2 / 3, sent: AtomicU64::new(sent) }
     }
 
     /// Milliseconds since the machine started, with those it was asleep.
@@ -60,8 +61,8 @@ mod tests {
     fn a_lease_counts_from_when_the_beat_was_sent_and_ends_before_the_boards() {
         let now = Lease::now();
         let lease = Lease::new(Duration::from_secs(30), now);
-        assert!(lease.left() <= Duration::from_secs(25) && !lease.is_over());
-        let lease = Lease::new(Duration::from_millis(30), now.saturating_sub(26));
+        assert!(lease.left() <= Duration::from_secs(20) && !lease.is_over());
+        let lease = Lease::new(Duration::from_millis(30), now.saturating_sub(21));
         assert!(lease.is_over());
         lease.renewed(now.saturating_sub(100));
         assert!(lease.is_over(), "an older beat renews nothing");

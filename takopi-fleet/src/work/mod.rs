@@ -25,8 +25,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use takopi_core::Runner;
 use takopi_core::catalog::PortableSessions;
+use takopi_core::{Host, Runner};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -112,6 +112,8 @@ pub struct WorkerOptions {
     pub lease: Duration,
     /// How long running turns may take to end once it is told to stop.
     pub grace: Duration,
+    /// The host of its runners, if all that runs there is the worker's: what does not stop before the lease ends is killed.
+    pub host: Option<Host>,
 }
 
 impl WorkerOptions {
@@ -129,6 +131,7 @@ impl WorkerOptions {
             state: state.into(),
             lease: Duration::from_secs(30),
             grace: Duration::from_mins(10),
+            host: None,
         }
     }
 }

@@ -234,11 +234,21 @@ impl Serving {
         }
     }
 
-    /// The lease is over, and every run was cut by that: waits until nothing of them is left.
+    /// The lease is over, and every run was cut by that: waits until nothing of them is left. Until then the worker does not
+    /// register again, as that would give their sessions to others.
     async fn stopped(mut self) {
-        let all = async { while self.turns.join_next().await.is_some() {} };
-        if timeout(STOP_LIMIT, all).await.is_err() {
-            tracing::error!("runs did not stop in time");
+        // Most of the time until the board's lease is over too.
+        let mut limit = self.worker.options.lease / 4;
+        loop {
+            let all = async { while self.turns.join_next().await.is_some() {} };
+            if timeout(limit, all).await.is_ok() {
+                return;
+            }
+            tracing::error!("runs did not stop in time; the worker waits for their end");
+            if let Some(host) = self.worker.options.host.clone() {
+                let _ = tokio::task::spawn_blocking(move || host.kill_now()).await;
+            }
+            limit = STOP_LIMIT;
         }
     }
 }

@@ -1,16 +1,22 @@
 //! Runs over a fleet: takeover, drain, keys, steering, and what a waiting run reports.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use futures::future::BoxFuture;
 use takopi_core::demo::{DEMO, Demo, Step};
-use takopi_core::runner::{Engine as _, WAIT_ACTION, steer_channel};
+use takopi_core::model::{EngineId, ResumeToken, Started};
+use takopi_core::process::{Launch, StopSequence, StopStep};
+use takopi_core::runner::{
+    Engine, EngineRun, ResumeCodec, SessionScope, WAIT_ACTION, steer_channel,
+};
 use takopi_core::{EngineRunner, EventStream, Host, RunRequest, Runner, TakopiEvent};
 use takopi_fleet::Board;
 use takopi_fleet::board::OnLoss;
 use takopi_fleet::submit::{FleetEngine, FleetOptions};
 use takopi_fleet::work::{Allowed, Served, Travels, Worker, WorkerOptions};
+use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::runs::{finish, is_started, until};
 use tokio_util::sync::CancellationToken;
 
@@ -141,6 +147,62 @@ async fn a_worker_whose_lease_was_lost_stops_its_runs_and_serves_again() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Its process takes an hour to stop by itself.
+struct Stubborn(Arc<Mutex<Option<u32>>>);
+
+impl Engine for Stubborn {
+    fn id(&self) -> EngineId {
+        DEMO
+    }
+
+    fn resume_codec(&self) -> ResumeCodec {
+        Demo::new().runner().resume_codec()
+    }
+
+    fn session_scope(&self) -> SessionScope {
+        SessionScope::Process
+    }
+
+    fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            let hour = Duration::from_hours(1);
+            let launch = Launch::new("sleep").args(["3600"]);
+            let launch = launch.stop_sequence(StopSequence::new([(StopStep::CloseStdin, hour)]));
+            let (mut process, _output) = run.start(launch).unwrap();
+            *self.0.lock().unwrap() = Some(process.pid());
+            let _ = run.emit(Started::new(ResumeToken::new(DEMO, "demo-1"))).await;
+            process.exited().await;
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_worker_does_not_serve_again_before_the_runs_of_its_lost_lease_are_dead() {
+    let fleet = Fleet::new();
+    let mut options = fleet.options("m1");
+    options.lease = Duration::from_secs(1);
+    let host = Host::builder().state_directory(fleet.dir.path().join("host")).build().unwrap();
+    options.host = Some(host.clone());
+    let pid = Arc::<Mutex<Option<u32>>>::default();
+    let runner = Arc::new(EngineRunner::new(Stubborn(pid.clone())).on(host));
+    let served = Served { runner, version: 0, travels: Travels::Freely };
+    let worker = Worker::new(fleet.board.clone(), options).engine(served);
+    tokio::spawn(worker.serve(fleet.stop.clone()));
+    let mut stream = fleet_runner(&fleet.board, &fleet.host).run(RunRequest::new("hello"));
+    until(&mut stream, "Started", is_started).await;
+    let pid = i32::try_from(pid.lock().unwrap().unwrap()).unwrap();
+    let usurper = crate::lab::worker("m1/usurper");
+    fleet.board.register(usurper, Duration::from_millis(1)).await.unwrap();
+    let again = async {
+        while fleet.board.status().await.unwrap().workers.iter().all(|it| it.id == "m1/usurper") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(PATIENCE, "the worker's return", again).await;
+    let signal = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), None);
+    assert!(signal.is_err(), "its process is gone");
 }
 
 #[tokio::test]
@@ -293,8 +355,7 @@ async fn a_job_cannot_name_a_place_or_an_engine_that_the_worker_does_not_serve()
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    let jobs =
-        takopi_tests::model::within(takopi_tests::model::PATIENCE, "the results", done).await;
+    let jobs = within(PATIENCE, "the results", done).await;
     assert!(jobs.iter().all(|job| job.reason.as_deref() == Some("invalid_request")), "{jobs:?}");
 }
 
