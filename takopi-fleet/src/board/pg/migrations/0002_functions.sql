@@ -114,7 +114,7 @@ create function takopi.control(_id text, _job text, _kind text, _body jsonb) ret
 #variable_conflict use_column
 declare j takopi.job; e text;
 begin
-  select * into j from takopi.job where id = _job and owner = session_user;
+  select * into j from takopi.job where id = _job and (owner = session_user or takopi.is_admin());
   if not found then return query select 'unknown', null::text; return; end if;
   select s.engine into e from takopi.session s where s.sid = j.sid for update;
   select * into j from takopi.job where id = _job for update;
@@ -224,6 +224,8 @@ begin
 end $$;
 
 -- The end of a job, if the token still holds: result, files, and the session is free. All or nothing. False if it was fenced. Asked again, the same.
+-- A job that was refused before its engine began has no home: where the session's files are, which generation they have and whether
+-- they can leave stays as it was. Otherwise a session that cannot leave its machine could.
 create function takopi.complete(_worker text, _job text, _token bigint, _result jsonb, _home text, _version bigint, _stays text, _paths text[], _starts bigint[], _pieces bytea[])
   returns boolean language plpgsql as $$
 declare j takopi.job;
@@ -240,7 +242,10 @@ begin
   delete from takopi.file f where f.sid = j.sid and f.path in (select u.path from unnest(_paths, _starts) as u (path, start) where u.start = 0);
   insert into takopi.file (sid, path, start, data, token) select j.sid, u.path, u.start, u.data, _token from unnest(_paths, _starts, _pieces) as u (path, start, data);
   update takopi.control c set state = 'refused' where c.job = _job and c.state = 'new';
-  update takopi.session s set home = _home, gen = _token, min_version = greatest(s.min_version, _version), stays = _stays, last_used = clock_timestamp() where s.sid = j.sid;
+  update takopi.session s set last_used = clock_timestamp() where s.sid = j.sid;
+  if _home is not null then
+    update takopi.session s set home = _home, gen = _token, min_version = greatest(s.min_version, _version), stays = _stays where s.sid = j.sid;
+  end if;
   perform takopi.leave(j.sid);
   return true;
 end $$;
@@ -326,7 +331,8 @@ end $$;
 -- Gives up the home of a session: any worker may take it, with the files that are stored. False if there is no such session.
 create function takopi.release(_engine text, _value text) returns boolean language plpgsql as $$
 begin
-  update takopi.session s set home = null, stays = null from takopi.name n where n.engine = _engine and n.value = _value and s.sid = n.sid and s.owner = session_user;
+  update takopi.session s set home = null, stays = null from takopi.name n
+    where n.engine = _engine and n.value = _value and s.sid = n.sid and (s.owner = session_user or takopi.is_admin());
   return found;
 end $$;
 
