@@ -102,8 +102,10 @@ pub trait Board: Send + Sync + 'static {
     /// Ends a job: its result and the files of its session, or nothing. `false` if the worker does not hold it any more.
     fn complete(&self, worker: &str, completion: Completion) -> Answer<'_, bool>;
 
-    /// Gives a job back, which keeps its place. `false` if the worker does not hold it any more.
-    fn hand_back(&self, worker: &str, held: Held) -> Answer<'_, bool>;
+    /// Gives a job back, which keeps its place. If its turn was `begun` that is a loss of its worker: it may end, as
+    /// [`NewJob::on_loss`] and [`MAX_ATTEMPTS`] say. If not, the attempt does not count. `false` if the worker does not hold it
+    /// any more.
+    fn hand_back(&self, worker: &str, held: Held, begun: bool) -> Answer<'_, bool>;
 
     /// The requests of submitters for the jobs that the worker holds, unless they are settled.
     fn controls(&self, worker: &str) -> Answer<'_, Vec<PendingControl>>;

@@ -35,7 +35,9 @@ pub(super) struct Serving {
     lease: Arc<Lease>,
     pulse: Pulse,
     runs: HashMap<Held, Handle>,
-    turns: JoinSet<Held>,
+    turns: JoinSet<(Held, bool)>,
+    /// Turns that ended, and whether they had begun: the board may not know of their end.
+    ended: HashMap<Held, bool>,
     /// The claim whose answer is not known.
     claim: Option<String>,
     /// When the last claim was answered, by [`Lease::now`].
@@ -62,6 +64,7 @@ impl Serving {
             pulse,
             runs: HashMap::new(),
             turns: JoinSet::new(),
+            ended: HashMap::new(),
             claim: None,
             answered: 0,
             versions: Arc::new(versions),
@@ -119,8 +122,9 @@ impl Serving {
                     self.runs.values().for_each(Handle::hand_back);
                 }
                 Some(ended) = self.turns.join_next() => {
-                    if let Ok(held) = ended {
+                    if let Ok((held, begun)) = ended {
                         self.runs.remove(&held);
+                        self.ended.insert(held, begun);
                     }
                     look = true;
                 }
@@ -181,8 +185,8 @@ impl Serving {
             Turn::new(worker, self.id.clone(), lease, said, claimed, &self.pulse.lost);
         self.runs.insert(held.clone(), handle);
         self.turns.spawn(async move {
-            turn.run().await;
-            held
+            let begun = turn.run().await;
+            (held, begun)
         });
     }
 
@@ -195,12 +199,14 @@ impl Serving {
                 handle.cut();
             }
         }
+        self.ended.retain(|held, _| beat.held.contains(held));
         // Otherwise it may be what a claim took whose answer was not there yet.
         let known = self.claim.is_none() && self.answered < beat.sent;
         let board = self.worker.board.clone();
         for held in beat.held.into_iter().filter(|held| known && !self.runs.contains_key(held)) {
             tracing::warn!("job {} is held and does not run: handed back", held.job);
-            if let Err(error) = board.hand_back(&self.id, held).await {
+            let begun = self.ended.get(&held).copied().unwrap_or(false);
+            if let Err(error) = board.hand_back(&self.id, held, begun).await {
                 tracing::debug!("cannot hand back: {error}");
             }
             board.ring(Bell::Work);

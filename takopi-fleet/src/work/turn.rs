@@ -144,19 +144,17 @@ impl Turn {
         (turn, handle)
     }
 
-    pub(super) async fn run(mut self) {
+    /// Runs it; whether its engine began.
+    pub(super) async fn run(mut self) -> bool {
         // The answer to the claim may have been on its way for longer than the lease.
         if self.is_cut() {
-            return;
+            return false;
         }
         let cut = self.cut.clone();
-        if let Some(lost) = self.claimed.lost.clone() {
-            self.rows.push(&Frame::TakenOver { lost });
-        }
         let mut brought = Brought::default();
         let prepared = tokio::select! {
             biased;
-            () = cut.cancelled() => return,
+            () = cut.cancelled() => return false,
             prepared = self.prepare(&mut brought) => prepared,
         };
         let completed = match prepared {
@@ -164,6 +162,10 @@ impl Turn {
             Ok(_) if self.is_cut() => None,
             Ok(Prepared { runner, request, frames, steer }) => {
                 self.begun = true;
+                // Not before: the rows of an attempt that does not count would be in the way of the next.
+                if let Some(lost) = self.claimed.lost.clone() {
+                    self.rows.push(&Frame::TakenOver { lost });
+                }
                 let stream = runner.run(request);
                 self.follow(stream, frames, steer).await
             }
@@ -176,6 +178,7 @@ impl Turn {
                 () = self.end(completed, brought) => {}
             }
         }
+        self.begun
     }
 
     /// Whether the job is not held any more, for all that is known here.
@@ -425,7 +428,7 @@ impl Turn {
         let board = &self.worker.board;
         while !self.is_cut() {
             let ended = if back {
-                board.hand_back(&self.id, self.held()).await
+                board.hand_back(&self.id, self.held(), self.begun).await
             } else {
                 board.complete(&self.id, completion.clone()).await
             };

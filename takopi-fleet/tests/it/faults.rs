@@ -299,7 +299,7 @@ async fn a_worker_gives_back_what_it_holds_without_knowing() {
     let claim = "select takopi.claim(id, 'unheard', 1, '2 s') from takopi.worker";
     lab.sql(&format!("begin; {enqueue}; {claim}; commit")).await;
     fleet
-        .until(&lab, "select count(*) from takopi.job where state = 'done' and attempts = 2")
+        .until(&lab, "select count(*) from takopi.job where state = 'done' and attempts = 1")
         .await;
     assert_eq!(fleet.wrong(), "");
     worker.stop();

@@ -196,7 +196,7 @@ async fn walk(lab: &Lab, steps: u64, seed: u64) {
                         !board.complete(&id, completion(held.clone(), "late")).await.unwrap(),
                         "{id} was fenced"
                     );
-                    assert!(!board.hand_back(&id, held).await.unwrap());
+                    assert!(!board.hand_back(&id, held, true).await.unwrap());
                 }
             }
             97 => {
@@ -209,8 +209,14 @@ async fn walk(lab: &Lab, steps: u64, seed: u64) {
                     continue;
                 }
                 let (sid, id, held) = dice.pick(&held);
-                assert!(board.hand_back(&id, held).await.unwrap());
+                let begun = dice.chance(50);
+                assert!(board.hand_back(&id, held.clone(), begun).await.unwrap());
                 model.inside.remove(&sid);
+                if begun && model.attempts[&held.job] >= MAX_ATTEMPTS {
+                    model.finish(&held.job);
+                } else if !begun {
+                    *model.attempts.get_mut(&held.job).unwrap() -= 1;
+                }
             }
             _ => {
                 if model.next == 0 {

@@ -119,6 +119,20 @@ async fn a_worker_that_is_told_to_stop_hands_its_turn_to_another() {
 }
 
 #[tokio::test]
+async fn a_turn_that_may_run_once_is_not_handed_to_another() {
+    let fleet = Fleet::new();
+    let (stop, first) = fleet.worker(fleet.options("m1"), hanging());
+    let mut once = FleetOptions::default();
+    once.on_loss = OnLoss::Fail;
+    let mut stream = fleet.runner_with(once).run(RunRequest::new("hello"));
+    let seen = until(&mut stream, "Started", is_started).await;
+    stop.cancel();
+    first.join().unwrap();
+    let (_, _second) = fleet.worker(fleet.options("m2"), saying("done"));
+    finish(stream, seen).await.failed("worker_lost");
+}
+
+#[tokio::test]
 async fn a_worker_whose_lease_was_lost_stops_its_runs_and_serves_again() {
     let fleet = Fleet::new();
     let mut options = fleet.options("m1");

@@ -48,6 +48,8 @@ over_every_board!(
     a_job_that_did_not_begin_leaves_its_session_where_it_is,
     a_worker_prefers_the_sessions_whose_files_it_has,
     a_job_that_is_handed_back_keeps_its_place,
+    a_turn_that_was_begun_and_is_handed_back_was_lost,
+    a_job_that_is_handed_back_before_its_turn_began_loses_no_attempt,
     jobs_of_a_submitter_that_is_gone_are_cancelled,
     an_imported_session_can_be_resumed,
     what_is_over_is_removed_and_nothing_else,
@@ -216,7 +218,7 @@ async fn a_fenced_worker_writes_nothing(lab: &Lab) {
     let fenced = board.events("a/1", vec![old.clone()], vec![row("1", 10)]).await.unwrap();
     assert_eq!(fenced, ["1"]);
     assert_eq!(board.opened("a/1", old.clone(), "demo-x").await.unwrap(), Opened::Fenced);
-    assert!(!board.hand_back("a/1", old).await.unwrap());
+    assert!(!board.hand_back("a/1", old, true).await.unwrap());
     assert!(board.follow(vec![("1".to_owned(), 0)], 9).await.unwrap().is_empty());
 }
 
@@ -416,8 +418,50 @@ async fn a_job_that_is_handed_back_keeps_its_place(lab: &Lab) {
     workers(lab, &["a/1", "b/1"]).await;
     enqueue(lab, &[("1", 1), ("2", 1)]).await;
     let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
-    assert!(board.hand_back("a/1", held).await.unwrap());
+    assert!(board.hand_back("a/1", held, true).await.unwrap());
     assert_eq!(ids(&board.claim("b/1", "c1", 9).await.unwrap()), ["1"]);
+}
+
+/// How a job ended.
+async fn reason(lab: &Lab, job: &str) -> serde_json::Value {
+    let rows = lab.board().follow(vec![(job.to_owned(), 0)], 9).await.unwrap();
+    rows.last().map(|row| row.body["event"]["reason"].clone()).unwrap_or_default()
+}
+
+async fn a_turn_that_was_begun_and_is_handed_back_was_lost(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    let mut once = job("once", session(1));
+    once.on_loss = OnLoss::Fail;
+    board.enqueue(vec![once, job("many", session(2))]).await.unwrap();
+    for attempt in 1..=3 {
+        let claimed = board.claim("a/1", &format!("c{attempt}"), 9).await.unwrap();
+        let expected: &[&str] = if attempt == 1 { &["once", "many"] } else { &["many"] };
+        assert_eq!(ids(&claimed), expected, "attempt {attempt}");
+        for one in claimed {
+            assert!(board.hand_back("a/1", one.held, true).await.unwrap());
+        }
+    }
+    for id in ["once", "many"] {
+        assert_eq!(reason(lab, id).await, "worker_lost", "{id}");
+    }
+    assert!(board.claim("a/1", "c4", 9).await.unwrap().is_empty());
+}
+
+async fn a_job_that_is_handed_back_before_its_turn_began_loses_no_attempt(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    let mut once = job("once", session(1));
+    once.on_loss = OnLoss::Fail;
+    board.enqueue(vec![once, job("many", session(2))]).await.unwrap();
+    for round in 1..=5 {
+        let claimed = board.claim("a/1", &format!("c{round}"), 9).await.unwrap();
+        assert_eq!(ids(&claimed), ["once", "many"], "round {round}");
+        for one in claimed {
+            assert_eq!((one.attempt, one.lost), (1, None));
+            assert!(board.hand_back("a/1", one.held, false).await.unwrap());
+        }
+    }
 }
 
 async fn jobs_of_a_submitter_that_is_gone_are_cancelled(lab: &Lab) {

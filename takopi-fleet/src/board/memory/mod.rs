@@ -253,17 +253,11 @@ impl Board for MemoryBoard {
         at_once!(self, |state| state.complete(worker, completion))
     }
 
-    fn hand_back(&self, worker: &str, held: Held) -> Answer<'_, bool> {
+    fn hand_back(&self, worker: &str, held: Held, begun: bool) -> Answer<'_, bool> {
         at_once!(self, |state| {
             let found = state.held(worker, &held);
-            if let Some((pos, sid)) = found {
-                if let Some(job) = state.jobs.get_mut(&pos) {
-                    job.wait_again(Some(worker.to_owned()));
-                }
-                if let Some(session) = state.sessions.get_mut(&sid) {
-                    session.queue.push_front(pos);
-                }
-                state.leave(sid);
+            if let Some((_, sid)) = found {
+                state.give_up(sid, worker, begun);
             }
             found.is_some()
         })

@@ -91,13 +91,26 @@ impl Job {
         }
     }
 
-    pub(super) fn wait_again(&mut self, lost: Option<String>) {
-        (self.lost, self.worker, self.token) = (lost, None, 0);
+    /// Its worker does not run it any more, and there is no result: it waits again, or ends. Whether it ended.
+    pub(super) fn give_up(&mut self, worker: &str, begun: bool) -> bool {
+        let over = self.new.on_loss == OnLoss::Fail || self.attempts >= MAX_ATTEMPTS;
+        (self.worker, self.token) = (None, 0);
+        if begun {
+            self.lost = Some(worker.to_owned());
+        } else {
+            self.attempts -= 1;
+        }
+        if begun && over {
+            let error = format!("the worker {worker} was lost while it ran this");
+            self.finish(failure(&self.new.engine, "worker_lost", &error));
+            return true;
+        }
         for control in &mut self.controls {
             if control.request.kind == ControlKind::Steer && control.state == ControlState::Taken {
                 control.state = ControlState::Waiting;
             }
         }
+        false
     }
 }
 
@@ -154,6 +167,22 @@ impl State {
             session.ready_at = Instant::now();
         }
         self.line_up(sid);
+    }
+
+    /// The worker in the session does not run its job any more: the job waits again at its place, or ends.
+    pub(super) fn give_up(&mut self, sid: Uuid, worker: &str, begun: bool) -> Option<EndedJob> {
+        let session = self.sessions.get_mut(&sid)?;
+        let running = session.running;
+        let job = running.and_then(|pos| self.jobs.get_mut(&pos));
+        let ended = job.and_then(|job| {
+            let (id, submitter) = (job.new.id.clone(), job.new.submitter.clone());
+            job.give_up(worker, begun).then_some(EndedJob { job: id, submitter })
+        });
+        if let (None, Some(pos)) = (&ended, running) {
+            session.queue.push_front(pos);
+        }
+        self.leave(sid);
+        ended
     }
 
     pub(super) fn ring(&mut self, bell: &Bell) {
@@ -402,36 +431,20 @@ impl State {
     pub(super) fn reap(&mut self) -> Reaped {
         let now = Instant::now();
         self.workers.retain(|_, worker| worker.lease_until >= now);
-        let dead: Vec<(Uuid, String, Option<i64>)> = self
+        let dead: Vec<(Uuid, String)> = self
             .sessions
             .iter()
             .filter_map(|(sid, session)| {
                 let worker = session.worker.as_ref()?;
-                (!self.workers.contains_key(worker))
-                    .then(|| (*sid, worker.clone(), session.running))
+                (!self.workers.contains_key(worker)).then(|| (*sid, worker.clone()))
             })
             .collect();
         let mut reaped = Reaped::default();
-        for (sid, worker, running) in dead {
-            let engine =
-                self.sessions.get(&sid).map(|session| session.engine.clone()).unwrap_or_default();
-            if let Some((pos, job)) = running.and_then(|pos| Some((pos, self.jobs.get_mut(&pos)?)))
-            {
-                if job.new.on_loss == OnLoss::Retry && job.attempts < MAX_ATTEMPTS {
-                    job.wait_again(Some(worker));
-                    if let Some(session) = self.sessions.get_mut(&sid) {
-                        session.queue.push_front(pos);
-                    }
-                    reaped.again += 1;
-                } else {
-                    let error = format!("the worker {worker} was lost while it ran this");
-                    job.finish(failure(&engine, "worker_lost", &error));
-                    (job.lost, job.worker, job.token) = (Some(worker), None, 0);
-                    let (job, submitter) = (job.new.id.clone(), job.new.submitter.clone());
-                    reaped.ended.push(EndedJob { job, submitter });
-                }
+        for (sid, worker) in dead {
+            match self.give_up(sid, &worker, true) {
+                Some(ended) => reaped.ended.push(ended),
+                None => reaped.again += 1,
             }
-            self.leave(sid);
         }
         self.cancel_abandoned(now);
         reaped

@@ -346,12 +346,18 @@ impl Board for PgBoard {
         })
     }
 
-    fn hand_back(&self, worker: &str, held: Held) -> Answer<'_, bool> {
+    fn hand_back(&self, worker: &str, held: Held, begun: bool) -> Answer<'_, bool> {
         let worker = worker.to_owned();
         Box::pin(async move {
-            let params: Params<'_> =
-                &[(&worker, Type::TEXT), (&held.job, Type::TEXT), (&held.token, Type::INT8)];
-            self.truth("select takopi.hand_back($1, $2, $3)", params).await
+            let max = i32::try_from(MAX_ATTEMPTS).unwrap_or(i32::MAX);
+            let params: Params<'_> = &[
+                (&worker, Type::TEXT),
+                (&held.job, Type::TEXT),
+                (&held.token, Type::INT8),
+                (&begun, Type::BOOL),
+                (&max, Type::INT4),
+            ];
+            self.truth("select takopi.hand_back($1, $2, $3, $4, $5)", params).await
         })
     }
 

@@ -24,6 +24,26 @@ begin
     ready_at = case when h is null then null when s.head = h then s.ready_at else clock_timestamp() end where s.sid = _sid;
 end $$;
 
+-- A running job that its worker does not run any more, and which has no result: it waits again at its place, or ends. One that was not
+-- begun has lost no attempt. Whether it ended; null if it was not running. The caller has locked the session's row.
+create function takopi.give_up(_pos bigint, _engine text, _worker text, _begun boolean, _max_attempts int) returns boolean language plpgsql as $$
+declare j takopi.job; r jsonb;
+begin
+  select * into j from takopi.job q where q.pos = _pos and q.state = 'running' for update;
+  if not found then return null; end if;
+  if _begun and (j.on_loss = 'fail' or j.attempts >= _max_attempts) then
+    r := takopi.failure(_engine, 'worker_lost', 'the worker ' || _worker || ' was lost while it ran this' || case when j.attempts > 1 then ' (attempt ' || j.attempts || ')' else '' end);
+  end if;
+  if r is null then
+    update takopi.job q set state = 'queued', lost = case when _begun then _worker else q.lost end, worker = null, token = null, attempts = q.attempts - (not _begun)::int where q.pos = _pos;
+    update takopi.control c set state = 'new' where c.job = j.id and c.kind = 'steer' and c.state = 'taken';
+    return false;
+  end if;
+  update takopi.job q set state = 'done', lost = _worker, worker = null, token = null, done = clock_timestamp(), blobs = null, result_seq = takopi.last_seq(q.attempts), result = r where q.pos = _pos;
+  update takopi.control c set state = 'refused' where c.job = j.id and c.state = 'new';
+  return true;
+end $$;
+
 create function takopi.pool_of(_engine text, _needs text[]) returns int language plpgsql as $$
 declare p int;
 begin
@@ -250,17 +270,15 @@ begin
   return true;
 end $$;
 
--- A worker that is leaving gives a job back, which keeps its place. False if it was fenced.
-create function takopi.hand_back(_worker text, _job text, _token bigint) returns boolean language plpgsql as $$
-declare j takopi.job;
+-- A worker gives a job back, which keeps its place; if its turn was begun, that is a loss. False if it was fenced.
+create function takopi.hand_back(_worker text, _job text, _token bigint, _begun boolean, _max_attempts int) returns boolean language plpgsql as $$
+declare s takopi.session;
 begin
-  select * into j from takopi.job where id = _job;
+  select t.* into s from takopi.session t join takopi.job j on j.sid = t.sid and j.pos = t.running
+    where j.id = _job and t.token = _token and t.worker = _worker for update of t;
   if not found then return false; end if;
-  perform 1 from takopi.session s where s.sid = j.sid and s.token = _token and s.worker = _worker and s.running = j.pos for update;
-  if not found then return false; end if;
-  update takopi.job d set state = 'queued', lost = _worker, worker = null, token = null where d.pos = j.pos and d.state = 'running';
-  update takopi.control c set state = 'new' where c.job = _job and c.kind = 'steer' and c.state = 'taken';
-  perform takopi.leave(j.sid);
+  perform takopi.give_up(s.running, s.engine, _worker, _begun, _max_attempts);
+  perform takopi.leave(s.sid);
   return true;
 end $$;
 
@@ -281,23 +299,19 @@ $$;
 
 -- Whatever dead workers held goes back to the head of its line, or ends as lost. Step by step, so that each looks at what the one before locked.
 create function takopi.reap(_max_attempts int) returns jsonb language plpgsql as $$
-declare r record; s takopi.session; j takopi.job; again int := 0; ended jsonb := '[]'; c record;
+declare r record; s takopi.session; j takopi.job; over boolean; again int := 0; ended jsonb := '[]'; c record;
 begin
   delete from takopi.worker where id in (select id from takopi.worker where lease_until < clock_timestamp() for update skip locked);
   for r in select t.sid from takopi.session t where t.worker is not null and not exists (select 1 from takopi.worker w where w.id = t.worker) order by t.sid for update of t skip locked loop
     -- Looked at again: since this statement began, a worker that it cannot see may have come and taken the session.
     select * into s from takopi.session t where t.sid = r.sid;
     continue when s.worker is null or exists (select 1 from takopi.worker w where w.id = s.worker);
-    select * into j from takopi.job q where q.pos = s.running for update;
-    if j.state = 'running' and j.on_loss = 'retry' and j.attempts < _max_attempts then
-      update takopi.job q set state = 'queued', lost = s.worker, worker = null, token = null where q.pos = j.pos;
-      update takopi.control q set state = 'new' where q.job = j.id and q.kind = 'steer' and q.state = 'taken';
-      again := again + 1;
-    elsif j.state = 'running' then
-      update takopi.job q set state = 'done', lost = s.worker, worker = null, token = null, done = clock_timestamp(), blobs = null, result_seq = takopi.last_seq(q.attempts),
-        result = takopi.failure(s.engine, 'worker_lost', 'the worker ' || s.worker || ' was lost while it ran this' || case when j.attempts > 1 then ' (attempt ' || j.attempts || ')' else '' end) where q.pos = j.pos;
-      update takopi.control q set state = 'refused' where q.job = j.id and q.state = 'new';
+    select * into j from takopi.job q where q.pos = s.running;
+    over := takopi.give_up(s.running, s.engine, s.worker, true, _max_attempts);
+    if over then
       ended := ended || jsonb_build_object('job', j.id, 'submitter', j.submitter);
+    elsif not over then
+      again := again + 1;
     end if;
     perform takopi.leave(r.sid);
   end loop;
