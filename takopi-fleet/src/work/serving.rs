@@ -1,9 +1,11 @@
 //! One worker's life, from its registration to the end of its lease: claims, passes requests on, and waits for what runs.
 
 use std::collections::{BTreeMap, HashMap};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use takopi_core::runner::STOP_LIMIT;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, interval, sleep, timeout};
@@ -185,7 +187,12 @@ impl Serving {
             Turn::new(worker, self.id.clone(), lease, said, claimed, &self.pulse.lost);
         self.runs.insert(held.clone(), handle);
         self.turns.spawn(async move {
-            let begun = turn.run().await;
+            // A turn that panics has ended as others do: its slot is free, and its job is handed back.
+            let ended = AssertUnwindSafe(turn.run()).catch_unwind().await;
+            let begun = ended.unwrap_or_else(|_| {
+                tracing::error!("the turn of job {} panicked", held.job);
+                true
+            });
             (held, begun)
         });
     }

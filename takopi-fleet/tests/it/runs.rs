@@ -1,5 +1,6 @@
 //! Runs over a fleet: takeover, drain, keys, steering, and what a waiting run reports.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -161,6 +162,46 @@ async fn a_worker_whose_lease_was_lost_stops_its_runs_and_serves_again() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+/// Panics when it is first asked to run.
+struct Panics {
+    runner: EngineRunner<Demo>,
+    panicked: AtomicBool,
+}
+
+impl Runner for Panics {
+    fn engine(&self) -> EngineId {
+        self.runner.engine()
+    }
+
+    fn run(&self, request: RunRequest) -> EventStream {
+        assert!(self.panicked.swap(true, Ordering::Relaxed), "as the test wants it");
+        self.runner.run(request)
+    }
+
+    fn resume_codec(&self) -> ResumeCodec {
+        self.runner.resume_codec()
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        self.runner.shutdown()
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_panics_gives_its_job_and_its_slot_back() {
+    let fleet = Fleet::new();
+    let mut options = fleet.options("m1");
+    (options.slots, options.lease) = (1, Duration::from_secs(1));
+    let runner = saying("done").runner().on(fleet.host.clone());
+    let runner = Arc::new(Panics { runner, panicked: AtomicBool::new(false) });
+    let served = Served { runner, version: 0, travels: Travels::Freely };
+    let worker = Worker::new(fleet.board.clone(), options).engine(served);
+    tokio::spawn(worker.serve(fleet.stop.clone()));
+    let stream = fleet_runner(&fleet.board, &fleet.host).run(RunRequest::new("hello"));
+    assert_eq!(finish(stream, Vec::new()).await.ok().answer, "done");
+    assert_eq!(fleet.board.jobs(9).await.unwrap()[0].attempts, 2);
 }
 
 /// Its process takes an hour to stop by itself.
