@@ -48,14 +48,8 @@ pub(super) struct Follow {
 impl Follow {
     pub(super) async fn until_the_end(mut self, job: NewJob, rung: &Notify) {
         let run = self.run.clone();
-        let enqueued = tokio::select! {
-            biased;
-            () = run.stop().cancelled() => None,
-            outcome = self.enqueue(job) => Some(outcome),
-        };
-        let refused = match enqueued {
-            // It may be enqueued although the answer has not come.
-            None => return self.cancelled(rung).await,
+        let refused = match self.enqueue(job).await {
+            None => return,
             Some(Ok(Enqueued::New | Enqueued::Known)) => None,
             Some(Ok(Enqueued::NoSession)) => Some((
                 Reason::SessionNotFound,
@@ -74,6 +68,9 @@ impl Follow {
         };
         if let Some((reason, error)) = refused {
             return run.fail(RunError::new(reason, error)).await;
+        }
+        if run.stop().is_cancelled() {
+            return self.cancelled(rung).await;
         }
         self.board.ring(Bell::Work);
         let mut messages = run.steer_messages();
@@ -103,8 +100,12 @@ impl Follow {
         }
     }
 
-    /// Enqueues, as often as it takes to know that it was.
-    async fn enqueue(&self, job: NewJob) -> Result<Enqueued, BoardError> {
+    /// Enqueues, as often as it takes to know that it was; `None` if the run was stopped before. A call is never left alone: it
+    /// could be done after the job was cancelled, and nobody would follow that job.
+    async fn enqueue(&self, job: NewJob) -> Option<Result<Enqueued, BoardError>> {
+        if self.run.stop().is_cancelled() {
+            return None;
+        }
         loop {
             match self.board.enqueue(vec![job.clone()]).await {
                 Ok(outcomes) => {
@@ -113,13 +114,13 @@ impl Follow {
                             "the database did not say what became of the job".to_owned(),
                         )
                     };
-                    return outcomes.first().copied().ok_or_else(none);
+                    return Some(outcomes.first().copied().ok_or_else(none));
                 }
                 Err(error) if error.is_passing() => {
                     self.run.waiting(format!("waiting: {error}"));
                     sleep(LOOK).await;
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Some(Err(error)),
             }
         }
     }

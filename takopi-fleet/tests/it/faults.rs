@@ -3,11 +3,15 @@
 
 use std::time::Duration;
 
+use takopi_core::{RunRequest, Runner as _};
 use takopi_fleet::board::{ControlKind, ControlRequest, Enqueued, NewJob};
 use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::postgres;
+use takopi_tests::runs::finish;
 use tokio_postgres::{Client, NoTls};
+use tokio_util::sync::CancellationToken;
 
+use crate::contract::fleet_runner;
 use crate::lab::{LEASE, Lab, completion, ids, job, session, worker};
 use crate::ledger::{LEDGER, Ledger};
 use crate::process::{Engine, Plan, WorkerProcess};
@@ -263,6 +267,27 @@ async fn a_call_that_was_given_up_does_not_go_on_at_the_server() {
     within(PATIENCE, "the end of the call at the server", gone).await;
     other.batch_execute("commit").await.unwrap();
     assert_eq!(lab.sql("select lease_until from takopi.submitter").await, before);
+}
+
+/// A run is cancelled while its job is being enqueued.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_whose_run_is_cancelled_while_it_is_enqueued_does_not_wait_for_a_worker() {
+    let Some(lab) = Lab::pg().await else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let host = takopi_core::Host::builder().state_directory(dir.path()).build().unwrap();
+    let other = client(&lab).await;
+    other.batch_execute("begin; lock table takopi.pool in share mode").await.unwrap();
+    let cancel = CancellationToken::new();
+    let runner = fleet_runner(&lab.board(), &host);
+    let stream = runner.run(RunRequest::new("hello").cancel(cancel.clone()));
+    let ending = tokio::spawn(finish(stream, Vec::new()));
+    until_blocked(&lab).await;
+    cancel.cancel();
+    assert_eq!(lab.sql("select count(*) from takopi.job").await, "0", "it is on its way");
+    other.batch_execute("commit").await.unwrap();
+    ending.await.unwrap().failed("interrupted");
+    let found = "select string_agg(state || ' ' || (result->>'reason'), ',') from takopi.job";
+    assert_eq!(lab.sql(found).await, "done interrupted");
 }
 
 /// The network falls silent while a worker waits for a call that is not a beat.

@@ -50,6 +50,7 @@ over_every_board!(
     a_job_that_is_handed_back_keeps_its_place,
     a_turn_that_was_begun_and_is_handed_back_was_lost,
     a_job_that_is_handed_back_before_its_turn_began_loses_no_attempt,
+    a_job_that_was_cancelled_is_not_begun_again,
     jobs_of_a_submitter_that_is_gone_are_cancelled,
     an_imported_session_can_be_resumed,
     what_is_over_is_removed_and_nothing_else,
@@ -462,6 +463,28 @@ async fn a_job_that_is_handed_back_before_its_turn_began_loses_no_attempt(lab: &
             assert!(board.hand_back("a/1", one.held, false).await.unwrap());
         }
     }
+}
+
+async fn a_job_that_was_cancelled_is_not_begun_again(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    enqueue(lab, &[("lost", 1), ("back", 2), ("unbegun", 3), ("next", 3)]).await;
+    let claimed = board.claim("a/1", "c1", 9).await.unwrap();
+    assert_eq!(ids(&claimed), ["lost", "back", "unbegun"]);
+    for id in ids(&claimed) {
+        let cancel = request(&format!("x{id}"), id, ControlKind::Cancel);
+        assert_eq!(board.control(cancel).await.unwrap(), ControlState::Waiting);
+    }
+    board.hand_back("a/1", claimed[1].held.clone(), true).await.unwrap();
+    board.hand_back("a/1", claimed[2].held.clone(), false).await.unwrap();
+    lab.expire("a/1").await;
+    let reaped = board.reap().await.unwrap();
+    assert_eq!((reaped.again, reaped.ended.len()), (0, 1));
+    for id in ["lost", "back", "unbegun"] {
+        assert_eq!(reason(lab, id).await, "interrupted", "{id}");
+    }
+    workers(lab, &["b/1"]).await;
+    assert_eq!(ids(&board.claim("b/1", "c1", 9).await.unwrap()), ["next"]);
 }
 
 async fn jobs_of_a_submitter_that_is_gone_are_cancelled(lab: &Lab) {

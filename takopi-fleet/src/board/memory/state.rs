@@ -100,6 +100,13 @@ impl Job {
         } else {
             self.attempts -= 1;
         }
+        let cancelled = |control: &Control| {
+            control.request.kind == ControlKind::Cancel && control.state == ControlState::Waiting
+        };
+        if self.controls.iter().any(cancelled) {
+            self.finish(failure(&self.new.engine, "interrupted", "interrupted"));
+            return true;
+        }
         if begun && over {
             let error = format!("the worker {worker} was lost while it ran this");
             self.finish(failure(&self.new.engine, "worker_lost", &error));

@@ -25,13 +25,15 @@ begin
 end $$;
 
 -- A running job that its worker does not run any more, and which has no result: it waits again at its place, or ends. One that was not
--- begun has lost no attempt. Whether it ended; null if it was not running. The caller has locked the session's row.
+-- begun has lost no attempt; one that was cancelled is not begun again. Whether it ended; null if it was not running. The caller has locked the session's row.
 create function takopi.give_up(_pos bigint, _engine text, _worker text, _begun boolean, _max_attempts int) returns boolean language plpgsql as $$
 declare j takopi.job; r jsonb;
 begin
   select * into j from takopi.job q where q.pos = _pos and q.state = 'running' for update;
   if not found then return null; end if;
-  if _begun and (j.on_loss = 'fail' or j.attempts >= _max_attempts) then
+  if exists (select 1 from takopi.control c where c.job = j.id and c.kind = 'cancel' and c.state = 'new') then
+    r := takopi.failure(_engine, 'interrupted', 'interrupted');
+  elsif _begun and (j.on_loss = 'fail' or j.attempts >= _max_attempts) then
     r := takopi.failure(_engine, 'worker_lost', 'the worker ' || _worker || ' was lost while it ran this' || case when j.attempts > 1 then ' (attempt ' || j.attempts || ')' else '' end);
   end if;
   if r is null then
