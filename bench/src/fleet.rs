@@ -222,7 +222,8 @@ impl Lab {
 fn info(id: &str) -> WorkerInfo {
     let machine = id.split('/').next().unwrap_or(id).to_owned();
     let (offers, versions) = (vec![format!("engine:{NAME}")], std::collections::BTreeMap::new());
-    WorkerInfo { id: id.to_owned(), machine, offers, versions, slots: 1 }
+    let instance = uuid::Uuid::nil();
+    WorkerInfo { id: id.to_owned(), machine, instance, offers, versions, slots: 1 }
 }
 
 async fn enqueue(board: &PgBoard, jobs: usize, sessions: usize, key: &str) -> anyhow::Result<()> {

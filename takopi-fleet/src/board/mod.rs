@@ -78,7 +78,8 @@ pub trait Board: Send + Sync + 'static {
     /// The submitter lives, for this long at least.
     fn submitter_beat(&self, submitter: &str, lease: Duration) -> Answer<'_, ()>;
 
-    /// A worker comes. Those that were on its machine before are gone, whatever their lease.
+    /// A worker comes. Those that were on its machine before are gone, whatever their lease. Refused while a worker of the same
+    /// machine's name lives that is another instance.
     fn register(&self, worker: WorkerInfo, lease: Duration) -> Answer<'_, ()>;
 
     /// Claims up to `max` sessions, in the name of `claim`: the same name again gets the same answer.

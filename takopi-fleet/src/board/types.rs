@@ -215,6 +215,8 @@ pub struct WorkerInfo {
     pub id: String,
     /// The same over restarts: who has the files.
     pub machine: String,
+    /// The same over restarts, and never another machine's: tells a restart from another worker of that name.
+    pub instance: Uuid,
     /// What it offers.
     pub offers: Vec<String>,
     /// The versions of its engines, as [`files::version_number`](crate::files::version_number) makes them.

@@ -171,7 +171,24 @@ impl Worker {
         versions
     }
 
-    fn info(&self, id: &str, versions: BTreeMap<String, u64>) -> WorkerInfo {
+    /// What tells this installation from others, kept with its other files. One that cannot be kept is new at every start: then a
+    /// restart waits until the lease of the worker before is over.
+    fn instance(&self) -> Uuid {
+        let file = self.options.state.join("instance");
+        let kept = std::fs::read_to_string(&file).ok();
+        if let Some(kept) = kept.and_then(|kept| kept.trim().parse().ok()) {
+            return kept;
+        }
+        let instance = Uuid::new_v4();
+        let saved = std::fs::create_dir_all(&self.options.state)
+            .and_then(|()| std::fs::write(&file, instance.to_string()));
+        if let Err(error) = saved {
+            tracing::warn!("cannot write {}: {error}", file.display());
+        }
+        instance
+    }
+
+    fn info(&self, id: &str, instance: Uuid, versions: BTreeMap<String, u64>) -> WorkerInfo {
         let engines = self.engines.keys().map(|engine| format!("engine:{engine}"));
         let places = self.options.places.keys().map(|place| format!("place:{place}"));
         let git = self.options.git.iter().map(|scope| format!("git:{scope}"));
@@ -179,21 +196,24 @@ impl Worker {
         WorkerInfo {
             id: id.to_owned(),
             machine: self.options.machine.clone(),
+            instance,
             offers: offers.collect(),
             versions,
             slots: self.options.slots,
         }
     }
 
-    /// Serves until `stop` fires and everything has ended. A database that is away is waited for.
+    /// Serves until `stop` fires and everything has ended. A database that is away is waited for. Refused while another worker of
+    /// this name lives.
     pub async fn serve(self, stop: CancellationToken) -> Result<(), BoardError> {
         let shared = Arc::new(self);
+        let instance = shared.instance();
         loop {
             let id =
                 format!("{}/{}", shared.options.machine, &Uuid::new_v4().simple().to_string()[..8]);
             let versions = shared.versions().await;
             let sent = Lease::now();
-            let info = shared.info(&id, versions.clone());
+            let info = shared.info(&id, instance, versions.clone());
             let registered = shared.board.register(info, shared.options.lease);
             match tokio::select! { () = stop.cancelled() => return Ok(()), registered = registered => registered }
             {

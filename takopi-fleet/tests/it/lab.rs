@@ -111,6 +111,7 @@ pub(crate) fn worker(id: &str) -> WorkerInfo {
     WorkerInfo {
         id: id.to_owned(),
         machine,
+        instance: Uuid::nil(),
         offers: vec!["engine:demo".to_owned()],
         versions: BTreeMap::new(),
         slots: 4,

@@ -58,6 +58,14 @@ impl Fleet {
         (stop, thread)
     }
 
+    /// Takes the place of a machine's worker, as its restart would.
+    async fn usurp(&self, machine: &str) {
+        let mut usurper = crate::lab::worker(&format!("{machine}/usurper"));
+        let instance = std::fs::read_to_string(self.dir.path().join(machine).join("instance"));
+        usurper.instance = instance.unwrap().parse().unwrap();
+        self.board.register(usurper, Duration::from_millis(1)).await.unwrap();
+    }
+
     fn runner_with(&self, options: FleetOptions) -> impl Runner {
         let codec = Demo::new().runner().resume_codec();
         FleetEngine::new(self.board.clone(), DEMO, codec)
@@ -145,9 +153,7 @@ async fn a_worker_whose_lease_was_lost_stops_its_runs_and_serves_again() {
     let mut stream = runner.run(RunRequest::new("hello"));
     let seen = until(&mut stream, "Started", is_started).await;
     let holder = fleet.board.status().await.unwrap().workers[0].id.clone();
-    // Another worker of that name takes its place, as after a partition.
-    let usurper = crate::lab::worker("m1/usurper");
-    fleet.board.register(usurper, Duration::from_millis(1)).await.unwrap();
+    fleet.usurp("m1").await;
     fleet.board.reap().await.unwrap();
     let end = finish(stream, seen).await;
     assert!(end.failed("worker_lost").error.as_ref().unwrap().contains(&holder));
@@ -162,6 +168,18 @@ async fn a_worker_whose_lease_was_lost_stops_its_runs_and_serves_again() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test]
+async fn a_worker_on_another_machine_does_not_take_the_name_of_one_that_serves() {
+    let fleet = Fleet::new();
+    let _worker = fleet.worker(fleet.options("m1"), hanging());
+    let mut stream = fleet_runner(&fleet.board, &fleet.host).run(RunRequest::new("hello"));
+    until(&mut stream, "Started", is_started).await;
+    let elsewhere = WorkerOptions::new("m1", fleet.dir.path().join("elsewhere"));
+    let refused = Worker::new(fleet.board.clone(), elsewhere).serve(fleet.stop.clone()).await;
+    assert!(refused.unwrap_err().to_string().contains("another worker named m1"));
+    assert_eq!(fleet.board.status().await.unwrap().running, 1, "the turn goes on");
 }
 
 /// Panics when it is first asked to run.
@@ -248,8 +266,7 @@ async fn a_worker_does_not_serve_again_before_the_runs_of_its_lost_lease_are_dea
     let mut stream = fleet_runner(&fleet.board, &fleet.host).run(RunRequest::new("hello"));
     until(&mut stream, "Started", is_started).await;
     let pid = i32::try_from(pid.lock().unwrap().unwrap()).unwrap();
-    let usurper = crate::lab::worker("m1/usurper");
-    fleet.board.register(usurper, Duration::from_millis(1)).await.unwrap();
+    fleet.usurp("m1").await;
     let again = async {
         while fleet.board.status().await.unwrap().workers.iter().all(|it| it.id == "m1/usurper") {
             tokio::time::sleep(Duration::from_millis(5)).await;

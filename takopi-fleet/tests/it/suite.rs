@@ -36,6 +36,7 @@ over_every_board!(
     a_job_ends_as_lost_when_it_may_not_be_tried_again,
     a_worker_whose_lease_is_over_gets_nothing,
     a_restart_buries_its_predecessor,
+    a_worker_of_a_name_that_another_one_has_is_refused_while_that_one_lives,
     events_are_read_behind_a_cursor_and_the_result_is_last,
     a_fenced_worker_writes_nothing,
     a_session_is_found_by_every_name_it_had,
@@ -176,6 +177,21 @@ async fn a_restart_buries_its_predecessor(lab: &Lab) {
     workers(lab, &["a/2"]).await;
     assert_eq!(board.reap().await.unwrap().again, 1, "without waiting for the lease");
     assert_eq!(ids(&board.claim("a/2", "c1", 1).await.unwrap()), ["1"]);
+}
+
+async fn a_worker_of_a_name_that_another_one_has_is_refused_while_that_one_lives(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    enqueue(lab, &[("1", 1)]).await;
+    let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    let mut other = worker("a/2");
+    other.instance = Uuid::from_u64_pair(0, 2);
+    let error = board.register(other.clone(), LEASE).await.unwrap_err();
+    assert!(!error.is_passing() && error.to_string().contains("another worker named a"), "{error}");
+    assert!(board.complete("a/1", completion(held, "a")).await.unwrap(), "it is not disturbed");
+    lab.expire("a/1").await;
+    board.register(other, LEASE).await.unwrap();
+    assert!(board.register(worker("a/3"), LEASE).await.is_err(), "nor is the other one now");
 }
 
 fn row(job: &str, seq: i64) -> JobRow {

@@ -161,11 +161,23 @@ impl Board for MemoryBoard {
     }
 
     fn register(&self, worker: WorkerInfo, lease: Duration) -> Answer<'_, ()> {
-        at_once!(self, |state| {
+        let now = Instant::now();
+        let mut state = self.state();
+        let others = |other: &&Worker| other.info.machine == worker.machine;
+        let refused = state
+            .workers
+            .values()
+            .filter(others)
+            .any(|other| other.lease_until > now && other.info.instance != worker.instance);
+        let answer = if refused {
+            Err(BoardError::Refused(format!(
+                "another worker named {} serves this fleet: give this one a name of its own",
+                worker.machine
+            )))
+        } else {
             state
                 .workers
                 .retain(|id, other| *id == worker.id || other.info.machine != worker.machine);
-            let now = Instant::now();
             state.workers.entry(worker.id.clone()).or_insert(Worker {
                 info: worker,
                 lease_until: now + lease,
@@ -173,7 +185,10 @@ impl Board for MemoryBoard {
                 busy: 0,
                 draining: false,
             });
-        })
+            Ok(())
+        };
+        drop(state);
+        Box::pin(std::future::ready(answer))
     }
 
     fn claim(&self, worker: &str, claim: &str, max: u32) -> Answer<'_, Vec<Claimed>> {

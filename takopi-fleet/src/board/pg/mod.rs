@@ -216,12 +216,13 @@ impl Board for PgBoard {
             let params: Params<'_> = &[
                 (&worker.id, Type::TEXT),
                 (&worker.machine, Type::TEXT),
+                (&worker.instance, Type::UUID),
                 (&worker.offers, Type::TEXT_ARRAY),
                 (&versions, Type::JSONB),
                 (&slots, Type::INT4),
                 (&lease, Type::TEXT),
             ];
-            let sql = "select takopi.register($1, $2, $3, $4, $5, $6::interval)";
+            let sql = "select takopi.register($1, $2, $3, $4, $5, $6, $7::interval)";
             self.query(sql, params).await.map(drop)
         })
     }

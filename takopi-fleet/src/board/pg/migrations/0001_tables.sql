@@ -4,6 +4,7 @@
 create table takopi.worker (
   id          text primary key,
   machine     text not null,              -- who has the files; stays the same over restarts
+  instance    uuid not null,              -- the installation: tells a restart from another worker of that name
   owner       name not null default session_user,
   lease_until timestamptz not null,
   offers      text[] not null,

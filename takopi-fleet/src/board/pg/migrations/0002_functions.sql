@@ -158,11 +158,17 @@ create function takopi.submitter_beat(_id text, _ttl interval) returns void lang
     on conflict (id) do update set lease_until = excluded.lease_until where submitter.owner = session_user
 $$;
 
--- A worker comes; those that were on its machine before are gone.
-create function takopi.register(_id text, _machine text, _offers text[], _versions jsonb, _slots int, _ttl interval) returns void language plpgsql as $$
+-- A worker comes; those that were on its machine before are gone. Refused while another one of that name lives: they would take each
+-- other's sessions.
+create function takopi.register(_id text, _machine text, _instance uuid, _offers text[], _versions jsonb, _slots int, _ttl interval) returns void language plpgsql as $$
 begin
-  delete from takopi.worker where machine = _machine and id <> _id and owner = session_user;
-  insert into takopi.worker (id, machine, lease_until, offers, versions, slots) values (_id, _machine, clock_timestamp() + _ttl, _offers, _versions, _slots)
+  -- One at a time of a name.
+  perform pg_advisory_xact_lock(hashtextextended(_machine, 7251303));
+  if exists (select 1 from takopi.worker w where w.machine = _machine and w.lease_until > clock_timestamp() and (w.instance <> _instance or w.owner <> session_user)) then
+    raise exception 'another worker named % serves this fleet: give this one a name of its own, or stop the other one and wait until its lease is over', _machine;
+  end if;
+  delete from takopi.worker where machine = _machine and id <> _id;
+  insert into takopi.worker (id, machine, instance, lease_until, offers, versions, slots) values (_id, _machine, _instance, clock_timestamp() + _ttl, _offers, _versions, _slots)
     on conflict (id) do nothing;
 end $$;
 
