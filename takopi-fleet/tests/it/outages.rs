@@ -5,13 +5,14 @@ use std::sync::Arc;
 use takopi_core::demo::Demo;
 use takopi_core::{Host, RunRequest, Runner};
 use takopi_fleet::PgBoard;
-use takopi_fleet::board::Board;
+use takopi_fleet::board::{Board, Enqueued};
 use takopi_fleet::work::WorkerOptions;
 use takopi_tests::postgres::{self, Postgres};
 use takopi_tests::runs::{finish, is_started, until};
 use tokio_util::sync::CancellationToken;
 
 use crate::contract::{Approval, demo_worker, fleet_runner};
+use crate::lab::{Lab, execute, job, session};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn runs_go_on_while_the_database_is_killed_and_started_again() {
@@ -56,4 +57,20 @@ async fn runs_go_on_while_the_database_is_killed_and_started_again() {
     );
     stop.cancel();
     tokio::task::spawn_blocking(move || worker.join().unwrap()).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_takes_no_writes_is_waited_for() {
+    let Some(lab) = Lab::pg().await else { return };
+    let Lab::Pg { url, .. } = &lab else { return };
+    // As a server that became a standby.
+    let name = lab.sql("select current_database()").await;
+    let set = |on: bool| format!("alter database {name} set default_transaction_read_only = {on}");
+    lab.sql(&set(true)).await;
+    let refused = PgBoard::connect(url.parse().unwrap()).await.err().unwrap();
+    assert!(refused.is_passing(), "{refused}");
+    let writable = url.clone() + " options='-c default_transaction_read_only=off'";
+    execute(&writable, &set(false)).await;
+    let board = PgBoard::connect(url.parse().unwrap()).await.unwrap();
+    assert_eq!(board.enqueue(vec![job("1", session(1))]).await.unwrap(), [Enqueued::New]);
 }

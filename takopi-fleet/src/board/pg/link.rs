@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use thiserror::Error;
 use tokio::time::timeout;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, NoTls, Row};
@@ -114,6 +114,8 @@ impl std::str::FromStr for Url {
         }
         config.application_name("takopi").connect_timeout(CONNECT_LIMIT);
         config.keepalives_idle(Duration::from_secs(10));
+        // Of several hosts the one that takes writes; a standby that is being promoted is waited for.
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         let tls = if config.get_hosts().iter().all(is_local)
             && config.get_ssl_mode() != SslMode::Require
         {
@@ -236,6 +238,12 @@ impl Wire {
     }
 }
 
+/// Where a call failed.
+enum CallError {
+    Connect(ConnectError),
+    Call(tokio_postgres::Error),
+}
+
 /// A connection that is being made, or was.
 type Connection = Shared<BoxFuture<'static, Result<Arc<Client>, ConnectError>>>;
 
@@ -279,17 +287,32 @@ impl Link {
     ) -> Result<Vec<Row>, BoardError> {
         let connection = self.connection();
         let call = async {
-            let unreachable = |error: ConnectError| BoardError::Unreachable(error.to_string());
-            let client = connection.clone().await.map_err(unreachable)?;
-            client.query_typed(sql, params).await.map_err(|error| board_error(&error))
+            match connection.clone().await {
+                Ok(client) => client.query_typed(sql, params).await.map_err(CallError::Call),
+                Err(error) => Err(CallError::Connect(error)),
+            }
         };
-        if let Ok(rows) = timeout(self.limit, call).await {
-            return rows;
+        match timeout(self.limit, call).await {
+            Ok(Ok(rows)) => Ok(rows),
+            Ok(Err(CallError::Connect(error))) => Err(BoardError::Unreachable(error.to_string())),
+            Ok(Err(CallError::Call(error))) => {
+                // It became a standby: the next call looks for the server that takes writes.
+                if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION) {
+                    self.give_up(&connection);
+                }
+                Err(board_error(&error))
+            }
+            Err(_) => {
+                // Whatever it still answers is nobody's.
+                self.give_up(&connection);
+                Err(BoardError::Unreachable(format!("no answer within {:?}", self.limit)))
+            }
         }
-        // Whatever it still answers is nobody's.
+    }
+
+    fn give_up(&self, connection: &Connection) {
         let mut held = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        held.take_if(|held| held.ptr_eq(&connection));
-        Err(BoardError::Unreachable(format!("no answer within {:?}", self.limit)))
+        held.take_if(|held| held.ptr_eq(connection));
     }
 }
 
@@ -330,16 +353,20 @@ fn board_error(error: &tokio_postgres::Error) -> BoardError {
                     .and_then(<dyn std::error::Error>::downcast_ref::<std::io::Error>)
                     .is_some()
         }
-        // The server stops or starts, or two calls waited for each other.
-        Some(code) => {
-            let class = &code.code()[..2];
-            ["08", "53", "57"].contains(&class)
-                || *code == SqlState::T_R_DEADLOCK_DETECTED
-                || *code == SqlState::T_R_SERIALIZATION_FAILURE
-        }
+        Some(code) => is_passing(code),
     };
     let detail = describe(error);
     if passing { BoardError::Unreachable(detail) } else { BoardError::Refused(detail) }
+}
+
+/// Whether the server will do it at another time: it stops, starts or fails over, its disk is full, or two calls waited for each
+/// other.
+fn is_passing(code: &SqlState) -> bool {
+    let class = code.code().get(..2).unwrap_or_default();
+    ["08", "53", "57", "58"].contains(&class)
+        || *code == SqlState::READ_ONLY_SQL_TRANSACTION
+        || *code == SqlState::T_R_DEADLOCK_DETECTED
+        || *code == SqlState::T_R_SERIALIZATION_FAILURE
 }
 
 #[cfg(test)]
@@ -370,6 +397,19 @@ mod tests {
         let begun = tokio::time::Instant::now();
         assert!(link.query("select 1", &[]).await.is_err());
         assert_eq!(begun.elapsed().as_secs(), 2, "the limit of a call is also one on connecting");
+    }
+
+    #[test]
+    fn what_a_server_says_while_it_fails_over_passes() {
+        let passes = [
+            SqlState::READ_ONLY_SQL_TRANSACTION,
+            SqlState::IO_ERROR,
+            SqlState::ADMIN_SHUTDOWN,
+            SqlState::DISK_FULL,
+        ];
+        assert!(passes.iter().all(is_passing));
+        let stays = [SqlState::INSUFFICIENT_PRIVILEGE, SqlState::UNIQUE_VIOLATION];
+        assert!(!stays.iter().any(is_passing));
     }
 
     #[test]
