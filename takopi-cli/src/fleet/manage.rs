@@ -245,7 +245,7 @@ async fn gc(board: &PgBoard, dry: bool, terminal: Terminal) -> anyhow::Result<()
     let mut all = board.gc(Retention::default(), dry).await?;
     // Each call removes a bounded number of rows.
     let mut last = all;
-    while !dry && last.events + last.results + last.sessions > 0 {
+    while last.more {
         last = board.gc(Retention::default(), false).await?;
         all.events += last.events;
         all.results += last.results;

@@ -126,7 +126,7 @@ pub trait Board: Send + Sync + 'static {
     /// Gives up the home of a session, so that any worker may take it. `false` if there is none of that name.
     fn release(&self, engine: &str, value: &str) -> Answer<'_, bool>;
 
-    /// Removes what is over, a bounded number of rows; with `dry` only counts it.
+    /// Removes what is over, a bounded number of rows: again as long as there is [`Removed::more`]. With `dry` only counts it.
     fn gc(&self, retention: Retention, dry: bool) -> Answer<'_, Removed>;
 
     /// Figures of the whole fleet.

@@ -391,6 +391,9 @@ pub struct Removed {
     pub results: u64,
     /// Sessions.
     pub sessions: u64,
+    /// Whether there is more to remove.
+    #[serde(default)]
+    pub more: bool,
 }
 
 /// Figures of the fleet.

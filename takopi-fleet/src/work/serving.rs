@@ -1,6 +1,7 @@
 //! One worker's life, from its registration to the end of its lease: claims, passes requests on, and waits for what runs.
 
 use std::collections::{BTreeMap, HashMap};
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use takopi_core::runner::STOP_LIMIT;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, interval, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -16,7 +17,9 @@ use super::beat::Pulse;
 use super::lease::Lease;
 use super::turn::{Handle, Said, Turn};
 use super::{LOOK, Worker};
-use crate::board::{Bell, Claimed, ControlKind, Held, Listener, PendingControl, Retention, Ring};
+use crate::board::{
+    Bell, Board, Claimed, ControlKind, Held, Listener, PendingControl, Retention, Ring,
+};
 
 const CLEAN: Duration = Duration::from_mins(1);
 
@@ -75,12 +78,13 @@ impl Serving {
     }
 
     pub(super) async fn run(mut self, stop: &CancellationToken) -> Over {
-        let lost = self.pulse.lost.clone();
+        let (lost, board) = (self.pulse.lost.clone(), self.worker.board.clone());
         // Around everything: no call to the board is waited for when the lease is over.
         let over = tokio::select! {
             biased;
             () = lost.cancelled() => Over::Lost,
             over = self.work(stop) => over,
+            never = clean(&*board) => match never {},
         };
         if matches!(over, Over::Lost) {
             self.stopped().await;
@@ -94,8 +98,6 @@ impl Serving {
         // What this machine's worker before held is free now.
         self.reap().await;
         let mut rings = board.listen(Listener::Worker(self.id.clone()));
-        let mut clean = interval(CLEAN);
-        clean.reset();
         let (mut look, mut end_of_grace) = (true, None);
         loop {
             let draining = self.pulse.draining.is_cancelled();
@@ -147,11 +149,6 @@ impl Serving {
                     Some(_) => look = true,
                     None => sleep(LOOK).await,
                 },
-                _ = clean.tick() => {
-                    if let Err(error) = board.gc(Retention::default(), false).await {
-                        tracing::debug!("cannot remove what is over: {error}");
-                    }
-                }
                 () = sleep(LOOK) => look = true,
             }
         }
@@ -262,6 +259,23 @@ impl Serving {
                 let _ = tokio::task::spawn_blocking(move || host.kill_now()).await;
             }
             limit = STOP_LIMIT;
+        }
+    }
+}
+
+/// Removes what is over, now and then, for all workers: who comes second finds nothing to do.
+async fn clean(board: &dyn Board) -> Infallible {
+    loop {
+        sleep(CLEAN).await;
+        loop {
+            match board.gc(Retention::default(), false).await {
+                Ok(removed) if removed.more => {}
+                Ok(_) => break,
+                Err(error) => {
+                    tracing::debug!("cannot remove what is over: {error}");
+                    break;
+                }
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use takopi_core::{RunRequest, Runner as _};
-use takopi_fleet::board::{ControlKind, ControlRequest, Enqueued, NewJob};
+use takopi_fleet::board::{ControlKind, ControlRequest, Enqueued, NewJob, Retention};
 use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::postgres;
 use takopi_tests::runs::finish;
@@ -267,6 +267,29 @@ async fn a_call_that_was_given_up_does_not_go_on_at_the_server() {
     within(PATIENCE, "the end of the call at the server", gone).await;
     other.batch_execute("commit").await.unwrap();
     assert_eq!(lab.sql("select lease_until from takopi.submitter").await, before);
+}
+
+/// However much is over, all of it is removed, and what has been removed is not looked for again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_are_removed_in_rounds_to_the_last_one() {
+    let Some(lab) = Lab::pg().await else { return };
+    let board = lab.board();
+    board.register(worker("a/1"), LEASE).await.unwrap();
+    // The oldest have no events at all.
+    lab.sql("insert into takopi.job (id, sid, pool, submitter, spec, on_loss, on_gone, state, done, result_seq) select 'old' || n, gen_random_uuid(), 1, 's', '{}', 'retry', 'cancel', 'done', now() - interval '2 h', 1 from generate_series(1, 1500) n").await;
+    board.enqueue(vec![job("1", session(1))]).await.unwrap();
+    let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    board.complete("a/1", completion(held, "a")).await.unwrap();
+    lab.sql("update takopi.job set done = now() - interval '90 min' where id = '1'; insert into takopi.event select '1', n, '{}' from generate_series(1, 25000) n").await;
+    let mut removed = board.gc(Retention::default(), false).await.unwrap();
+    let mut events = removed.events;
+    while removed.more {
+        removed = board.gc(Retention::default(), false).await.unwrap();
+        events += removed.events;
+    }
+    assert_eq!(events, 25_000);
+    assert_eq!(lab.sql("select count(*) from takopi.event").await, "0");
+    assert_eq!(lab.sql("select count(*) from takopi.job where not swept").await, "0");
 }
 
 /// A run is cancelled while its job is being enqueued.

@@ -76,12 +76,14 @@ create table takopi.job (
   result_seq bigint,
   enqueued   timestamptz not null default clock_timestamp(),
   started    timestamptz,
-  done       timestamptz
+  done       timestamptz,
+  swept      boolean not null default false  -- done, and its events are gone
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02);
 create index job_waiting on takopi.job (sid, pos) where state = 'queued';
 create index job_open on takopi.job (submitter) where state <> 'done';
 create index job_queued_by on takopi.job (owner) where state = 'queued';
 create index job_done on takopi.job (done) where state = 'done';
+create index job_unswept on takopi.job (done) where state = 'done' and not swept;
 
 -- seq is attempt · 10⁹ + n: what a lost attempt wrote late is never behind what the next one wrote.
 create table takopi.event (

@@ -358,20 +358,24 @@ begin
   return found;
 end $$;
 
--- Removes what is over: events after an hour, results after a week, sessions after a month without use. One at a time in the whole fleet.
+-- Removes what is over: events after an hour, results after a week, sessions after a month without use. One at a time in the whole fleet,
+-- in rounds: `more` says that there is more to remove.
 create function takopi.gc(_events interval, _results interval, _sessions interval, _dry boolean) returns jsonb language plpgsql as $$
-declare e bigint; r bigint; s bigint;
+declare jobs text[]; e bigint; r bigint; s bigint;
 begin
   if _dry then
     return jsonb_build_object(
       'events', (select count(*) from takopi.event v join takopi.job j on j.id = v.job where j.state = 'done' and j.done < clock_timestamp() - _events),
       'results', (select count(*) from takopi.job j where j.state = 'done' and j.done < clock_timestamp() - _results),
-      'sessions', (select count(*) from takopi.session t where t.last_used < clock_timestamp() - _sessions and t.head is null and t.worker is null));
+      'sessions', (select count(*) from takopi.session t where t.last_used < clock_timestamp() - _sessions and t.head is null and t.worker is null), 'more', false);
   end if;
-  if not pg_try_advisory_xact_lock(7251302) then return jsonb_build_object('events', 0, 'results', 0, 'sessions', 0); end if;
-  with old as (select v.job, v.seq from takopi.job j join takopi.event v on v.job = j.id where j.state = 'done' and j.done < clock_timestamp() - _events order by j.done limit 1000)
+  if not pg_try_advisory_xact_lock(7251302) then return jsonb_build_object('events', 0, 'results', 0, 'sessions', 0, 'more', false); end if;
+  jobs := array(select j.id from takopi.job j where j.state = 'done' and not j.swept and j.done < clock_timestamp() - _events order by j.done limit 1000);
+  with old as (select v.job, v.seq from takopi.event v where v.job = any (jobs) limit 10000)
     delete from takopi.event v using old where v.job = old.job and v.seq = old.seq;
   get diagnostics e = row_count;
+  -- They are not looked at again.
+  update takopi.job j set swept = true where j.id = any (jobs) and not exists (select 1 from takopi.event v where v.job = j.id);
   with old as (select j.pos, j.id from takopi.job j where j.state = 'done' and j.done < clock_timestamp() - _results order by j.done limit 1000),
     controls as (delete from takopi.control c using old where c.job = old.id), events as (delete from takopi.event v using old where v.job = old.id)
     delete from takopi.job j using old where j.pos = old.pos;
@@ -380,7 +384,7 @@ begin
     names as (delete from takopi.name n using old where n.sid = old.sid), files as (delete from takopi.file f using old where f.sid = old.sid)
     delete from takopi.session t using old where t.sid = old.sid;
   get diagnostics s = row_count;
-  return jsonb_build_object('events', e, 'results', r, 'sessions', s);
+  return jsonb_build_object('events', e, 'results', r, 'sessions', s, 'more', e = 10000 or cardinality(jobs) = 1000 or r = 1000 or s = 1000);
 end $$;
 
 -- Figures and names, no prompts and no answers.
