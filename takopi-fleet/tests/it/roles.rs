@@ -1,9 +1,14 @@
 //! What users of the database may do.
 
-use takopi_fleet::PgBoard;
-use takopi_fleet::board::{Board, BoardError, Enqueued};
+use std::time::Duration;
 
-use crate::lab::{LEASE, Lab, database, ids, job, session, worker};
+use takopi_fleet::PgBoard;
+use takopi_fleet::board::{
+    Board, BoardError, ControlKind, ControlRequest, ControlState, Enqueued, JobRow, Opened, Piece,
+    Removed, Retention,
+};
+
+use crate::lab::{LEASE, Lab, completion, database, ids, job, session, worker};
 
 pub(crate) async fn board_of(lab: &Lab, user: &str, role: &str) -> PgBoard {
     let Lab::Pg { url, .. } = lab else { panic!("only PostgreSQL has users") };
@@ -52,6 +57,56 @@ async fn a_submitter_sees_and_touches_only_what_is_its_own() {
     assert_eq!(mallory.waiting("1").await.unwrap(), None);
     assert!(mallory.jobs(9).await.unwrap().is_empty());
     assert_eq!(alice.jobs(9).await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_works_in_the_name_of_a_worker_of_another_user() {
+    let Some(lab) = Lab::pg().await else { return };
+    let wanda = board_of(&lab, "wanda", "takopi_work").await;
+    let trudy = board_of(&lab, "trudy", "takopi_work").await;
+    lab.board().enqueue(vec![job("1", session(1)), job("2", session(2))]).await.unwrap();
+    wanda.register(worker("a/1"), LEASE).await.unwrap();
+    let claimed = wanda.claim("a/1", "c1", 1).await.unwrap().remove(0);
+    let held = claimed.held;
+    let steer = ControlRequest {
+        id: "s".to_owned(),
+        job: "1".to_owned(),
+        kind: ControlKind::Steer,
+        body: serde_json::json!({}),
+    };
+    lab.board().control(steer.clone()).await.unwrap();
+    assert!(trudy.claim("a/1", "c1", 9).await.unwrap().is_empty());
+    assert_eq!(trudy.beat("a/1", LEASE, 0, true).await.unwrap(), None);
+    assert_eq!(trudy.opened("a/1", held.clone(), "demo-x").await.unwrap(), Opened::Fenced);
+    let row = JobRow { job: "1".to_owned(), seq: 5, body: serde_json::json!({}) };
+    assert_eq!(trudy.events("a/1", vec![held.clone()], vec![row]).await.unwrap(), ["1"]);
+    assert!(!trudy.complete("a/1", completion(held.clone(), "a")).await.unwrap());
+    assert!(!trudy.hand_back("a/1", held.clone(), true).await.unwrap());
+    assert!(trudy.controls("a/1").await.unwrap().is_empty());
+    trudy.settle("a/1", "s", true).await.unwrap();
+    assert_eq!(lab.board().control(steer).await.unwrap(), ControlState::Waiting);
+    assert!(trudy.register(worker("a/2"), LEASE).await.is_err(), "nor takes its place");
+    let mut done = completion(held, "a");
+    done.files = vec![Piece { path: "p".to_owned(), start: 0, data: b"x".to_vec() }];
+    assert!(wanda.complete("a/1", done).await.unwrap(), "it is not disturbed");
+    lab.board().enqueue(vec![job("3", session(1))]).await.unwrap();
+    wanda.claim("a/1", "c2", 9).await.unwrap();
+    assert!(trudy.files("a/1", claimed.sid).await.unwrap().is_empty());
+    assert_eq!(wanda.files("a/1", claimed.sid).await.unwrap().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_cannot_remove_what_others_still_need() {
+    let Some(lab) = Lab::pg().await else { return };
+    let wanda = board_of(&lab, "wanda", "takopi_work").await;
+    lab.board().enqueue(vec![job("1", session(1))]).await.unwrap();
+    wanda.register(worker("a/1"), LEASE).await.unwrap();
+    let held = wanda.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    wanda.complete("a/1", completion(held, "a")).await.unwrap();
+    let zero = Duration::ZERO;
+    let all = Retention { events: zero, results: zero, sessions: zero };
+    assert_eq!(wanda.gc(all, false).await.unwrap(), Removed::default());
+    assert_eq!(lab.board().gc(all, false).await.unwrap().results, 1, "its owner can");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

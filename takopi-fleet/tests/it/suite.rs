@@ -173,8 +173,9 @@ async fn a_restart_buries_its_predecessor(lab: &Lab) {
     let board = lab.board();
     workers(lab, &["a/1"]).await;
     enqueue(lab, &[("1", 1)]).await;
-    board.claim("a/1", "c1", 1).await.unwrap();
+    let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
     workers(lab, &["a/2"]).await;
+    assert!(!board.complete("a/1", completion(held, "a")).await.unwrap(), "it is dead at once");
     assert_eq!(board.reap().await.unwrap().again, 1, "without waiting for the lease");
     assert_eq!(ids(&board.claim("a/2", "c1", 1).await.unwrap()), ["1"]);
 }

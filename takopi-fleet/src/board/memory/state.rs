@@ -138,7 +138,8 @@ impl State {
         let pos = *self.by_id.get(&held.job)?;
         let sid = self.jobs.get(&pos)?.sid;
         let session = self.sessions.get(&sid)?;
-        let holds = session.worker.as_deref() == Some(worker)
+        let holds = self.workers.contains_key(worker)
+            && session.worker.as_deref() == Some(worker)
             && session.token == held.token
             && session.running == Some(pos);
         holds.then_some((pos, sid))

@@ -7,6 +7,11 @@
 
 create function takopi.protocol() returns int language sql immutable as $$ select 1 $$;
 
+-- Whether a worker is one of the caller's: nobody works in the name of another's.
+create function takopi.is_own(_worker text) returns boolean language sql stable as $$
+  select exists (select 1 from takopi.worker w where w.id = _worker and w.owner = session_user)
+$$;
+
 -- The end of a job that no engine ended.
 create function takopi.failure(_engine text, _reason text, _error text) returns jsonb language sql immutable as $$
   select jsonb_build_object('type', 'completed', 'engine', _engine, 'ok', false, 'answer', '', 'error', _error, 'reason', _reason)
@@ -184,7 +189,7 @@ create function takopi.claim(_worker text, _claim text, _n int, _patience interv
 declare w takopi.worker; p record; n int := _n; k int;
 begin
   -- Held until the commit: nobody can bury this worker between this look and the claim's commit.
-  select * into w from takopi.worker where id = _worker and lease_until > clock_timestamp() for key share;
+  select * into w from takopi.worker where id = _worker and owner = session_user and lease_until > clock_timestamp() for key share;
   if not found then return; end if;
   if not w.draining and not exists (select 1 from takopi.session s where s.worker = _worker and s.claim = _claim) then
     for p in select o.id, coalesce((w.versions->>o.engine)::bigint, 0) as version from takopi.pool o where o.needs <@ w.offers
@@ -219,7 +224,7 @@ end $$;
 -- Keeps the lease and answers all that the worker holds; null if the lease is over: the worker is dead and must stop all it does.
 create function takopi.beat(_worker text, _ttl interval, _busy int, _draining boolean) returns jsonb language plpgsql as $$
 begin
-  update takopi.worker set lease_until = clock_timestamp() + _ttl, busy = _busy, draining = _draining where id = _worker and lease_until > clock_timestamp();
+  update takopi.worker set lease_until = clock_timestamp() + _ttl, busy = _busy, draining = _draining where id = _worker and owner = session_user and lease_until > clock_timestamp();
   if not found then return null; end if;
   return (select coalesce(jsonb_agg(jsonb_build_object('job', j.id, 'token', s.token)), '[]') from takopi.session s join takopi.job j on j.pos = s.running where s.worker = _worker);
 end $$;
@@ -229,7 +234,7 @@ create function takopi.opened(_worker text, _job text, _token bigint, _value tex
 declare s uuid; e text; o uuid;
 begin
   select t.sid, t.engine into s, e from takopi.session t join takopi.job j on j.sid = t.sid and j.pos = t.running
-    where j.id = _job and t.worker = _worker and t.token = _token for update of t;
+    where j.id = _job and t.worker = _worker and t.token = _token and takopi.is_own(_worker) for update of t;
   if not found then return 'fenced'; end if;
   insert into takopi.name (engine, value, sid) values (e, _value, s) on conflict do nothing;
   select n.sid into o from takopi.name n where n.engine = e and n.value = _value;
@@ -245,7 +250,7 @@ begin
   -- Half a second of events may be lost with the server; the result carries the whole answer.
   perform set_config('synchronous_commit', 'off', true);
   held := array(select j.id from unnest(_jobs, _tokens) as u (id, token) join takopi.job j on j.id = u.id join takopi.session s on s.sid = j.sid
-    where s.worker = _worker and s.token = u.token and s.running = j.pos);
+    where s.worker = _worker and s.token = u.token and s.running = j.pos and takopi.is_own(_worker));
   insert into takopi.event (job, seq, body) select e.job, e.seq, e.body from unnest(_event_jobs, _seqs, _bodies) as e (job, seq, body) where e.job = any (held)
     on conflict do nothing;
   return query select u from unnest(_jobs) u where u <> all (held);
@@ -260,7 +265,7 @@ declare j takopi.job;
 begin
   select * into j from takopi.job where id = _job;
   if not found then return false; end if;
-  perform 1 from takopi.session s where s.sid = j.sid and s.token = _token and s.worker = _worker and s.running = j.pos for update;
+  perform 1 from takopi.session s where s.sid = j.sid and s.token = _token and s.worker = _worker and s.running = j.pos and takopi.is_own(_worker) for update;
   if not found then
     return exists (select 1 from takopi.job d where d.id = _job and d.token = _token and d.worker = _worker and d.state = 'done');
   end if;
@@ -283,7 +288,7 @@ create function takopi.hand_back(_worker text, _job text, _token bigint, _begun 
 declare s takopi.session;
 begin
   select t.* into s from takopi.session t join takopi.job j on j.sid = t.sid and j.pos = t.running
-    where j.id = _job and t.token = _token and t.worker = _worker for update of t;
+    where j.id = _job and t.token = _token and t.worker = _worker and takopi.is_own(_worker) for update of t;
   if not found then return false; end if;
   perform takopi.give_up(s.running, s.engine, _worker, _begun, _max_attempts);
   perform takopi.leave(s.sid);
@@ -293,16 +298,16 @@ end $$;
 -- What the submitters of the worker's jobs want and was not settled yet.
 create function takopi.controls(_worker text) returns table (id text, job text, token bigint, kind text, body jsonb) language sql stable as $$
   select c.id, c.job, s.token, c.kind, c.body from takopi.session s join takopi.job j on j.pos = s.running join takopi.control c on c.job = j.id and c.state = 'new'
-    where s.worker = _worker order by c.pos
+    where s.worker = _worker and takopi.is_own(_worker) order by c.pos
 $$;
 
 create function takopi.settle(_worker text, _id text, _taken boolean) returns void language sql as $$
   update takopi.control c set state = case when _taken then 'taken' else 'refused' end
-    from takopi.job j join takopi.session s on s.sid = j.sid and s.running = j.pos where c.id = _id and c.state = 'new' and j.id = c.job and s.worker = _worker
+    from takopi.job j join takopi.session s on s.sid = j.sid and s.running = j.pos where c.id = _id and c.state = 'new' and j.id = c.job and s.worker = _worker and takopi.is_own(_worker)
 $$;
 
 create function takopi.files(_worker text, _sid uuid) returns table (path text, start bigint, data bytea) language sql stable as $$
-  select f.path, f.start, f.data from takopi.file f join takopi.session s on s.sid = f.sid where f.sid = _sid and s.worker = _worker order by f.path, f.start
+  select f.path, f.start, f.data from takopi.file f join takopi.session s on s.sid = f.sid where f.sid = _sid and s.worker = _worker and takopi.is_own(_worker) order by f.path, f.start
 $$;
 
 -- Whatever dead workers held goes back to the head of its line, or ends as lost. Step by step, so that each looks at what the one before locked.
@@ -363,6 +368,10 @@ end $$;
 create function takopi.gc(_events interval, _results interval, _sessions interval, _dry boolean) returns jsonb language plpgsql as $$
 declare jobs text[]; e bigint; r bigint; s bigint;
 begin
+  -- What others still need is kept, whoever calls this.
+  if not takopi.is_admin() then
+    _events := greatest(_events, interval '1 hour'); _results := greatest(_results, interval '7 days'); _sessions := greatest(_sessions, interval '30 days');
+  end if;
   if _dry then
     return jsonb_build_object(
       'events', (select count(*) from takopi.event v join takopi.job j on j.id = v.job where j.state = 'done' and j.done < clock_timestamp() - _events),
