@@ -4,7 +4,8 @@
 //! A test fails when a setting is added that is not dealt with here. Images and the output schema travel as files.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -109,18 +110,10 @@ impl JobSpec {
         scratch: &Path,
         blobs: &[Vec<u8>],
     ) -> Result<RunRequest, RunError> {
-        let mut cwd = place.to_owned();
-        if let Some(dir) = &self.dir {
-            let plain =
-                dir.components().all(|part| matches!(part, std::path::Component::Normal(_)));
-            if !plain {
-                return Err(invalid(format!(
-                    "{} is not a directory below its place",
-                    dir.display()
-                )));
-            }
-            cwd.push(dir);
-        }
+        let cwd = match &self.dir {
+            Some(dir) => below(place, dir)?,
+            None => place.to_owned(),
+        };
         let mut settings = RunSettings::new();
         settings.cwd = Some(cwd);
         settings.model.clone_from(&self.model);
@@ -158,6 +151,20 @@ impl JobSpec {
         let request = RunRequest::new(self.prompt.clone()).settings(settings).deltas(self.deltas);
         Ok(self.env.iter().fold(request, |request, (name, value)| request.env(name, value)))
     }
+}
+
+/// A directory below a place, also if links lead to it: they may be the work of an agent, or come with a repository.
+fn below(place: &Path, dir: &Path) -> Result<PathBuf, RunError> {
+    let outside = || invalid(format!("{} is not a directory below its place", dir.display()));
+    if !dir.components().all(|part| matches!(part, Component::Normal(_))) {
+        return Err(outside());
+    }
+    let unusable =
+        |error: io::Error| invalid(format!("cannot use {} of its place: {error}", dir.display()));
+    let real_place = place.canonicalize().map_err(unusable)?;
+    let real = place.join(dir).canonicalize().map_err(unusable)?;
+    // Without the links, which could lead elsewhere by the time the run begins.
+    real.strip_prefix(&real_place).map(|dir| place.join(dir)).map_err(|_| outside())
 }
 
 #[cfg(test)]
@@ -203,6 +210,7 @@ mod tests {
         let (spec, blobs) = JobSpec::of(&request, Some("sub".into())).unwrap();
         let spec: JobSpec = serde_json::from_value(serde_json::to_value(&spec).unwrap()).unwrap();
         let place = dir.path().join("place");
+        std::fs::create_dir_all(place.join("sub")).unwrap();
         let there = spec.request(&place, &dir.path().join("s"), &blobs).unwrap();
         let mut expected = request.settings.clone();
         expected.cwd = Some(place.join("sub"));
@@ -214,5 +222,23 @@ mod tests {
         let (spec, blobs) = JobSpec::of(&request.env("A", "b"), None).unwrap();
         let there = spec.request(&place, dir.path(), &blobs).unwrap();
         assert_eq!(there.env, [("A".into(), "b".into())]);
+    }
+
+    #[test]
+    fn a_link_in_a_place_does_not_lead_out_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("place");
+        std::fs::create_dir_all(place.join("sub")).unwrap();
+        for (to, name) in [("/", "root"), ("..", "up"), ("sub", "inside")] {
+            std::os::unix::fs::symlink(to, place.join(name)).unwrap();
+        }
+        let cwd = |below: &str| {
+            let (spec, _) = JobSpec::of(&RunRequest::new("hi"), Some(below.into())).unwrap();
+            spec.request(&place, dir.path(), &[]).map(|request| request.settings.cwd)
+        };
+        for outside in ["root", "root/tmp", "up", "up/place/../..", "missing"] {
+            assert!(cwd(outside).is_err(), "{outside}");
+        }
+        assert_eq!(cwd("inside").unwrap(), Some(place.join("sub")));
     }
 }
