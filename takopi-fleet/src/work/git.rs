@@ -9,6 +9,7 @@
 
 use std::ffi::OsStr;
 use std::fmt;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -37,6 +38,9 @@ const SAFE: [&str; 6] = [
     "-c",
     "protocol.ext.allow=never",
 ];
+
+/// Variables that git does not get.
+const SECRETS: [&str; 3] = ["PGPASSWORD", "PGPASSFILE", "TAKOPI_FLEET"];
 
 /// A repository, and what a new session begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,42 +161,69 @@ impl Tree {
         });
         let lock = lock.await.map_err(std::io::Error::other).and_then(|lock| lock);
         let lock = lock.map_err(failed)?;
-        let mirror = self.mirror.clone();
-        if !mirror.join("HEAD").is_file() {
-            git(&mirror, ["init", "--quiet", "--bare", "."]).await?;
+        if !self.mirror.join("HEAD").is_file() {
+            self.in_mirror(["init", "--quiet", "--bare"]).await?;
         }
         let commit = if let Some(Snapshot { reference, commit }) = &stored {
-            git(&mirror, ["fetch", "--quiet", "--no-tags", "--", &self.url, reference]).await?;
+            self.in_mirror(["fetch", "--quiet", "--no-tags", "--", &self.url, reference]).await?;
             commit.clone()
         } else {
             let heads = "+refs/heads/*:refs/remotes/origin/*";
-            git(&mirror, ["fetch", "--quiet", "--tags", "--force", "--", &self.url, heads]).await?;
+            let fetch = ["fetch", "--quiet", "--tags", "--force", "--", &self.url, heads];
+            self.in_mirror(fetch).await?;
             self.resolve(&place.reference).await?
         };
-        let path = self.path.clone();
-        if path.join(".git").exists() {
-            git(&path, ["checkout", "--quiet", "--detach", "--force", &commit]).await?;
-            git(&path, ["clean", "--quiet", "-d", "--force"]).await?;
+        if self.git_dir().is_dir() && self.path.is_dir() {
+            self.link().map_err(failed)?;
+            self.in_tree(["checkout", "--quiet", "--detach", "--force", &commit]).await?;
+            self.in_tree(["clean", "--quiet", "-d", "--force"]).await?;
         } else {
-            git(&mirror, ["worktree", "prune"]).await?;
+            remove(&self.git_dir()).and_then(|()| remove(&self.path)).map_err(failed)?;
             let add = ["worktree", "add", "--quiet", "--force", "--detach"].map(OsStr::new);
-            let rest = [path.as_os_str(), OsStr::new(&commit)];
-            git(&mirror, add.into_iter().chain(rest)).await?;
+            let rest = [self.path.as_os_str(), OsStr::new(&commit)];
+            self.in_mirror(add.into_iter().chain(rest)).await?;
         }
         drop(lock);
         if let Some(Snapshot { reference, .. }) = stored {
             // What was not committed is not committed here either.
-            git(&path, ["reset", "--quiet", "--mixed", &format!("{commit}^")]).await?;
+            self.in_tree(["reset", "--quiet", "--mixed", &format!("{commit}^")]).await?;
             self.old = Some(reference);
         }
         self.save(generation, self.old.clone()).map_err(failed)
+    }
+
+    /// What git keeps of the worktree, in the mirror: it names it by the worktree's directory.
+    fn git_dir(&self) -> PathBuf {
+        self.mirror.join("worktrees").join(self.sid.to_string())
+    }
+
+    /// Makes `.git` in the worktree lead to its repository again, whatever an agent made of it.
+    fn link(&self) -> std::io::Result<()> {
+        let link = self.path.join(".git");
+        remove(&link)?;
+        let mut file = std::fs::File::create_new(link)?;
+        writeln!(file, "gitdir: {}", self.git_dir().display())
+    }
+
+    async fn in_mirror<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<String, RunError> {
+        call(&self.mirror, &self.mirror, None, args, None).await
+    }
+
+    async fn in_tree<A: AsRef<OsStr>>(
+        &self,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<String, RunError> {
+        call(&self.path, &self.git_dir(), Some(&self.path), args, None).await
     }
 
     async fn resolve(&self, reference: &str) -> Result<String, RunError> {
         for name in [format!("refs/remotes/origin/{reference}"), reference.to_owned()] {
             let name = format!("{name}^{{commit}}");
             let found = ["rev-parse", "--verify", "--quiet", "--end-of-options", &name];
-            if let Ok(commit) = git(&self.mirror, found).await {
+            if let Ok(commit) = self.in_mirror(found).await {
                 return Ok(commit.trim().to_owned());
             }
         }
@@ -202,12 +233,11 @@ impl Tree {
 
     /// Makes a commit of the whole tree and pushes it in the name of the token.
     pub(super) async fn push(&self, token: i64) -> Result<(Snapshot, Piece), RunError> {
-        let path = self.path.clone();
-        let index = self.record.with_extension("index");
+        let (git_dir, index) = (self.git_dir(), self.record.with_extension("index"));
         let _ = std::fs::remove_file(&index);
         let with_index = |args: &[&str]| {
             let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-            call(&path, args, Some(index.clone()))
+            call(&self.path, &git_dir, Some(&self.path), args, Some(index.clone()))
         };
         with_index(&["read-tree", "HEAD"]).await?;
         with_index(&["add", "--all"]).await?;
@@ -219,11 +249,8 @@ impl Tree {
         let _ = std::fs::remove_file(&index);
         let commit = commit?.trim().to_owned();
         let reference = format!("refs/takopi/{}/{token}", self.sid);
-        git(
-            &path,
-            ["push", "--quiet", "--force", "--", &self.url, &format!("{commit}:{reference}")],
-        )
-        .await?;
+        let pushed = format!("{commit}:{reference}");
+        self.in_mirror(["push", "--quiet", "--force", "--", &self.url, &pushed]).await?;
         let snapshot = Snapshot { reference, commit };
         let data = serde_json::to_vec(&snapshot).map_err(failed)?;
         Ok((snapshot, Piece { path: TREE.to_owned(), start: 0, data }))
@@ -237,7 +264,7 @@ impl Tree {
         }
         if let Some(old) = self.old.as_ref().filter(|old| Some(*old) != newest.as_ref()) {
             let delete = ["push", "--quiet", "--delete", "--", &self.url, old];
-            if let Err(error) = git(&self.path, delete).await {
+            if let Err(error) = self.in_mirror(delete).await {
                 tracing::debug!("cannot remove {old}: {error}");
             }
         }
@@ -254,23 +281,50 @@ fn failed(error: impl fmt::Display) -> RunError {
     RunError::new(Reason::SpawnFailed, format!("the git place cannot be used: {error}"))
 }
 
-async fn git<A: AsRef<OsStr>>(
+/// Removes what is there, a link itself and not what it leads to.
+fn remove(path: &Path) -> std::io::Result<()> {
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
+        Ok(_) => std::fs::remove_file(path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// A call of git in a directory. The repository is named, so that none is obeyed which is found there: the directory is an agent's.
+fn command<A: AsRef<OsStr>>(
     directory: &Path,
+    git_dir: &Path,
+    work_tree: Option<&Path>,
     args: impl IntoIterator<Item = A>,
-) -> Result<String, RunError> {
-    call(directory, args, None).await
+    index: Option<PathBuf>,
+) -> Command {
+    let mut command = Command::new("git");
+    command.arg("--git-dir").arg(git_dir);
+    if let Some(work_tree) = work_tree {
+        command.arg("--work-tree").arg(work_tree);
+    }
+    command.args(SAFE).args(args).current_dir(directory).env("GIT_TERMINAL_PROMPT", "0");
+    // Those that were set for takopi itself would be another repository.
+    for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"] {
+        command.env_remove(name);
+    }
+    // What runs for a repository is not to know how to reach the database.
+    for name in SECRETS {
+        command.env_remove(name);
+    }
+    command.envs(index.map(|index| ("GIT_INDEX_FILE", index)));
+    command
 }
 
 async fn call<A: AsRef<OsStr>>(
     directory: &Path,
+    git_dir: &Path,
+    work_tree: Option<&Path>,
     args: impl IntoIterator<Item = A>,
     index: Option<PathBuf>,
 ) -> Result<String, RunError> {
-    let mut command = Command::new("git");
-    command.args(SAFE).args(args).current_dir(directory).env("GIT_TERMINAL_PROMPT", "0");
-    // One that was set for takopi itself would be another repository.
-    command.env_remove("GIT_DIR").env_remove("GIT_WORK_TREE").env_remove("GIT_INDEX_FILE");
-    command.envs(index.map(|index| ("GIT_INDEX_FILE", index)));
+    let mut command = command(directory, git_dir, work_tree, args, index);
     command.stdin(Stdio::null()).kill_on_drop(true);
     let output = match timeout(LIMIT, command.output()).await {
         Ok(output) => output.map_err(|error| failed(format!("git does not start: {error}")))?,
@@ -290,6 +344,17 @@ mod tests {
 
     fn need(place: &str) -> Option<String> {
         GitPlace::parse(place)?.need()
+    }
+
+    #[test]
+    fn git_is_told_its_repository_and_no_secrets() {
+        let command = command(Path::new("t"), Path::new("g"), Some(Path::new("t")), ["x"], None);
+        let args: Vec<_> = command.as_std().get_args().collect();
+        assert_eq!(args[..4], ["--git-dir", "g", "--work-tree", "t"]);
+        for name in SECRETS {
+            let set = command.as_std().get_envs().find(|(found, _)| *found == name);
+            assert!(set.is_some_and(|(_, value)| value.is_none()), "{name}");
+        }
     }
 
     #[test]

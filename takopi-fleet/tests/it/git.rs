@@ -153,3 +153,18 @@ async fn a_session_whose_tree_cannot_be_pushed_stays() {
     let (_, found) = fleet.on("a", Some(&session), "cat b").await;
     assert_eq!(found, "new\n", "it goes on where it is");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_that_an_agent_put_in_the_place_of_its_own_is_not_obeyed() {
+    let Some(fleet) = Fleet::new().await else { return };
+    let replace = "rm .git; git init -q -b other .; git config core.pager evil; echo new >b";
+    let (session, _) = fleet.on("a", None, replace).await;
+    let stays = fleet.lab.sql("select count(*) from takopi.session where stays is null").await;
+    assert_eq!(stays, "1", "its tree was pushed from the right one");
+    let look = "cat a b; git log --format=%s; git status --porcelain";
+    let (_, found) = fleet.on("b", Some(&session), look).await;
+    assert_eq!(found, "1\nnew\nfirst\n?? b\n");
+    fleet.on("b", Some(&session), "git add b; git commit -qm second").await;
+    let (_, found) = fleet.on("a", Some(&session), "git log --format=%s").await;
+    assert_eq!(found, "second\nfirst\n", "and is gone when the session comes back");
+}
