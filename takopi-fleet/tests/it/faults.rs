@@ -167,6 +167,25 @@ async fn answers_lost_with_their_connection_are_given_again() {
     assert!(matches!(outcome.unwrap()[..], [Enqueued::New | Enqueued::Known]));
 }
 
+/// The connection of a claim is cut before it is committed, and the claim is asked again meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_asked_again_while_it_is_under_way_takes_nothing_more() {
+    let Some(lab) = Lab::pg().await else { return };
+    let board = lab.board();
+    board.register(worker("a/1"), LEASE).await.unwrap();
+    board.enqueue(vec![job("1", session(1)), job("2", session(2))]).await.unwrap();
+    let other = client(&lab).await;
+    other.batch_execute("begin; select takopi.claim('a/1', 'c1', 1, '2 s')").await.unwrap();
+    let again = {
+        let board = board.clone();
+        tokio::spawn(async move { board.claim("a/1", "c1", 1).await })
+    };
+    until_blocked(&lab).await;
+    other.batch_execute("commit").await.unwrap();
+    assert_eq!(ids(&again.await.unwrap().unwrap()), ["1"]);
+    assert_eq!(board.status().await.unwrap().queued, 1);
+}
+
 /// Fault 6: a worker that is free takes what waits longest, also if it has the files of another session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_waits_long_is_claimed_before_one_at_home() {

@@ -188,6 +188,9 @@ create function takopi.claim(_worker text, _claim text, _n int, _patience interv
 #variable_conflict use_column
 declare w takopi.worker; p record; n int := _n; k int;
 begin
+  -- One claim of a worker at a time. The answer to one may have been cut off, and the same asked again, before the first was committed:
+  -- the second would not see what the first took, and take more.
+  perform pg_advisory_xact_lock(hashtextextended(_worker, 7251304));
   -- Held until the commit: nobody can bury this worker between this look and the claim's commit.
   select * into w from takopi.worker where id = _worker and owner = session_user and lease_until > clock_timestamp() for key share;
   if not found then return; end if;
