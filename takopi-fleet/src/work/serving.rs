@@ -41,8 +41,8 @@ pub(super) struct Serving {
     pulse: Pulse,
     runs: HashMap<Held, Handle>,
     turns: JoinSet<(Held, bool)>,
-    /// Turns that ended, and whether they had begun: the board may not know of their end.
-    ended: HashMap<Held, bool>,
+    /// Turns that had begun and ended, and when, by [`Lease::now`]: the board may not know of their end.
+    ended: HashMap<Held, u64>,
     /// The claim whose answer is not known.
     claim: Option<String>,
     /// When the last claim was answered, by [`Lease::now`].
@@ -128,7 +128,9 @@ impl Serving {
                 Some(ended) = self.turns.join_next() => {
                     if let Ok((held, begun)) = ended {
                         self.runs.remove(&held);
-                        self.ended.insert(held, begun);
+                        if begun {
+                            self.ended.insert(held, Lease::now());
+                        }
                     }
                     look = true;
                 }
@@ -203,13 +205,13 @@ impl Serving {
                 handle.cut();
             }
         }
-        self.ended.retain(|held, _| beat.held.contains(held));
+        self.ended.retain(|held, at| *at >= beat.sent || beat.held.contains(held));
         // Otherwise it may be what a claim took whose answer was not there yet.
         let known = self.claim.is_none() && self.answered < beat.sent;
         let board = self.worker.board.clone();
         for held in beat.held.into_iter().filter(|held| known && !self.runs.contains_key(held)) {
             tracing::warn!("job {} is held and does not run: handed back", held.job);
-            let begun = self.ended.get(&held).copied().unwrap_or(false);
+            let begun = self.ended.contains_key(&held);
             if let Err(error) = board.hand_back(&self.id, held, begun).await {
                 tracing::debug!("cannot hand back: {error}");
             }
