@@ -2,6 +2,7 @@
 //!
 //! One mutex over everything, so every verb is one step. It knows one user, who owns every row.
 
+mod figures;
 mod state;
 
 use std::collections::VecDeque;
