@@ -112,6 +112,8 @@ impl PrivateServer {
             guard.arg("-c").arg(setting);
         }
         let _ = fs::remove_file(self.dir.join("keep"));
+        // What the server before wrote is not about this one.
+        let _ = fs::remove_file(self.dir.join("log"));
         // In a group of its own: Ctrl-C is for this process, which still needs the server then.
         let guard = guard.current_dir(&self.dir).process_group(0).stdin(Stdio::piped());
         self.guard = Some(guard.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);

@@ -249,6 +249,8 @@ async fn a_worker_whose_claim_is_answered_after_its_lease_does_not_enter() {
     fleet.until(&lab, "select count(*) from takopi.worker").await;
     // Its next claim is the one that finds the job, and is committed without an answer.
     slow.pause();
+    // A claim that was under way has found nothing.
+    fleet.until(&lab, "select (count(*) = 0)::int from pg_stat_activity where datname = current_database() and state = 'active' and pid <> pg_backend_pid()").await;
     lab.board().enqueue(vec![ledger_job("s1:0")]).await.unwrap();
     proxy.hold_from("takopi.claim(");
     slow.go_on();

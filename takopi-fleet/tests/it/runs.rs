@@ -145,7 +145,7 @@ async fn a_turn_that_may_run_once_is_not_handed_to_another() {
 async fn a_worker_whose_lease_was_lost_stops_its_runs_and_serves_again() {
     let fleet = Fleet::new();
     let mut options = fleet.options("m1");
-    options.lease = Duration::from_secs(1);
+    options.lease = Duration::from_secs(6);
     let _worker = fleet.worker(options, hanging());
     let mut request = FleetOptions::default();
     request.on_loss = OnLoss::Fail;
@@ -211,7 +211,7 @@ impl Runner for Panics {
 async fn a_turn_that_panics_gives_its_job_and_its_slot_back() {
     let fleet = Fleet::new();
     let mut options = fleet.options("m1");
-    (options.slots, options.lease) = (1, Duration::from_secs(1));
+    (options.slots, options.lease) = (1, Duration::from_secs(6));
     let runner = saying("done").runner().on(fleet.host.clone());
     let runner = Arc::new(Panics { runner, panicked: AtomicBool::new(false) });
     let served = Served { runner, version: 0, travels: Travels::Freely };
@@ -255,7 +255,7 @@ impl Engine for Stubborn {
 async fn a_worker_does_not_serve_again_before_the_runs_of_its_lost_lease_are_dead() {
     let fleet = Fleet::new();
     let mut options = fleet.options("m1");
-    options.lease = Duration::from_secs(1);
+    options.lease = Duration::from_secs(6);
     let host = Host::builder().state_directory(fleet.dir.path().join("host")).build().unwrap();
     options.host = Some(host.clone());
     let pid = Arc::<Mutex<Option<u32>>>::default();
@@ -355,10 +355,10 @@ async fn a_message_into_the_turn_is_taken_or_handed_back() {
 async fn limits_count_on_the_worker_and_not_while_waiting() {
     let fleet = Fleet::new();
     let runner = fleet_runner(&fleet.board, &fleet.host);
-    let mut stream = runner.run(RunRequest::new("hello").wall_timeout(Duration::from_millis(500)));
+    let mut stream = runner.run(RunRequest::new("hello").wall_timeout(Duration::from_secs(5)));
     // Longer than its limit: nobody runs it.
     let seen = until_note(&mut stream, "no worker").await;
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    tokio::time::sleep(Duration::from_millis(5500)).await;
     let (_, _worker) = fleet.worker(fleet.options("m1"), saying("in time"));
     assert_eq!(finish(stream, seen).await.ok().answer, "in time");
 }
