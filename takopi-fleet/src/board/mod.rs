@@ -12,6 +12,7 @@
 //!
 //! Only the board's clock decides whose lease is over.
 
+mod figures;
 pub mod memory;
 pub mod pg;
 mod types;
@@ -22,10 +23,11 @@ use futures::future::BoxFuture;
 use thiserror::Error;
 use uuid::Uuid;
 
+pub use figures::{JobLine, Line, Status, WorkerLine};
 pub use types::{
     Bell, Claimed, Completion, ControlKind, ControlRequest, ControlState, Enqueued, Held, Import,
-    JobLine, JobRow, Line, NewJob, OnGone, OnLoss, Opened, PendingControl, Piece, Reaped, Removed,
-    Retention, Ring, SessionRef, Status, Waiting, WorkerInfo, WorkerLine,
+    JobRow, NewJob, OnGone, OnLoss, Opened, PendingControl, Piece, Reaped, Removed, Retention,
+    Ring, SessionRef, Waiting, WorkerInfo,
 };
 
 /// How often a job is tried when workers are lost with it.
