@@ -67,7 +67,10 @@ async fn look(entry: &'static dyn EngineEntry, config: &Config) -> Listed {
         engine: entry.id().to_string(),
         title: entry.title().to_owned(),
         installed,
-        version: found("version").map(|finding| finding.text.clone()),
+        version: found("version")
+            // A note says that there is none.
+            .filter(|finding| finding.status != Status::Note)
+            .map(|finding| finding.text.clone()),
         login: found("login").map(login),
         transports: transports.collect(),
     }

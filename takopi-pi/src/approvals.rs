@@ -101,7 +101,8 @@ impl RequestHandler {
 /// A decision as takopi's extension reads it.
 fn decision(reply: &Reply) -> Value {
     if !reply.decision.is_yes() {
-        let reason = reply.why.as_deref().unwrap_or("The user declined this.");
+        let why = reply.why.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        let reason = format!("The user declined this{why}.");
         return json!({ "decision": "deny", "reason": reason });
     }
     let session = reply.decision == Decision::AcceptForSession;
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(yes, expected);
         assert_eq!(decision(&Decision::AcceptForSession.into())["session"], true);
         let no = decision(&Reply::from(Decision::Decline).because("not now"));
-        assert_eq!(no, json!({ "decision": "deny", "reason": "not now" }));
+        assert_eq!(no, json!({ "decision": "deny", "reason": "The user declined this (not now)." }));
         assert_eq!(decision(&Decision::Cancel.into())["decision"], "deny");
     }
 
