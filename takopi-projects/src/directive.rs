@@ -4,7 +4,8 @@
 //! - only the start of the first line that is not empty is read; the first word that is neither a name nor a
 //!   branch ends it, and the message goes on there;
 //! - `/NAME` names an engine, a project or a command, in upper or lower case; `/NAME@bot`, the form of
-//!   chats with many bots, is the same;
+//!   chats with many bots, is the same. `/PROJECT@word` with another word is refused: it is a branch without
+//!   the space, and the project itself is not where that was meant to run;
 //! - a `/word` that names none of these is refused with the nearest names. `/usr/bin` and `/a.txt` are no such
 //!   words: they begin the message;
 //! - `@branch` counts only where there is a project, so that a message to `@somebody` stays one.
@@ -29,6 +30,14 @@ pub enum DirectiveError {
         name: String,
         /// The nearest names.
         nearest: Vec<String>,
+    },
+    /// A branch stands right behind its project.
+    #[error("/{project}@{branch}: put a space before @{branch} if that is a branch")]
+    NoSpace {
+        /// The project.
+        project: String,
+        /// What is behind it.
+        branch: String,
     },
     /// Two projects are named.
     #[error("the message names two projects, {0} and {1}; name one")]
@@ -71,6 +80,8 @@ pub struct Names {
     engines: Vec<String>,
     projects: Vec<String>,
     commands: Vec<String>,
+    /// The account that people write behind a name, in lower case and without `@`.
+    bot: Option<String>,
 }
 
 enum Named<'a> {
@@ -90,7 +101,14 @@ impl Names {
             engines: engines.into_iter().map(str::to_lowercase).collect(),
             projects: projects.iter().map(|project| project.name.clone()).collect(),
             commands: commands.into_iter().map(str::to_lowercase).collect(),
+            bot: None,
         }
+    }
+
+    /// Sets the account that people may write behind a name: `/NAME@bot`.
+    pub fn bot(mut self, account: &str) -> Self {
+        self.bot = Some(account.trim_start_matches('@').to_lowercase());
+        self
     }
 
     /// A project with the name of an engine or a command, which messages could not name.
@@ -107,12 +125,13 @@ impl Names {
         let mut rest = text.trim_start();
         // Directives stand on one line.
         while let Some((word, behind)) = first_word(rest) {
-            if let Some(name) = slash_word(word) {
+            if let Some((name, account)) = slash_word(word) {
                 match self.named(name) {
                     Some(Named::Engine(engine)) => {
                         set(&mut message.engine, engine, DirectiveError::TwoEngines)?;
                     }
                     Some(Named::Project(project)) => {
+                        self.check_account(project, account)?;
                         set(&mut message.project, project, DirectiveError::TwoProjects)?;
                     }
                     Some(Named::Command(command)) if message == Message::default() => {
@@ -138,6 +157,16 @@ impl Names {
         }
         rest.trim().clone_into(&mut message.text);
         Ok(message)
+    }
+
+    fn check_account(&self, project: &str, account: Option<&str>) -> Result<(), DirectiveError> {
+        match account {
+            Some(account) if self.bot.as_deref() != Some(account.to_lowercase().as_str()) => {
+                let (project, branch) = (project.to_owned(), account.to_owned());
+                Err(DirectiveError::NoSpace { project, branch })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn named(&self, name: &str) -> Option<Named<'_>> {
@@ -180,12 +209,15 @@ fn first_word(text: &str) -> Option<(&str, &str)> {
     (end > 0).then(|| text.split_at(end))
 }
 
-/// The name of a `/word`, or of a `/word@bot`.
-fn slash_word(word: &str) -> Option<&str> {
+/// The name of a `/word`, and the account of a `/word@account`.
+fn slash_word(word: &str) -> Option<(&str, Option<&str>)> {
     let name = word.strip_prefix('/')?;
-    let name = name.split_once('@').map_or(name, |(name, _bot)| name);
+    let (name, account) = match name.split_once('@') {
+        Some((name, account)) => (name, Some(account)),
+        None => (name, None),
+    };
     let allowed = |c: char| c.is_alphanumeric() || c == '_' || c == '-';
-    (!name.is_empty() && name.len() <= 64 && name.chars().all(allowed)).then_some(name)
+    (!name.is_empty() && name.len() <= 64 && name.chars().all(allowed)).then_some((name, account))
 }
 
 #[cfg(test)]
@@ -213,7 +245,8 @@ mod tests {
         assert_eq!(message.branch.as_deref(), Some("fix/parser"));
         assert_eq!(message.engine.as_deref(), Some("codex"));
         assert_eq!(message.text, "make it\nwork");
-        let message = read("/WEB@my_bot\n@later is text");
+        let named = names().bot("@My_Bot");
+        let message = named.read("/WEB@my_bot\n@later is text", false).unwrap();
         assert_eq!((message.project.as_deref(), message.branch), (Some("web"), None));
         assert_eq!(message.text, "@later is text");
     }
@@ -249,6 +282,17 @@ mod tests {
         );
         assert_eq!(error("/zzzzzzzz"), "/zzzzzzzz is no engine, project or command");
         assert_eq!(error("/web /zzzzzzzz"), "/zzzzzzzz is no engine, project or command");
+    }
+
+    #[test]
+    fn a_branch_without_a_space_is_refused_and_not_lost() {
+        for names in [names(), names().bot("my_bot")] {
+            let error = names.read("/web@fix/parser do it", false).unwrap_err().to_string();
+            assert_eq!(
+                error,
+                "/web@fix/parser: put a space before @fix/parser if that is a branch"
+            );
+        }
     }
 
     #[test]

@@ -67,7 +67,9 @@ impl Bot {
     pub(crate) fn take_mention(&self, message: &mut Message) -> bool {
         let replies = message.reply.as_ref().is_some_and(|reply| reply.by == self.me.id);
         let first = message.text.split_whitespace().next().unwrap_or_default().to_lowercase();
-        if let Some((_, bot)) = first.strip_prefix('/').and_then(|name| name.split_once('@'))
+        // A private chat has no other bot.
+        if !message.private
+            && let Some(bot) = commanded_bot(&first)
             && format!("@{bot}") != self.me.mention
         {
             return false;
@@ -88,4 +90,13 @@ impl Bot {
             || mentioned.is_some()
             || first.starts_with('/')
     }
+}
+
+/// The bot that a word commands: `/help@some_bot`. Paths may have an `@` too.
+fn commanded_bot(word: &str) -> Option<&str> {
+    let (name, bot) = word.strip_prefix('/')?.split_once('@')?;
+    let is_plain = |text: &str| {
+        !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    (is_plain(name) && is_plain(bot)).then_some(bot)
 }

@@ -150,6 +150,7 @@ impl Bot {
             id: me["id"].as_i64().unwrap_or_default(),
             mention: format!("@{}", me["username"].as_str().unwrap_or_default()).to_lowercase(),
         };
+        let names = names.bot(&me.mention);
         let store = Arc::new(store);
         let transport = Arc::new(Telegram::new(api.clone(), Rate::new(limits), store.clone()));
         transport.close_open_messages().await;

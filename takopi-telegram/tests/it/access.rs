@@ -129,3 +129,25 @@ async fn a_press_counts_for_its_own_message_only_whatever_its_data_says() {
     assert_eq!(answered.count(), 1, "only the one of Bob, who is allowed: with `unknown button`");
     bot.stop().await;
 }
+
+#[tokio::test]
+async fn a_private_message_is_answered_though_it_looks_like_a_command_of_another_bot() {
+    let lab = Lab::new();
+    let web = lab.work();
+    let lab = lab.project("web", &web);
+    let bot = lab.bot().await;
+    let room = Room::chat(ALICE);
+    for (text, answer) in [
+        ("/usr/lib/node_modules/@types/node is broken", "You said: /usr/lib/node_modules/@types"),
+        ("/web@fix do it", "/web@fix: put a space before @fix if that is a branch"),
+        ("/web@takopi_test_bot do it", "You said: do it"),
+        ("/help@another_bot", "Before a message"),
+    ] {
+        lab.fake.write(room, ALICE, text);
+        lab.fake.shows(room, answer).await;
+    }
+    // In a group a path is none of another bot's commands either.
+    lab.fake.write(Room::chat(GROUP), ALICE, "/opt/@scope/x is broken");
+    lab.fake.shows(Room::chat(GROUP), "You said: /opt/@scope/x is broken").await;
+    bot.stop().await;
+}
