@@ -82,6 +82,15 @@ impl Git {
         Err(GitError::Failed(one_line(&stderr).unwrap_or_else(|| output.status.to_string())))
     }
 
+    /// The work tree that a git directory elsewhere belongs to, if it says so: that of a submodule does.
+    pub(crate) fn work_tree(&self, directory: &Path) -> Option<PathBuf> {
+        let config = directory.join("config");
+        let args =
+            ["config".as_ref(), "--file".as_ref(), config.as_os_str(), "core.worktree".as_ref()];
+        let named = self.run(directory, args).ok()?;
+        directory.join(named.trim_end()).canonicalize().ok()
+    }
+
     /// Whether git says yes: it exits with success.
     pub(crate) fn agrees(&self, directory: &Path, args: &[&str]) -> bool {
         self.run(directory, args).is_ok()

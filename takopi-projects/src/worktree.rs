@@ -147,17 +147,22 @@ impl Repository {
                 WorktreeError::NotARepository { project: name(), path: path.clone() }
             }
         };
-        let asked = ["rev-parse", "--path-format=absolute", "--show-toplevel", "--git-common-dir"];
+        let mut asked = vec!["rev-parse", "--path-format=absolute"];
+        asked.extend(["--show-toplevel", "--git-dir", "--git-common-dir"]);
         let answer = git.run(&path, asked).map_err(failed)?;
-        let (top, common) = answer.trim_end().split_once('\n').unwrap_or_default();
-        if top.is_empty() || common.is_empty() {
-            return Err(WorktreeError::NotARepository { project: name(), path });
-        }
-        let (top, common) = (PathBuf::from(top), PathBuf::from(common));
+        let answered: Vec<PathBuf> = answer.lines().map(PathBuf::from).collect();
+        let [top, own, common] = <[PathBuf; 3]>::try_from(answered)
+            .map_err(|_| WorktreeError::NotARepository { project: name(), path: path.clone() })?;
         let real = path.canonicalize().unwrap_or_else(|_| path.clone());
         let below = real.strip_prefix(&top).unwrap_or(Path::new("")).to_owned();
         let listed = list(&git, &path).map_err(failed)?;
-        let main = listed.first().map_or(top, |first| first.path.clone());
+        let first = listed.first().map(|first| first.path.clone());
+        let main = match first {
+            // It is the main worktree. Git lists the git directory in its place if that is elsewhere.
+            _ if own == common => top,
+            Some(first) if first != common => first,
+            _ => git.work_tree(&common).unwrap_or(top),
+        };
         let worktrees = std::path::absolute(main.join(&project.worktrees)).unwrap_or_default();
         let base = project.base.clone();
         Ok(Self { git, project: name(), main, below, common, worktrees, base })
@@ -293,8 +298,16 @@ impl Repository {
     }
 
     pub(crate) fn list(&self, branch: &str) -> Result<Vec<Listed>, WorktreeError> {
-        list(&self.git, &self.main)
-            .map_err(|error| WorktreeError::Git { branch: branch.to_owned(), error })
+        let listed = list(&self.git, &self.main);
+        let mut listed =
+            listed.map_err(|error| WorktreeError::Git { branch: branch.to_owned(), error })?;
+        // In place of the main worktree git lists its git directory if that is elsewhere.
+        if listed.iter().all(|it| it.path != self.main)
+            && let Some(first) = listed.first_mut()
+        {
+            first.path.clone_from(&self.main);
+        }
+        Ok(listed)
     }
 
     /// One caller at a time, in all processes. Dropping the file frees the lock, and so does a crash.

@@ -259,3 +259,35 @@ fn a_full_disk_is_one_clear_line() {
         "cannot create the worktree of topic: cannot create directory: No space left on device"
     );
 }
+
+#[test]
+fn a_submodule_and_a_repository_with_a_separate_git_directory_are_their_own_directories() {
+    let lab = Lab::new();
+    let root = lab.root.path().canonicalize().unwrap();
+    let file = ["-c", "protocol.file.allow=always"];
+    let add = ["submodule", "--quiet", "add", root.join("web").to_str().unwrap(), "sub"]
+        .map(str::to_owned);
+    git(&root, &["init", "--quiet", "outer"]);
+    let args: Vec<&str> = file.into_iter().chain(add.iter().map(String::as_str)).collect();
+    git(&root.join("outer"), &args);
+    let separate = ["init", "--quiet", "--separate-git-dir", "elsewhere.git", "apart"];
+    git(&root, &separate);
+    commit(&root.join("apart"), "README");
+    for directory in [root.join("outer/sub"), root.join("apart")] {
+        let repository = Repository::open(&Project::new("web", &directory)).unwrap();
+        assert_eq!(repository.main_directory(), directory);
+        let branch = repository.directory("topic").unwrap();
+        assert_eq!(branch, directory.join(".worktrees/topic"));
+        assert!(branch.join("README").exists());
+        assert_eq!(git(&directory, &["status", "--porcelain"]), "", "worktrees are kept out");
+        assert_eq!(repository.directory("topic").unwrap(), branch, "found again");
+        assert_eq!(repository.count(), 1);
+        // The branch of the directory itself runs there.
+        let current = repository.current().unwrap();
+        assert_eq!(repository.directory(&current).unwrap(), directory);
+    }
+    // Git knows where the submodule of a worktree is.
+    let inside = Project::new("web", root.join("outer/sub/.worktrees/topic"));
+    let inside = Repository::open(&inside).unwrap();
+    assert_eq!(inside.main_directory(), root.join("outer/sub"));
+}
