@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The top-level modules, lowest first. The table in the crate's documentation shows the same.
-const LAYERS: [&str; 22] = [
+const LAYERS: [&str; 23] = [
     "sys",
     "tolerant",
     "model",
@@ -18,6 +18,7 @@ const LAYERS: [&str; 22] = [
     "tools",
     "redact",
     "locks",
+    "worktree",
     "process",
     "version",
     "host",

@@ -43,6 +43,7 @@
 //! | [`tools`] | functions of the host that agents can call |
 //! | [`redact`] | removes credentials from texts and events |
 //! | [`locks`] | one run at a time on a session, first come, first served; lock services plug in here |
+//! | [`worktree`] | keeps the git worktree of a run from being removed |
 //! | [`process`] | starts, feeds, reads and ends processes, and leaves none behind |
 //! | [`version`] | releases of an engine's program |
 //! | [`host`] | the supervisor thread, the state directory and the locks that runs share |
@@ -99,6 +100,7 @@ mod sys;
 pub mod tolerant;
 pub mod tools;
 pub mod version;
+pub mod worktree;
 
 /// The types of other crates that appear in the signatures of this one, in the matching version.
 ///

@@ -1,14 +1,20 @@
 //! Removes worktrees that are not needed any more.
 //!
 //! Only worktrees in the project's directory of worktrees are looked at. One is removed if its branch is merged
-//! into the base or is gone, and if it is clean: no changes, no files that git does not know, not locked. Its
-//! branch stays, so no commit is lost, and a later message creates the worktree again. Everything else is
-//! kept, with the reason. Git itself refuses to remove a worktree that became dirty in the meantime.
+//! into the base or is gone, if no agent runs in it, and if it is clean: no changes, no files that git does not
+//! know, not locked. Its branch stays, so no commit is lost, and a later message creates the worktree again.
+//! Everything else is kept, with the reason. Git itself refuses to remove a worktree that became dirty in the
+//! meantime. Ignored files go with the worktree; they are named.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use takopi_core::worktree::WorktreeLock;
+
 use crate::worktree::{Listed, Repository, WorktreeError, is_inside};
+
+/// How many ignored files are named.
+const NAMED: usize = 3;
 
 /// What happened to a worktree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +34,8 @@ pub struct Pruned {
 pub enum Kept {
     /// It has changes or files that git does not know.
     Dirty,
+    /// An agent runs in it.
+    InUse,
     /// It is locked with `git worktree lock`.
     Locked,
     /// Its branch has commits that the base does not have.
@@ -42,6 +50,7 @@ impl fmt::Display for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dirty => f.write_str("it has uncommitted changes"),
+            Self::InUse => f.write_str("an agent runs in it"),
             Self::Locked => f.write_str("it is locked"),
             Self::NotMerged(base) => write!(f, "its branch is not merged into {base}"),
             Self::Detached => f.write_str("it has no branch"),
@@ -85,13 +94,32 @@ impl Repository {
             return Ok("its directory is gone".to_owned());
         }
         let Some(branch) = &worktree.branch else { return Err(Kept::Detached) };
+        // Held until it is removed: no run begins in it meanwhile.
+        let lock = WorktreeLock::own(&worktree.path);
+        let Some(_lock) = lock.map_err(|error| Kept::Failed(error.to_string()))? else {
+            return Err(Kept::InUse);
+        };
         let why = self.needless(branch)?;
         if !self.is_clean(&worktree.path)? {
             return Err(Kept::Dirty);
         }
+        let ignored = self.ignored(&worktree.path);
         let path = worktree.path.to_string_lossy();
         let removed = self.git.run(&self.main, ["worktree", "remove", "--", &path]);
-        removed.map(|_| why).map_err(|error| Kept::Failed(error.to_string()))
+        removed.map(|_| why + &ignored).map_err(|error| Kept::Failed(error.to_string()))
+    }
+
+    /// What is said of the files that git ignores.
+    fn ignored(&self, path: &Path) -> String {
+        let status = self.git.run(path, ["status", "--porcelain", "--ignored", "-z"]);
+        let status = status.unwrap_or_default();
+        let names: Vec<&str> = status.split('\0').filter_map(|it| it.strip_prefix("!! ")).collect();
+        if names.is_empty() {
+            return String::new();
+        }
+        let more = if names.len() > NAMED { ", …" } else { "" };
+        let shown: Vec<&str> = names.into_iter().take(NAMED).collect();
+        format!("; ignored files went with it: {}{more}", shown.join(", "))
     }
 
     /// Why a branch needs no worktree.

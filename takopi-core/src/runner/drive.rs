@@ -26,6 +26,7 @@ use crate::locks::{
     SessionLocks,
 };
 use crate::model::{Completed, EngineId, Reason, ResumeToken};
+use crate::worktree::WorktreeLock;
 
 /// How long an engine may take to return once its run is stopped: longer than any stop sequence. What it
 /// still has open then is dropped, which ends its processes.
@@ -187,6 +188,12 @@ async fn drive<E: Engine>(
     if let Err(failure) = checked {
         return fail(failure, resume);
     }
+    // Until the end: nobody removes the directory that an agent works in.
+    let directory = request.settings.cwd.clone().unwrap_or_else(|| ".".into());
+    let _worktree = match WorktreeLock::share(&directory) {
+        Ok(lock) => lock,
+        Err(message) => return fail(RunError::new(Reason::InvalidRequest, message), resume),
+    };
     let request = Arc::new(request);
     let locks = locks_of(&host, engine.session_scope());
     let keys = engine.clone();

@@ -68,3 +68,34 @@ fn a_clean_worktree_whose_branch_is_gone_on_the_remote_is_removed() {
     assert_eq!(pruned[0].result, Ok("its branch is gone on the remote".to_owned()));
     assert!(!directory.exists());
 }
+
+#[test]
+fn ignored_files_that_go_with_a_worktree_are_named() {
+    let lab = Lab::new();
+    std::fs::write(lab.path().join(".gitignore"), "/target\n*.log\n").unwrap();
+    lab.commit("settings");
+    let repository = lab.repository();
+    let directory = repository.directory("topic").unwrap();
+    std::fs::create_dir(directory.join("target")).unwrap();
+    for file in ["target/x", "a.log", "b.log", "c.log"] {
+        std::fs::write(directory.join(file), "x").unwrap();
+    }
+    let pruned = repository.prune().unwrap();
+    let said = "its branch is merged into main; ignored files went with it: a.log, b.log, c.log, …";
+    assert_eq!(pruned[0].result, Ok(said.to_owned()));
+}
+
+#[test]
+fn a_worktree_that_a_run_holds_is_kept() {
+    let lab = Lab::new();
+    let repository = lab.repository();
+    let directory = repository.directory("topic").unwrap();
+    let run = takopi_core::worktree::WorktreeLock::share(&directory).unwrap();
+    assert!(run.is_some());
+    let pruned = repository.prune().unwrap();
+    assert_eq!(pruned[0].result, Err(Kept::InUse));
+    assert!(directory.exists() && pruned[0].to_string().ends_with("an agent runs in it"));
+    drop(run);
+    assert!(repository.prune().unwrap()[0].result.is_ok());
+    assert!(!directory.exists());
+}

@@ -120,3 +120,22 @@ async fn a_message_and_what_is_forwarded_behind_it_are_one_prompt() {
     let answers = lab.fake.messages(ALICE).into_iter().filter(|it| it.text.contains("You said"));
     assert_eq!(answers.count(), 1);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worktree_is_not_removed_while_an_agent_runs_in_it() {
+    let (lab, branch) = Lab::with_branch();
+    let bot = lab.run(lab.parts(lab.demo(), Settings::default())).await;
+    lab.fake.write(CHAT, ALICE, "/web @topic hello");
+    let question = lab.fake.offers(CHAT, "Accept").await;
+    let prune = || {
+        let repository = takopi_projects::Repository::open(lab.projects.get("web").unwrap());
+        repository.unwrap().prune().unwrap().remove(0).result
+    };
+    assert_eq!(prune(), Err(takopi_projects::Kept::InUse));
+    assert!(branch.is_dir());
+    lab.fake.press(ALICE, question.id, "Accept", ALICE);
+    lab.fake.shows(CHAT, "You said: hello").await;
+    bot.stop().await;
+    assert!(prune().is_ok());
+    assert!(!branch.exists());
+}

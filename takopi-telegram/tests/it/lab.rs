@@ -76,6 +76,23 @@ impl Lab {
         self
     }
 
+    /// A lab with a project `web` that is a git repository, and where its branch `topic` will be.
+    pub(crate) fn with_branch() -> (Self, PathBuf) {
+        let lab = Self::new();
+        let web = lab.work().join("web");
+        std::fs::create_dir(&web).unwrap();
+        let identity = ["-c", "user.name=T", "-c", "user.email=t@example.org"];
+        for args in
+            [&["init", "--quiet"][..], &["commit", "--quiet", "--allow-empty", "-m", "first"]]
+        {
+            let mut git = std::process::Command::new("git");
+            git.arg("-C").arg(&web).args(identity).args(args);
+            assert!(git.status().unwrap().success());
+        }
+        let branch = web.join(".worktrees/topic");
+        (lab.project("web", &web), branch)
+    }
+
     pub(crate) fn work(&self) -> PathBuf {
         self.directory.path().join("work").canonicalize().unwrap()
     }

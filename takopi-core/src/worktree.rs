@@ -1,0 +1,144 @@
+//! The lock of a linked git worktree: a run in it holds it together with other runs, and whoever removes the
+//! worktree needs it alone.
+//!
+//! The lock is a kernel lock on a file in the worktree's own git directory: it goes with the worktree, a crash
+//! frees it, and it appears in no `git status`. A directory that is no linked worktree needs none. The runs of a
+//! process in one worktree use one descriptor.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+const NAME: &str = "takopi.lock";
+
+/// The files that runs of this process share, by path.
+static SHARED: Mutex<BTreeMap<PathBuf, Weak<File>>> = Mutex::new(BTreeMap::new());
+
+/// A held lock; dropping it frees it.
+#[derive(Debug)]
+#[must_use = "dropping it frees the lock"]
+pub struct WorktreeLock {
+    _file: Arc<File>,
+}
+
+impl WorktreeLock {
+    /// Holds the worktree that a directory is in, together with other runs. `None` if it is in no linked
+    /// worktree, or in one whose git directory cannot be written: nobody can remove that.
+    pub fn share(directory: &Path) -> Result<Option<Self>, String> {
+        let Some(path) = lock_file(directory) else { return Ok(None) };
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.retain(|_, file| file.strong_count() > 0);
+        if let Some(file) = shared.get(&path).and_then(Weak::upgrade).filter(|it| is_at(it, &path))
+        {
+            return Ok(Some(Self { _file: file }));
+        }
+        let Ok(file) = open(&path) else { return Ok(None) };
+        match file.try_lock_shared() {
+            Ok(()) => {
+                let file = Arc::new(file);
+                shared.insert(path, Arc::downgrade(&file));
+                Ok(Some(Self { _file: file }))
+            }
+            Err(TryLockError::WouldBlock) => {
+                Err(format!("the worktree {} is being removed; try again", directory.display()))
+            }
+            // A file system without locks.
+            Err(TryLockError::Error(error)) => {
+                tracing::warn!(%error, "cannot lock a worktree");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Holds a worktree alone; `None` while runs hold it.
+    pub fn own(worktree: &Path) -> io::Result<Option<Self>> {
+        let path = lock_file(worktree).ok_or(io::ErrorKind::NotFound)?;
+        let file = open(&path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Self { _file: Arc::new(file) })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).write(true).open(path)
+}
+
+/// Whether the path still leads to this file: a worktree may be removed by hand and created again.
+fn is_at(file: &File, path: &Path) -> bool {
+    let id = |it: &std::fs::Metadata| (it.dev(), it.ino());
+    matches!((&file.metadata(), &path.metadata()), (Ok(a), Ok(b)) if id(a) == id(b))
+}
+
+/// The lock file of the linked worktree that a directory is in: `.git` is then a file that names a directory
+/// in `worktrees` of the repository.
+fn lock_file(directory: &Path) -> Option<PathBuf> {
+    let directory = directory.canonicalize().ok()?;
+    let top = directory.ancestors().find(|it| it.join(".git").symlink_metadata().is_ok())?;
+    let text = std::fs::read_to_string(top.join(".git")).ok()?;
+    let git = top.join(text.strip_prefix("gitdir:")?.trim());
+    let is_linked = git.parent().and_then(Path::file_name).is_some_and(|it| it == "worktrees");
+    is_linked.then(|| git.join(NAME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What git writes for a worktree `tree` of the repository `main`.
+    fn worktree(root: &Path) -> PathBuf {
+        let (tree, git) = (root.join("tree"), root.join("main/.git/worktrees/tree"));
+        std::fs::create_dir_all(tree.join("src")).unwrap();
+        std::fs::create_dir_all(&git).unwrap();
+        std::fs::write(tree.join(".git"), format!("gitdir: {}\n", git.display())).unwrap();
+        tree
+    }
+
+    #[test]
+    fn a_worktree_is_owned_only_while_no_run_shares_it() {
+        let root = tempfile::TempDir::new().unwrap();
+        let tree = worktree(root.path());
+        let first = WorktreeLock::share(&tree).unwrap().unwrap();
+        let second = WorktreeLock::share(&tree.join("src")).unwrap().unwrap();
+        assert!(WorktreeLock::own(&tree).unwrap().is_none());
+        drop(first);
+        assert!(WorktreeLock::own(&tree).unwrap().is_none());
+        drop(second);
+        let owned = WorktreeLock::own(&tree).unwrap().unwrap();
+        assert!(WorktreeLock::share(&tree).unwrap_err().contains("is being removed"));
+        drop(owned);
+        assert!(WorktreeLock::share(&tree).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_worktree_that_was_created_again_has_a_lock_of_its_own() {
+        let root = tempfile::TempDir::new().unwrap();
+        let tree = worktree(root.path());
+        let first = WorktreeLock::share(&tree).unwrap().unwrap();
+        std::fs::rename(root.path().join("main"), root.path().join("old")).unwrap();
+        let again = worktree(root.path());
+        let second = WorktreeLock::share(&again).unwrap().unwrap();
+        drop(first);
+        assert!(WorktreeLock::own(&again).unwrap().is_none());
+        drop(second);
+        assert!(WorktreeLock::own(&again).unwrap().is_some());
+    }
+
+    #[test]
+    fn other_directories_have_no_lock() {
+        let root = tempfile::TempDir::new().unwrap();
+        worktree(root.path());
+        let main = root.path().join("main");
+        assert!(WorktreeLock::share(&main).unwrap().is_none(), "the repository itself");
+        assert!(WorktreeLock::share(Path::new("/nowhere/at/all")).unwrap().is_none());
+        let module = root.path().join("module");
+        std::fs::create_dir(&module).unwrap();
+        std::fs::write(module.join(".git"), "gitdir: ../main/.git/modules/module\n").unwrap();
+        assert!(WorktreeLock::share(&module).unwrap().is_none(), "a submodule");
+    }
+}
