@@ -274,6 +274,7 @@ impl<T: Transport> Handler<T> {
         let mut content = Content::new(kind, text(elapsed))
             .job(target.job)
             .resume_line(resume.as_deref())
+            .footer(footer.as_deref())
             .note(note);
         if target.job.is_some() {
             content.buttons.push(Press::Cancel);
@@ -307,7 +308,7 @@ impl<T: Transport> Handler<T> {
         let moment = Moment { resume_line: footer.as_deref(), ..moment };
         let part = |text: String| {
             let content = Content::new(Kind::Final, text).job(target.job).note(moment.note);
-            content.resume_line(resume_line)
+            content.resume_line(resume_line).footer(footer.as_deref())
         };
         let instead = |note: &str| {
             let moment = Moment { note: Some(note), ..moment };

@@ -78,7 +78,7 @@ enum Delivery {
     /// It waits for the permit to call the chat.
     Waiting(BoxFuture<'static, CallPermit>),
     /// It is being sent.
-    Calling { call: Call, draft: Draft },
+    Calling { call: Call, draft: Box<Draft> },
 }
 
 /// A message that follows some state.
@@ -153,7 +153,7 @@ impl<T: Transport> LiveMessage<T> {
             if is_new {
                 self.checked = Instant::now();
                 let call = self.call(permit, draft.content.clone());
-                self.delivery = Delivery::Calling { call, draft };
+                self.delivery = Delivery::Calling { call, draft: Box::new(draft) };
             }
         }
     }
@@ -209,7 +209,7 @@ impl<T: Transport> LiveMessage<T> {
         match result {
             Ok(new) => {
                 self.failures = 0;
-                self.shown = Some(draft);
+                self.shown = Some(*draft);
                 if new.is_some() {
                     self.message.clone_from(&new);
                 }

@@ -283,6 +283,9 @@ pub struct Content {
     /// The line that resumes the session, if the text ends with it. For chats that show it apart from
     /// the text.
     pub resume_line: Option<String>,
+    /// The last lines of the job's messages: where it runs, and how to resume its session. A part of a long
+    /// answer has them here even if they are in the text of the last part only.
+    pub footer: Option<String>,
     /// A note of the bridge that the text contains, such as `queued behind 2` or who cancelled the job. For
     /// chats that write the text of a job themselves.
     pub note: Option<String>,
@@ -316,6 +319,7 @@ impl Content {
             kind,
             job: None,
             resume_line: None,
+            footer: None,
             file: None,
             note: None,
         }
@@ -336,6 +340,12 @@ impl Content {
     /// Sets the note that the text contains.
     pub fn note<'a>(mut self, note: impl Into<Option<&'a str>>) -> Self {
         self.note = note.into().map(str::to_owned);
+        self
+    }
+
+    /// Sets the last lines of the job's messages.
+    pub fn footer<'a>(mut self, lines: impl Into<Option<&'a str>>) -> Self {
+        self.footer = lines.into().map(str::to_owned);
         self
     }
 

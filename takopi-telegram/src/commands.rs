@@ -155,10 +155,10 @@ impl Bot {
         else {
             return Err("write /file get PATH, with a path in the project".to_owned());
         };
-        let replied = message.reply.as_ref().and_then(|reply| {
-            let message = MessageId::from(reply.id.to_string()).at(&place.chat);
-            self.bridge.context_of(&message)
-        });
+        let replied = match &message.reply {
+            Some(reply) => self.context_of(reply, place).await?,
+            None => None,
+        };
         let context = replied.or_else(|| self.bridge.context_in(place).flatten());
         let bound = self.projects.of_chat(&place.chat, place.thread.as_deref());
         let otherwise = bound.map_or(&self.directory, |project| &project.path);

@@ -65,7 +65,8 @@ impl Bot {
 
     /// Runs a command or passes a prompt on. `Err` is shown to the person.
     async fn accept(&self, bundle: Bundle, place: &Place) -> Result<(), String> {
-        let Bundle { message, forwarded, files } = bundle;
+        let Bundle { mut message, forwarded, files } = bundle;
+        self.complete(message.reply.as_mut(), message.chat);
         if let Some((command, rest)) = commands::read(&message.text) {
             return self.command(command, rest, &message, place).await;
         }
@@ -106,6 +107,16 @@ impl Bot {
         }
     }
 
+    /// Adds the last lines of its answer to a part that does not show them.
+    fn complete(&self, reply: Option<&mut Reply>, chat: i64) {
+        let Some(reply) = reply.filter(|reply| reply.by == self.me.id) else { return };
+        let footer = self.store.read(|stored| stored.part(chat, reply.id).map(str::to_owned));
+        if let Some(footer) = footer {
+            reply.text.push_str("\n\n");
+            reply.text.push_str(&footer);
+        }
+    }
+
     /// Whether a message belongs to a session: of a job that is known, or by a resume line in its text.
     fn is_session(&self, reply: &Reply, place: &Place) -> bool {
         let message = MessageId::from(reply.id.to_string()).at(&place.chat);
@@ -121,14 +132,24 @@ impl Bot {
         text: &str,
         place: &Place,
     ) -> Result<Destination, String> {
-        let message = MessageId::from(reply.id.to_string()).at(&place.chat);
-        let known = self.bridge.job_of(&message).is_some();
-        let context = match (known, Context::find(&reply.text)) {
-            (true, _) => self.bridge.context_of(&message),
-            (false, Some(context)) => Some(self.context(&context, None, place).await?),
-            (false, None) => None,
-        };
+        let context = self.context_of(reply, place).await?;
         Ok(Destination { text: text.to_owned(), context, footer: None })
+    }
+
+    /// Where the message that is replied to ran, if it is one of the bot.
+    pub(crate) async fn context_of(
+        &self,
+        reply: &Reply,
+        place: &Place,
+    ) -> Result<Option<RunContext>, String> {
+        let message = MessageId::from(reply.id.to_string()).at(&place.chat);
+        if self.bridge.job_of(&message).is_some() {
+            return Ok(self.bridge.context_of(&message));
+        }
+        match Context::find(&reply.text).filter(|_| reply.by == self.me.id) {
+            Some(context) => self.context(&context, None, place).await.map(Some),
+            None => Ok(None),
+        }
     }
 
     /// A message that is no reply: its directives, the project of its place, the conversation of its place.

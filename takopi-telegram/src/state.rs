@@ -1,10 +1,10 @@
-//! What must survive a restart: the offset of the updates, the progress messages of running jobs, the
-//! conversation of each place, and what people chose there.
+//! What must survive a restart: the offset of the updates, the progress messages of running jobs, the sessions
+//! of answers in parts, the conversation of each place, and what people chose there.
 //!
 //! One small JSON file that only its owner can read, replaced at once (written beside it, synced, renamed): a
 //! crash at any moment leaves the old or the new state. It holds no prompts and no answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 const PLACES: usize = 1000;
 /// The most open messages that are remembered.
 const OPEN: usize = 1000;
+
+/// The most parts of answers that are remembered.
+const PARTS: usize = 1000;
 
 /// What is remembered of a place.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +47,22 @@ pub struct Stored {
     pub places: BTreeMap<String, PlaceState>,
     /// Messages that show a running job or wait for a press, `chat/message`, with their last lines.
     pub open: BTreeMap<String, String>,
+    /// Parts of long answers, `chat/message`, oldest first, with the last lines that only the last part
+    /// shows.
+    pub parts: VecDeque<(String, String)>,
+}
+
+impl Stored {
+    /// The last lines of the answer that a message is a part of.
+    pub fn part(&self, chat: i64, message: i64) -> Option<&str> {
+        let key = message_key(chat, message);
+        self.parts.iter().rev().find(|part| part.0 == key).map(|part| part.1.as_str())
+    }
+}
+
+/// The name of a message in the state: `chat/message`.
+pub(crate) fn message_key(chat: i64, message: i64) -> String {
+    format!("{chat}/{message}")
 }
 
 /// The state of a bot, in memory and on disk.
@@ -87,6 +106,9 @@ impl Store {
         }
         while stored.open.len() > OPEN {
             stored.open.pop_first();
+        }
+        while stored.parts.len() > PARTS {
+            stored.parts.pop_front();
         }
         if *stored != before
             && let Err(error) = write(&self.path, &stored)

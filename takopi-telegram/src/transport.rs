@@ -22,7 +22,7 @@ use takopi_bridge::{
 use crate::api::{Api, ApiError, retried};
 use crate::files;
 use crate::rate::{Rate, Urgency};
-use crate::state::Store;
+use crate::state::{Store, message_key};
 
 /// The longest text of a message, in UTF-16 units.
 pub const LIMIT: usize = 4096;
@@ -102,13 +102,17 @@ impl Telegram {
 
     /// Stores what a restart needs to know of a message.
     fn note(&self, chat: i64, message: i64, content: &Content) {
-        let key = format!("{chat}/{message}");
+        let key = message_key(chat, message);
         let place = {
             let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             seen.places.get(&(chat, message)).cloned()
         };
-        let footer = footer(content);
+        let footer = content.footer.clone().unwrap_or_default();
         self.store.change(|stored| {
+            // A reply to it is read back from its text if that has the lines.
+            if content.kind == Kind::Final && !content.text.ends_with(&footer) {
+                stored.parts.push_back((key.clone(), footer.clone()));
+            }
             // What shows a running job or waits for a press: nobody handles either after a crash.
             let running = matches!(content.kind, Kind::Queued | Kind::Progress);
             if running || !content.buttons.is_empty() {
@@ -269,17 +273,6 @@ fn counter(chat: i64) -> i64 {
     chat.min(0)
 }
 
-/// The last lines of a message: where it ran, and how to resume it. Markdown.
-fn footer(content: &Content) -> String {
-    let lines: Vec<&str> = content.text.lines().map(str::trim).collect();
-    let from = lines.iter().rposition(|line| line.is_empty()).map_or(0, |blank| blank + 1);
-    let is_footer = |line: &&&str| {
-        takopi_projects::Context::read_line(line).is_some()
-            || content.resume_line.as_deref() == Some(**line)
-    };
-    lines[from..].iter().filter(is_footer).copied().collect::<Vec<_>>().join("  \n")
-}
-
 /// Text, entities and buttons, as the API wants them.
 fn body(content: &Content) -> Value {
     let rich = RichText::from_markdown(&content.text);
@@ -375,14 +368,6 @@ impl Transport for Telegram {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_last_lines_of_a_message_are_its_footer() {
-        let text = "done · Codex · 3s\n\nan answer\nctx: lie\n\n`ctx: web @x`  \n`codex resume 1`";
-        let content = Content::new(Kind::Final, text).resume_line("`codex resume 1`");
-        assert_eq!(footer(&content), "`ctx: web @x`  \n`codex resume 1`");
-        assert_eq!(footer(&Content::new(Kind::Final, "hello")), "");
-    }
 
     #[test]
     fn a_message_is_plain_text_with_entities_and_short_button_data() {

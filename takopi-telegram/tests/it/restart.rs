@@ -63,3 +63,56 @@ async fn messages_that_came_while_the_bot_was_away_are_answered() {
     lab.fake.shows(CHAT, "You said: early").await;
     bot.stop().await;
 }
+
+/// The text of a session's answer that takes many messages.
+fn long() -> String {
+    "word ".repeat(3000)
+}
+
+fn session(text: &str) -> String {
+    let lines = text.lines().find_map(|line| line.split_once("--resume "));
+    lines.map(|it| it.1.trim().to_owned()).unwrap()
+}
+
+#[tokio::test]
+async fn a_reply_to_any_part_of_an_answer_goes_on_there_after_a_restart() {
+    let (lab, branch) = Lab::with_branch();
+    let bot = lab.bot().await;
+    lab.fake.write(CHAT, ALICE, &format!("/web @topic {}", long()));
+    let first = lab.fake.shows(CHAT, "You said: word").await;
+    let last = lab.fake.until("the last part", |fake| {
+        let mut behind = fake.messages(ALICE).into_iter().filter(|it| it.id > first.id);
+        behind.find(|it| it.text.contains("--resume demo-"))
+    });
+    let last = last.await;
+    bot.stop().await;
+    std::fs::write(branch.join("only-here"), "x").unwrap();
+    assert!(!first.text.contains("--resume"), "{}", first.text);
+
+    let bot = lab.bot().await;
+    lab.fake.reply(CHAT, ALICE, first.id, "/file get only-here");
+    lab.fake
+        .until("the file", |fake| fake.messages(ALICE).into_iter().find(|it| it.file.is_some()))
+        .await;
+    lab.fake.reply(CHAT, ALICE, first.id, "second");
+    let answer = lab.fake.shows(CHAT, "You said: second").await;
+    assert_eq!(session(&answer.text), session(&last.text));
+    assert!(answer.text.contains("ctx: web @topic"), "{}", answer.text);
+    bot.stop().await;
+}
+
+#[tokio::test]
+async fn a_file_is_fetched_from_where_the_answer_ran_after_a_restart() {
+    let (lab, branch) = Lab::with_branch();
+    let bot = lab.bot().await;
+    lab.fake.write(CHAT, ALICE, "/web @topic hello");
+    let answer = lab.fake.shows(CHAT, "You said: hello").await;
+    bot.stop().await;
+    std::fs::write(branch.join("only-here"), "x").unwrap();
+    let bot = lab.bot().await;
+    lab.fake.reply(CHAT, ALICE, answer.id, "/file get only-here");
+    lab.fake
+        .until("the file", |fake| fake.messages(ALICE).into_iter().find(|it| it.file.is_some()))
+        .await;
+    bot.stop().await;
+}
