@@ -83,6 +83,14 @@ pub enum ReceiveError {
     /// It is for an engine that this bridge does not have.
     #[error("engine {0} is not available here")]
     UnknownEngine(EngineId),
+    /// It names another place than the one its conversation runs in.
+    #[error("this conversation runs in {begun}, not in {named}; begin a new conversation for that")]
+    OtherContext {
+        /// The line of the conversation's context.
+        begun: String,
+        /// The line of the message's context.
+        named: String,
+    },
     /// This many jobs wait already.
     #[error("the queue is full ({0} waiting); try again later")]
     QueueFull(usize),

@@ -185,6 +185,7 @@ impl<T: Transport> Core<T> {
             && let Some(earlier) = memory.of_place(&incoming.place)
             && other_engine(&*earlier.runner).is_none()
         {
+            check_context(&earlier, incoming)?;
             return Ok(destination(earlier.runner.clone(), earlier.conversation.clone())
                 .at_place_of(&earlier));
         }
@@ -245,6 +246,18 @@ impl<T: Transport> Core<T> {
         let permits = notices.entry(chat.to_owned());
         let permits = permits.or_insert_with(|| Arc::new(Semaphore::new(NOTICES)));
         permits.clone().try_acquire_owned().ok()
+    }
+}
+
+/// A conversation stays where it began. A message that names another place is not run in the wrong one.
+fn check_context(earlier: &Record, incoming: &Incoming) -> Result<(), ReceiveError> {
+    let line = |context: &Option<RunContext>| context.as_ref().and_then(|it| it.line.clone());
+    match (line(&earlier.context), line(&incoming.context)) {
+        (begun, Some(named)) if begun.as_ref() != Some(&named) => {
+            let begun = begun.unwrap_or_else(|| "no project".to_owned());
+            Err(ReceiveError::OtherContext { begun, named })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -9,7 +9,7 @@ use takopi_bridge::testing::{Room, RoomFault, RoomMethod};
 use takopi_bridge::transport::Kind;
 use takopi_bridge::{
     Bridge, Continuity, FinalBy, Incoming, Place, Press, PressOutcome, ReceiveError, Router,
-    Settings,
+    RunContext, Settings,
 };
 use takopi_core::EngineId;
 
@@ -126,4 +126,30 @@ async fn a_press_on_a_message_that_is_not_known_is_not_called_late() {
     let pressed = bridge.press(&shown, Press::Cancel, "alice");
     assert_eq!(pressed, PressOutcome::UnknownMessage);
     assert_eq!(pressed.to_string(), "unknown message; try again in a moment");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_stays_where_it_began_and_says_so() {
+    let (bridge, room, mut runs) = bridge(Settings::default().continuity(Continuity::Place));
+    let at = |id: &str, directory: &str, line: &str| {
+        let settings = takopi_core::RunSettings::new().cwd(directory);
+        message(id, "go").context(RunContext::new(settings).line(line))
+    };
+    bridge.receive(at("u1", "/a", "ctx: a")).unwrap();
+    let run = runs.next().await;
+    run.started("s1");
+    run.done("one");
+    room.shows(Kind::Final, "one").await;
+    let refused = bridge.receive(at("u2", "/b", "ctx: b")).unwrap_err();
+    let said = "this conversation runs in ctx: a, not in ctx: b; begin a new conversation for that";
+    assert_eq!(refused.to_string(), said);
+    room.shows(Kind::Notice, said).await;
+    // The same place, named again, and a reply go on there.
+    bridge.receive(at("u3", "/a", "ctx: a")).unwrap();
+    let run = runs.next().await;
+    assert_eq!(run.request.resume, Some(token("s1")));
+    run.done("two");
+    bridge.receive(at("u4", "/b", "ctx: b").replying_to("u1")).unwrap();
+    let run = runs.next().await;
+    assert_eq!(run.request.settings.cwd.as_deref(), Some(std::path::Path::new("/a")));
 }

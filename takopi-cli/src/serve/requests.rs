@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use takopi_bridge::transport::MessageId;
-use takopi_bridge::{Bridge, Incoming, Place};
+use takopi_bridge::{Bridge, Incoming, Place, RunContext};
 use takopi_core::Runner;
 use takopi_core::catalog::{Role, TranscriptEntry};
 use takopi_projects::Projects;
@@ -157,6 +158,9 @@ pub(super) async fn send(
         return Err(bad(format!("there is no project {project}")));
     }
     let (choice, context) = choice.placed(context);
+    if let Some(chat) = &sent.chat {
+        stays(&served.room, chat, context.as_ref()).map_err(bad)?;
+    }
     let room = &served.room;
     let chat = match sent.chat {
         Some(chat) => chat,
@@ -174,6 +178,20 @@ pub(super) async fn send(
     // The bridge reports a message that it refuses in the conversation.
     let _ = served.bridge.receive(incoming);
     Ok(Json(json!({ "chat": chat })))
+}
+
+/// Refuses a message that names another place than the one its conversation runs in: its session is resumed
+/// from a line, so the bridge does not compare them.
+fn stays(room: &Room, chat: &str, named: Option<&RunContext>) -> Result<(), String> {
+    let Some(named) = named else { return Ok(()) };
+    let begun = room.choice(chat).settings().cwd;
+    if begun == named.settings.cwd {
+        return Ok(());
+    }
+    let shown = |path: Option<PathBuf>| path.map(|path| path.display().to_string());
+    let begun = shown(begun).unwrap_or_else(|| "the directory of the server".to_owned());
+    let line = named.line.as_deref().unwrap_or_default();
+    Err(format!("this conversation runs in {begun}; begin a new conversation for {line}"))
 }
 
 #[derive(Deserialize)]

@@ -89,6 +89,18 @@ fn a_message_of_a_chat_names_a_project() {
 }
 
 #[test]
+fn a_conversation_of_a_chat_stays_where_it_began() {
+    let lab = lab();
+    lab.run(&["projects", "add", "web"]);
+    let typed = b"/web @one hello\n/web @two elsewhere\n/new\n/web @three again\n";
+    let ran = lab.run_with(&["chat", "--engine", "demo"], typed);
+    assert!(ran.stdout.contains("You said: hello") && ran.stdout.contains("You said: again"));
+    assert!(!ran.stdout.contains("elsewhere"), "{ran:?}");
+    assert!(ran.stderr.contains("this conversation runs in ctx: web @one, not in ctx: web @two"), "{ran:?}");
+    assert_eq!(ran.code, Some(1));
+}
+
+#[test]
 fn the_last_lines_of_a_run_name_where_it_ran_and_are_read_back() {
     let lab = lab();
     lab.run(&["projects", "add", "web"]);

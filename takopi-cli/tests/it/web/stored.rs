@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use takopi_tests::model::Answer;
 
 use super::server::{Server, answers, post, say, text_of, visit};
@@ -116,6 +116,31 @@ async fn a_conversation_runs_in_the_project_and_branch_that_were_chosen() {
     let wrong = post(&server, "/send", &json!({ "text": "x", "choice": { "project": "nope" } }));
     assert!(wrong.0 == 400 && wrong.1.contains("nope"), "{wrong:?}");
     page.assert_content();
+    server.stop().await;
+    lab.home.assert_no_processes().await;
+}
+
+#[tokio::test]
+async fn a_message_that_would_run_in_the_wrong_place_is_refused() {
+    let Some(lab) = Lab::new() else { return };
+    let (web, clone) = (lab.home.workspace().join("web"), lab.home.workspace().join("clone"));
+    for path in [&web, &clone] {
+        std::fs::create_dir(path).unwrap();
+    }
+    let config = lab.home.workspace().join("config.toml");
+    let table = |name: &str, path| format!("[projects.{name}]\npath = {}\n", json!(path));
+    std::fs::write(&config, table("web", &web) + &table("clone", &clone)).unwrap();
+    let args = ["--engine", "demo", "--approve", "deny"];
+    let with: Vec<&str> = ["--config", config.to_str().unwrap()].into_iter().chain(args).collect();
+    let server = Server::start(&lab, &with).await;
+    let send = |body: Value| post(&server, "/send", &body);
+    let (code, body) = send(json!({ "text": "/web hello" }));
+    assert_eq!(code, 200, "{body}");
+    let chat = serde_json::from_str::<Value>(&body).unwrap()["chat"].clone();
+    let (code, said) = send(json!({ "chat": chat, "text": "/clone hello" }));
+    assert_eq!(code, 400);
+    assert!(said.contains("this conversation runs in ") && said.contains("`ctx: clone`"), "{said}");
+    assert_eq!(send(json!({ "chat": chat, "text": "/web and on" })).0, 200, "the same place");
     server.stop().await;
     lab.home.assert_no_processes().await;
 }
