@@ -91,6 +91,9 @@ pub enum ReceiveError {
         /// The line of the message's context.
         named: String,
     },
+    /// It would start a session, and says nothing.
+    #[error("the message says nothing; write what to do behind the names")]
+    Empty,
     /// This many jobs wait already.
     #[error("the queue is full ({0} waiting); try again later")]
     QueueFull(usize),

@@ -6,8 +6,8 @@
 //! resume line in the message it replies to, a directive, the default. Of many resume lines the last
 //! one counts. A directive that names another engine than the session's is an error.
 //!
-//! Resume lines and directives are removed from the prompt. An empty prompt becomes `continue`. A
-//! `/name` that is no engine is part of the prompt, since people write paths.
+//! Resume lines and directives are removed from the prompt. An empty prompt becomes `continue`; the bridge
+//! refuses it where there is nothing to go on with. A `/name` that is no engine is part of the prompt, since people write paths.
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +45,8 @@ pub(crate) struct Route {
     pub(crate) resume: Option<ResumeToken>,
     /// The rest of the message. Never empty.
     pub(crate) prompt: String,
+    /// Whether the message has no prompt of its own.
+    pub(crate) is_empty: bool,
     /// The engine that a directive in the message names.
     pub(crate) directive: Option<EngineId>,
 }
@@ -112,8 +114,9 @@ impl Router {
             }
             (None, named) => (named.unwrap_or(&self.default), None),
         };
-        let prompt = if message.rest.is_empty() { CONTINUE.to_owned() } else { message.rest };
-        Ok(Route { runner: Arc::clone(runner), resume, prompt, directive })
+        let is_empty = message.rest.is_empty();
+        let prompt = if is_empty { CONTINUE.to_owned() } else { message.rest };
+        Ok(Route { runner: Arc::clone(runner), resume, prompt, is_empty, directive })
     }
 
     /// Separates directives and resume lines from the prompt.

@@ -153,6 +153,9 @@ pub(crate) fn place(
     let names = names(projects, []).map_err(|error| error.to_string())?;
     let message = names.read(text, false).map_err(|error| error.to_string())?;
     let Some(project) = message.project else { return Ok(None) };
+    if message.text.is_empty() {
+        return Err(format!("the message says nothing; write what to do behind /{project}"));
+    }
     let mut context = Context::new(project);
     context.branch = message.branch;
     let found = projects.project_of(&context).map_err(|error| error.to_string())?;

@@ -152,7 +152,7 @@ impl<T: Transport> Core<T> {
         // The job of a known message counts before the resume line in its text.
         let text = replied_to.filter(|_| earlier.is_none());
         let text = text.and_then(|replied_to| replied_to.text.as_deref());
-        let Route { runner, resume, prompt, directive, .. } =
+        let Route { runner, resume, prompt, is_empty, directive } =
             self.router.route(&incoming.text, text)?;
         let context = incoming.context.clone();
         let destination =
@@ -188,6 +188,9 @@ impl<T: Transport> Core<T> {
             check_context(&earlier, incoming)?;
             return Ok(destination(earlier.runner.clone(), earlier.conversation.clone())
                 .at_place_of(&earlier));
+        }
+        if is_empty {
+            return Err(ReceiveError::Empty);
         }
         let chosen = incoming.engine.as_ref().filter(|_| directive.is_none());
         let runner = match chosen {

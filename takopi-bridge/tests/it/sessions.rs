@@ -153,3 +153,16 @@ async fn a_conversation_stays_where_it_began_and_says_so() {
     let run = runs.next().await;
     assert_eq!(run.request.settings.cwd.as_deref(), Some(std::path::Path::new("/a")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_message_without_a_prompt_starts_no_session_and_continues_one() {
+    let (bridge, room, mut runs) = bridge(Settings::default());
+    assert_eq!(bridge.receive(message("u1", "/lab")).unwrap_err(), ReceiveError::Empty);
+    room.shows(Kind::Notice, "the message says nothing").await;
+    bridge.receive(message("u2", "/lab\nlab resume s1")).unwrap();
+    let run = runs.next().await;
+    assert_eq!(
+        (run.request.resume.clone(), run.request.prompt.as_str()),
+        (Some(token("s1")), "continue")
+    );
+}

@@ -139,3 +139,21 @@ async fn a_worktree_is_not_removed_while_an_agent_runs_in_it() {
     assert!(prune().is_ok());
     assert!(!branch.exists());
 }
+
+#[tokio::test]
+async fn a_message_of_names_alone_starts_nothing() {
+    let mut lab = Lab::new();
+    let mut project = takopi_projects::Project::new("web", lab.work());
+    project.engine = Some("demo".to_owned());
+    lab.projects.add(project);
+    let bot = lab.bot().await;
+    for text in ["/web", "/demo", "/web /demo"] {
+        let asked = lab.fake.write(CHAT, ALICE, text);
+        let refusal = lab.fake.until("a refusal", |fake| {
+            fake.messages(ALICE).into_iter().find(|it| it.by_bot && it.reply_to == Some(asked))
+        });
+        assert!(refusal.await.text.contains("says nothing"), "{text}");
+    }
+    bot.stop().await;
+    assert!(lab.fake.messages(ALICE).iter().all(|it| !it.text.contains("You said")));
+}

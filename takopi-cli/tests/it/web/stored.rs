@@ -141,6 +141,8 @@ async fn a_message_that_would_run_in_the_wrong_place_is_refused() {
     assert_eq!(code, 400);
     assert!(said.contains("this conversation runs in ") && said.contains("`ctx: clone`"), "{said}");
     assert_eq!(send(json!({ "chat": chat, "text": "/web and on" })).0, 200, "the same place");
+    let (code, said) = send(json!({ "text": "/web" }));
+    assert!(code == 400 && said.contains("says nothing"), "{said}");
     server.stop().await;
     lab.home.assert_no_processes().await;
 }
