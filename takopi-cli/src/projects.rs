@@ -142,14 +142,12 @@ pub(crate) fn take_directives(
     Ok(())
 }
 
-/// A message of a chat: the text for the bridge, and where it runs. Blocks while git works.
+/// A message of a chat: the text for the bridge, and where it runs. `Err` if it begins with a `/word` that
+/// names nothing. Blocks while git works.
 pub(crate) fn place(
     text: &str,
     projects: &Projects,
 ) -> Result<Option<(String, RunContext)>, String> {
-    if projects.is_empty() {
-        return Ok(None);
-    }
     let names = names(projects, []).map_err(|error| error.to_string())?;
     let message = names.read(text, false).map_err(|error| error.to_string())?;
     let Some(project) = message.project else { return Ok(None) };

@@ -393,8 +393,13 @@ impl Chat {
             self.view.print_lines(&[prompt]);
         }
         self.messages += 1;
-        // Git may have to write the files of a branch.
-        let placed = tokio::task::block_in_place(|| projects::place(text, &self.projects));
+        let placed = if text.starts_with(' ') || self.projects.is_empty() {
+            // It is a message whatever it begins with, or names can only be those of engines.
+            Ok(None)
+        } else {
+            // Git may have to write the files of a branch.
+            tokio::task::block_in_place(|| projects::place(text, &self.projects))
+        };
         let (text, context) = match placed {
             Ok(Some((text, context))) => (text, Some(context)),
             Ok(None) => (text.to_owned(), None),

@@ -101,6 +101,16 @@ fn a_conversation_of_a_chat_stays_where_it_began() {
 }
 
 #[test]
+fn a_space_before_a_line_of_a_chat_protects_it_from_names() {
+    let lab = lab();
+    lab.run(&["projects", "add", "web"]);
+    let ran = lab.run_with(&["chat", "--engine", "demo"], b" /web @topic hello\n /nope x\n");
+    assert!(ran.stdout.contains("You said: /web @topic hello"), "{ran:?}");
+    assert!(ran.stdout.contains("You said: /nope x"), "{ran:?}");
+    assert!(!lab.path("work/.worktrees/topic").exists());
+}
+
+#[test]
 fn the_last_lines_of_a_run_name_where_it_ran_and_are_read_back() {
     let lab = lab();
     lab.run(&["projects", "add", "web"]);

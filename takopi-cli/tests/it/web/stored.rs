@@ -144,5 +144,12 @@ async fn a_message_that_would_run_in_the_wrong_place_is_refused() {
     let (code, said) = send(json!({ "text": "/web" }));
     assert!(code == 400 && said.contains("says nothing"), "{said}");
     server.stop().await;
+
+    // Names are read without projects too.
+    let server = Server::start(&lab, &args).await;
+    let (code, said) = post(&server, "/send", &json!({ "text": "/nope hello" }));
+    assert!(code == 400 && said.contains("/nope is no engine, project or command"), "{said}");
+    assert_eq!(post(&server, "/send", &json!({ "text": "/usr/bin is there" })).0, 200);
+    server.stop().await;
     lab.home.assert_no_processes().await;
 }
