@@ -13,7 +13,7 @@ use takopi_bridge::{MessageId, Press as Button, PressOutcome};
 
 use crate::bot::Bot;
 use crate::config::Trigger;
-use crate::update::{Message, Press};
+use crate::update::{Message, Origin, Press, User};
 
 /// How often and how long a press waits for its message to be known.
 const PRESS_RETRIES: usize = 10;
@@ -22,27 +22,29 @@ const LONG_PRESS_RETRIES: usize = 300;
 const PRESS_PAUSE: Duration = Duration::from_millis(100);
 
 impl Bot {
-    pub(crate) fn is_allowed(&self, user: i64, chat: i64, private: bool) -> bool {
-        let bound = || self.projects.of_chat(&chat.to_string(), None).is_some();
-        let chat_allowed = private || self.config.chats.contains(&chat) || bound();
-        self.config.allowed_users.contains(&user) && chat_allowed
+    pub(crate) fn is_allowed(&self, user: &User, place: &Origin) -> bool {
+        let topic = place.topic.map(|topic| topic.to_string());
+        let bound = || self.projects.of_chat(&place.chat.to_string(), topic.as_deref()).is_some();
+        let chat_allowed = place.private || self.config.chats.contains(&place.chat) || bound();
+        self.config.allowed_users.contains(&user.id) && chat_allowed
     }
 
     pub(crate) async fn press(&self, press: &Press) {
-        if !self.is_allowed(press.user.id, press.chat, press.private) {
+        if !self.is_allowed(&press.user, &press.origin) {
             tracing::warn!(
                 user = press.user.id,
-                chat = press.chat,
+                chat = press.origin.chat,
                 "a press by somebody who is not allowed"
             );
             return;
         }
         // The data names no chat and no message: they are those of the message with the button.
         let text = if let Ok(button) = press.data.parse::<Button>() {
-            let message = MessageId::from(press.message.to_string()).at(press.chat.to_string());
+            let message =
+                MessageId::from(press.message.to_string()).at(press.origin.chat.to_string());
             let mut outcome = self.bridge.press(&message, button, &press.user.name);
             // People may press before the response with the id of the message is here.
-            let is_under_way = press.message > self.transport.newest(press.chat);
+            let is_under_way = press.message > self.transport.newest(press.origin.chat);
             let retries = if is_under_way { LONG_PRESS_RETRIES } else { PRESS_RETRIES };
             for _ in 0..retries {
                 if outcome != PressOutcome::UnknownMessage {
@@ -68,7 +70,7 @@ impl Bot {
         let replies = message.reply.as_ref().is_some_and(|reply| reply.by == self.me.id);
         let first = message.text.split_whitespace().next().unwrap_or_default().to_lowercase();
         // A private chat has no other bot.
-        if !message.private
+        if !message.origin.private
             && let Some(bot) = commanded_bot(&first)
             && format!("@{bot}") != self.me.mention
         {
@@ -84,7 +86,7 @@ impl Bot {
             message.text.replace_range(at..at + self.me.mention.len(), "");
             message.text = message.text.trim().to_owned();
         }
-        message.private
+        message.origin.private
             || self.config.trigger == Trigger::All
             || replies
             || mentioned.is_some()

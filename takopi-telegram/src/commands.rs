@@ -171,13 +171,13 @@ impl Bot {
             error.to_string()
         })?;
         let mut params = json!({
-            "chat_id": message.chat,
+            "chat_id": message.origin.chat,
             "reply_parameters": { "message_id": message.id },
         });
-        if let Some(topic) = message.topic {
+        if let Some(topic) = message.origin.topic {
             params["message_thread_id"] = topic.into();
         }
-        let sent = self.transport.send_file(message.chat, &params, &file).await;
+        let sent = self.transport.send_file(message.origin.chat, &params, &file).await;
         sent.map_err(|error| format!("cannot send the file: {error}"))
     }
 

@@ -37,11 +37,11 @@ impl Bot {
     /// Handles a message, and shows why it is refused if it is.
     pub(crate) async fn message(&self, mut bundle: Bundle) {
         let message = &mut bundle.message;
-        self.transport.saw(message.chat, message.id);
-        if !self.is_allowed(message.user.id, message.chat, message.private) {
+        self.transport.saw(message.origin.chat, message.id);
+        if !self.is_allowed(&message.user, &message.origin) {
             tracing::warn!(
                 user = message.user.id,
-                chat = message.chat,
+                chat = message.origin.chat,
                 "a message of somebody who is not allowed"
             );
             return;
@@ -49,8 +49,8 @@ impl Bot {
         if !self.take_mention(message) {
             return;
         }
-        let mut place = Place::new(message.chat.to_string());
-        if let Some(topic) = message.topic {
+        let mut place = Place::new(message.origin.chat.to_string());
+        if let Some(topic) = message.origin.topic {
             place = place.thread(topic.to_string());
         }
         if message.text.trim().is_empty() && bundle.files.is_empty() && bundle.forwarded.is_empty()
@@ -66,7 +66,7 @@ impl Bot {
     /// Runs a command or passes a prompt on. `Err` is shown to the person.
     async fn accept(&self, bundle: Bundle, place: &Place) -> Result<(), String> {
         let Bundle { mut message, forwarded, files } = bundle;
-        self.complete(message.reply.as_mut(), message.chat);
+        self.complete(message.reply.as_mut(), message.origin.chat);
         if let Some((command, rest)) = commands::read(&message.text) {
             return self.command(command, rest, &message, place).await;
         }
@@ -244,7 +244,7 @@ impl Bundle {
         let first = &self.message;
         next.forwarded
             && next.user.id == first.user.id
-            && (next.chat, next.topic) == (first.chat, first.topic)
+            && next.origin == first.origin
             && commands::read(&first.text).is_none()
     }
 

@@ -22,17 +22,24 @@ pub struct User {
     pub name: String,
 }
 
+/// Where something happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The chat.
+    pub chat: i64,
+    /// The topic in it.
+    pub topic: Option<i64>,
+    /// Whether the chat is a private one.
+    pub private: bool,
+}
+
 /// A message of a person.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message {
     /// Its id.
     pub id: i64,
-    /// Its chat.
-    pub chat: i64,
-    /// Its topic.
-    pub topic: Option<i64>,
-    /// Whether the chat is a private one.
-    pub private: bool,
+    /// Where it was written.
+    pub origin: Origin,
     /// Its author.
     pub user: User,
     /// Its text, or the caption of its file.
@@ -49,7 +56,7 @@ pub struct Message {
 impl std::fmt::Debug for Message {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Message")
-            .field("chat", &self.chat)
+            .field("chat", &self.origin.chat)
             .field("id", &self.id)
             .finish_non_exhaustive()
     }
@@ -95,12 +102,10 @@ pub struct Press {
     pub id: String,
     /// Who pressed.
     pub user: User,
-    /// The chat of the message with the button.
-    pub chat: i64,
+    /// Where the message with the button is.
+    pub origin: Origin,
     /// The message.
     pub message: i64,
-    /// Whether the chat is a private one.
-    pub private: bool,
     /// The data of the button.
     pub data: String,
 }
@@ -127,14 +132,18 @@ fn user(value: &Value) -> Option<User> {
     Some(User { id, name })
 }
 
-fn is_private(message: &Value) -> bool {
-    message["chat"]["type"] == "private"
+fn origin(message: &Value) -> Option<Origin> {
+    let is_topic = message["is_topic_message"] == true;
+    Some(Origin {
+        chat: message["chat"]["id"].as_i64()?,
+        topic: message["message_thread_id"].as_i64().filter(|_| is_topic),
+        private: message["chat"]["type"] == "private",
+    })
 }
 
 fn message(value: &Value) -> Option<Message> {
     let id = value["message_id"].as_i64()?;
-    let is_topic = value["is_topic_message"] == true;
-    let topic = value["message_thread_id"].as_i64().filter(|_| is_topic);
+    let origin = origin(value)?;
     let replied = &value["reply_to_message"];
     let reply = replied["message_id"].as_i64().map(|id| Reply {
         id,
@@ -143,14 +152,12 @@ fn message(value: &Value) -> Option<Message> {
     });
     Some(Message {
         id,
-        chat: value["chat"]["id"].as_i64()?,
-        topic,
-        private: is_private(value),
+        origin,
         user: user(&value["from"])?,
         text: text(value),
         forwarded: !value["forward_origin"].is_null(),
         // In a topic every message replies to the one that opened it.
-        reply: reply.filter(|reply| Some(reply.id) != topic),
+        reply: reply.filter(|reply| Some(reply.id) != origin.topic),
         file: file(value),
     })
 }
@@ -176,9 +183,8 @@ fn press(value: &Value) -> Option<Press> {
     Some(Press {
         id: value["id"].as_str()?.to_owned(),
         user: user(&value["from"])?,
-        chat: message["chat"]["id"].as_i64()?,
+        origin: origin(message)?,
         message: message["message_id"].as_i64()?,
-        private: is_private(message),
         data: value["data"].as_str().unwrap_or_default().to_owned(),
     })
 }
@@ -219,6 +225,6 @@ mod tests {
         };
         assert_eq!(message(7).reply.map(|reply| reply.id), None);
         assert_eq!(message(8).reply.map(|reply| reply.id), Some(8));
-        assert_eq!(message(8).topic, Some(7));
+        assert_eq!(message(8).origin.topic, Some(7));
     }
 }

@@ -131,7 +131,7 @@ async fn next_writer(api: &Api, offset: &mut i64) -> anyhow::Result<User> {
         for update in api.updates(*offset, true).await? {
             *offset = update::number(&update).map_or(*offset, |number| number + 1);
             if let Update::Message(message) = update::read(&update)
-                && message.private
+                && message.origin.private
             {
                 return Ok(message.user);
             }

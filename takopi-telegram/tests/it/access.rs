@@ -151,3 +151,21 @@ async fn a_private_message_is_answered_though_it_looks_like_a_command_of_another
     lab.fake.shows(Room::chat(GROUP), "You said: /opt/@scope/x is broken").await;
     bot.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_is_bound_to_a_project_is_answered_and_its_buttons_work() {
+    let mut lab = Lab::new();
+    let mut project = takopi_projects::Project::new("web", lab.work());
+    project.chats = vec!["-600:7".to_owned()];
+    lab.projects.add(project);
+    let bot = lab.run(lab.parts(lab.demo(), takopi_bridge::Settings::default())).await;
+    let (bound, other) = (Room::topic(-600, 7), Room::topic(-600, 8));
+    lab.fake.write(other, ALICE, "@takopi_test_bot hello");
+    lab.fake.write(bound, ALICE, "@takopi_test_bot hello");
+    let question = lab.fake.offers(bound, "Accept").await;
+    lab.fake.press(-600, question.id, "Accept", ALICE);
+    lab.fake.shows(bound, "You said: hello").await;
+    let shown = lab.fake.messages(-600);
+    assert!(shown.iter().all(|it| !it.by_bot || it.topic == Some(7)), "{shown:#?}");
+    bot.stop().await;
+}
