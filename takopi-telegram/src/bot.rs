@@ -17,6 +17,7 @@ use takopi_bridge::{Bridge, Continuity, Pace, Router, Settings, WhileBusy};
 use takopi_core::EngineId;
 use takopi_projects::{Names, Projects};
 use thiserror::Error;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, ApiError, FIRST_PAUSE, LONGEST_PAUSE, retried};
@@ -26,10 +27,12 @@ use crate::prompt::Bundle;
 use crate::rate::{Limits, Rate};
 use crate::state::Store;
 use crate::transport::{LIMIT, Telegram};
-use crate::update::{self, Update};
+use crate::update::{self, Press, Update};
 
 /// How often the calls are tried that nothing can begin without.
 const ATTEMPTS: usize = 9;
+/// How many presses are handled at once. Further ones are dropped: nobody presses that fast.
+const PRESSES: usize = 64;
 /// How often a message is edited at most.
 const INTERVAL: Duration = Duration::from_secs(2);
 
@@ -117,6 +120,7 @@ pub struct Bot {
     pub(crate) resume: Router,
     pub(crate) me: Me,
     pub(crate) directory: PathBuf,
+    presses: Arc<Semaphore>,
 }
 
 /// The account of the bot.
@@ -130,7 +134,7 @@ pub(crate) struct Me {
 impl Bot {
     /// Connects to the service, registers the commands, and closes the messages of runs that a crash cut
     /// short.
-    pub async fn start(parts: Parts) -> Result<Self, BotError> {
+    pub async fn start(parts: Parts) -> Result<Arc<Self>, BotError> {
         let Parts { api, config, projects, router, settings, store, limits, directory, pace } =
             parts;
         if config.allowed_users.is_empty() {
@@ -166,7 +170,7 @@ impl Bot {
             .pace(pace);
         let resume = router.clone();
         let bridge = Bridge::new(transport.clone(), router, settings);
-        Ok(Self {
+        Ok(Arc::new(Self {
             api,
             config,
             projects,
@@ -178,11 +182,12 @@ impl Bot {
             resume,
             me,
             directory,
-        })
+            presses: Arc::new(Semaphore::new(PRESSES)),
+        }))
     }
 
     /// Handles updates until `stop` fires, then cancels what runs and waits until that is shown.
-    pub async fn run(&self, stop: &CancellationToken) -> Result<(), BotError> {
+    pub async fn run(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), BotError> {
         let ended = tokio::select! {
             biased;
             () = stop.cancelled() => Ok(()),
@@ -193,7 +198,7 @@ impl Bot {
     }
 
     /// Handles updates for ever; returns only when the token is refused.
-    async fn poll(&self) -> BotError {
+    async fn poll(self: &Arc<Self>) -> BotError {
         let mut pause = FIRST_PAUSE;
         loop {
             match self.next_updates().await {
@@ -231,7 +236,7 @@ impl Bot {
         Ok(updates)
     }
 
-    async fn handle_all(&self, updates: &[Value]) {
+    async fn handle_all(self: &Arc<Self>, updates: &[Value]) {
         let mut rest = updates.iter().peekable();
         while let Some(update) = rest.next() {
             let mut number = update::number(update);
@@ -249,12 +254,25 @@ impl Bot {
                     }
                     self.message(bundle).await;
                 }
-                Update::Press(press) => self.press(&press).await,
+                Update::Press(press) => self.handle_press(press),
                 Update::Other => {}
             }
             if let Some(number) = number {
                 self.store.change(|stored| stored.offset = stored.offset.max(number + 1));
             }
         }
+    }
+
+    /// Handles a press in the background: it may have to wait for its message to be known.
+    fn handle_press(self: &Arc<Self>, press: Press) {
+        let Ok(permit) = self.presses.clone().try_acquire_owned() else {
+            tracing::warn!(user = press.user.id, "too many presses at once");
+            return;
+        };
+        let bot = self.clone();
+        tokio::spawn(async move {
+            bot.press(&press).await;
+            drop(permit);
+        });
     }
 }

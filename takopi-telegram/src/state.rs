@@ -65,6 +65,12 @@ pub(crate) fn message_key(chat: i64, message: i64) -> String {
     format!("{chat}/{message}")
 }
 
+/// The chat and the message of such a name.
+pub(crate) fn read_message_key(key: &str) -> Option<(i64, i64)> {
+    let (chat, message) = key.split_once('/')?;
+    Some((chat.parse().ok()?, message.parse().ok()?))
+}
+
 /// The state of a bot, in memory and on disk.
 #[derive(Debug)]
 pub struct Store {

@@ -22,7 +22,7 @@ use takopi_bridge::{
 use crate::api::{Api, ApiError, retried};
 use crate::files;
 use crate::rate::{Rate, Urgency};
-use crate::state::{Store, message_key};
+use crate::state::{Store, Stored, message_key, read_message_key};
 
 /// The longest text of a message, in UTF-16 units.
 pub const LIMIT: usize = 4096;
@@ -73,7 +73,9 @@ pub(crate) fn place_key(place: &Place) -> String {
 impl Telegram {
     /// Over this API, at this rate.
     pub fn new(api: Api, rate: Rate, store: Arc<Store>) -> Self {
-        Self { api, rate, store, seen: Mutex::default() }
+        let newest = store.read(newest);
+        let seen = Seen { newest, ..Seen::default() };
+        Self { api, rate, store, seen: Mutex::new(seen) }
     }
 
     /// A message of this id was seen in a chat.
@@ -183,10 +185,7 @@ impl Telegram {
     pub async fn close_open_messages(&self) {
         let open = self.store.read(|stored| stored.open.clone());
         for (key, footer) in open {
-            let ids = key.split_once('/').and_then(|(chat, message)| {
-                Some((chat.parse::<i64>().ok()?, message.parse::<i64>().ok()?))
-            });
-            if let Some((chat, message)) = ids {
+            if let Some((chat, message)) = read_message_key(&key) {
                 let next = if footer.is_empty() { "" } else { "; reply to go on\n\n" };
                 let text =
                     format!("interrupted: takopi was restarted while this ran{next}{footer}");
@@ -266,6 +265,19 @@ impl Telegram {
         }
         None
     }
+}
+
+/// The newest message of each group that the state names: a press on an older one is on no message that is
+/// still on its way.
+fn newest(stored: &Stored) -> HashMap<i64, i64> {
+    let mut newest: HashMap<i64, i64> = HashMap::new();
+    for key in stored.open.keys().chain(stored.parts.iter().map(|part| &part.0)) {
+        if let Some((chat, message)) = read_message_key(key) {
+            let known = newest.entry(counter(chat)).or_default();
+            *known = message.max(*known);
+        }
+    }
+    newest
 }
 
 /// Private chats share the numbers of their messages; a group has its own.
@@ -378,5 +390,20 @@ mod tests {
         assert!(body["parse_mode"].is_null());
         let data = &body["reply_markup"]["inline_keyboard"][0][0]["callback_data"];
         assert!(data.as_str().unwrap().len() <= 64);
+    }
+
+    #[test]
+    fn the_newest_message_is_known_after_a_restart() {
+        let mut stored = Stored::default();
+        stored.open.insert("11/50".to_owned(), String::new());
+        stored.open.insert("-100/7".to_owned(), String::new());
+        stored.parts.push_back(("12/60".to_owned(), String::new()));
+        let directory = tempfile::TempDir::new().unwrap();
+        let store = Store::open(directory.path().join("state.json")).unwrap();
+        store.change(|it| *it = stored);
+        let api = Api::new("http://127.0.0.1:9", crate::Token::parse("1:ABCDEFGHIJKL").unwrap());
+        let telegram = Telegram::new(api.unwrap(), Rate::default(), Arc::new(store));
+        assert_eq!(telegram.newest(11), 60, "private chats share their numbers");
+        assert_eq!((telegram.newest(-100), telegram.newest(-200)), (7, 0));
     }
 }

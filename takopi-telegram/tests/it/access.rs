@@ -40,12 +40,21 @@ async fn a_press_of_a_stranger_or_with_forged_data_does_nothing() {
     // A button of another message has no effect on this one.
     lab.fake.press_data(ALICE, question.id, "accept", ALICE);
     settle_help(&lab).await;
+    pressed(&lab, 3).await;
     let still = lab.fake.messages(GROUP).into_iter().find(|it| it.id == question.id).unwrap();
     assert!(still.has_button("Accept"), "{still:?}");
     lab.fake.press(GROUP, question.id, "Accept", BOB);
     lab.fake.shows(room, "accepted by user12").await;
     lab.fake.shows(room, "You said: go").await;
     bot.stop().await;
+}
+
+/// Waits until this many presses were answered.
+async fn pressed(lab: &Lab, count: usize) {
+    let answers = |fake: &takopi_tests::telegram::FakeTelegram| {
+        fake.calls().iter().filter(|call| call.method == "answerCallbackQuery").count()
+    };
+    lab.fake.until("answers to presses", |fake| (answers(fake) >= count).then_some(())).await;
 }
 
 async fn settle_help(lab: &Lab) {
@@ -122,6 +131,7 @@ async fn a_press_counts_for_its_own_message_only_whatever_its_data_says() {
     lab.fake.press_data(MALLORY, mine.id, &format!("accept:{ALICE}:{}", mine.id), MALLORY);
     lab.fake.press_data(BOB, mine.id, &format!("{{\"chat_id\":{ALICE}}}"), BOB);
     settle_help(&lab).await;
+    pressed(&lab, 1).await;
     let still = lab.fake.messages(ALICE).into_iter().find(|it| it.id == mine.id).unwrap();
     assert!(still.has_button("Accept"), "{still:?}");
     let calls = lab.fake.calls();

@@ -2,7 +2,7 @@
 
 use takopi_tests::telegram::Room;
 
-use crate::lab::{ALICE, Lab};
+use crate::lab::{ALICE, BOB, Lab};
 
 const CHAT: Room = Room { chat: ALICE, topic: None };
 
@@ -115,4 +115,17 @@ async fn a_file_is_fetched_from_where_the_answer_ran_after_a_restart() {
         .until("the file", |fake| fake.messages(ALICE).into_iter().find(|it| it.file.is_some()))
         .await;
     bot.stop().await;
+}
+
+#[tokio::test]
+async fn a_press_on_an_unknown_message_delays_nobody() {
+    let lab = Lab::new();
+    // Of a message that a bot before this one sent.
+    lab.fake.press_data(ALICE, 1000, "cancel", ALICE);
+    lab.fake.write(Room::chat(BOB), BOB, "hello");
+    let bot = lab.bot().await;
+    lab.fake.shows(Room::chat(BOB), "You said: hello").await;
+    let answered = lab.fake.calls().iter().any(|call| call.method == "answerCallbackQuery");
+    assert!(!answered, "it waits for the message to be known");
+    bot.crash().await;
 }
