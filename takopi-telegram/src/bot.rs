@@ -1,19 +1,23 @@
-//! The bot: it polls for updates and handles them one after another.
+//! The bot: it polls for updates and handles them, those of a chat one after another.
 //!
 //! Promises:
-//! - an update is handled once: its number is stored when its job was accepted. One that was not stored when
-//!   the process died is delivered again by the service;
+//! - an update is handled once: its number is stored when its job, and those of the updates before it, were
+//!   accepted. One that was not stored when the process died is delivered again by the service;
+//! - a chat whose message takes long to prepare (a voice note, a large file, a new worktree) or that the bot may
+//!   not write to yet delays no other chat;
 //! - nothing but a refused token ends the loop: everything else is retried, with pauses.
 //!
 //! Who is answered: `access`; what a message means: `prompt`, `commands` and `attach`.
 
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use serde_json::{Value, json};
 use takopi_bridge::present::{Chat, Limit};
-use takopi_bridge::{Bridge, Continuity, Pace, Router, Settings, WhileBusy};
+use takopi_bridge::{Bridge, Continuity, Pace, Place, Router, Settings, WhileBusy};
 use takopi_core::EngineId;
 use takopi_projects::{Names, Projects};
 use thiserror::Error;
@@ -23,14 +27,22 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Api, ApiError, FIRST_PAUSE, LONGEST_PAUSE, retried};
 use crate::commands;
 use crate::config::{Config, Mode};
+use crate::lanes::Lanes;
 use crate::prompt::Bundle;
 use crate::rate::{Limits, Rate};
 use crate::state::Store;
 use crate::transport::{LIMIT, Telegram};
-use crate::update::{self, Press, Update};
+use crate::update::{self, Message, Press, Update};
+use crate::window::Window;
 
 /// How often the calls are tried that nothing can begin without.
 const ATTEMPTS: usize = 9;
+/// How many messages of a chat can wait. The service delivers no more before some were handled.
+const MESSAGES: usize = 100;
+/// How many notices can wait for a chat. Further ones are dropped: the chat is flooded already.
+const NOTICES: usize = 16;
+/// How often the service is asked while messages are being prepared.
+const PAUSE: Duration = Duration::from_millis(500);
 /// How many presses are handled at once. Further ones are dropped: nobody presses that fast.
 const PRESSES: usize = 64;
 /// How often a message is edited at most.
@@ -121,6 +133,9 @@ pub struct Bot {
     pub(crate) me: Me,
     pub(crate) directory: PathBuf,
     presses: Arc<Semaphore>,
+    updates: Window,
+    messages: Lanes,
+    notices: Lanes,
 }
 
 /// The account of the bot.
@@ -168,6 +183,7 @@ impl Bot {
             .continuity(continuity)
             .while_busy(while_busy)
             .pace(pace);
+        let updates = Window::new(store.read(|stored| stored.offset));
         let resume = router.clone();
         let bridge = Bridge::new(transport.clone(), router, settings);
         Ok(Arc::new(Self {
@@ -183,6 +199,9 @@ impl Bot {
             me,
             directory,
             presses: Arc::new(Semaphore::new(PRESSES)),
+            updates,
+            messages: Lanes::new(MESSAGES),
+            notices: Lanes::new(NOTICES),
         }))
     }
 
@@ -193,7 +212,10 @@ impl Bot {
             () = stop.cancelled() => Ok(()),
             error = self.poll() => Err(error),
         };
+        // What is not accepted yet is delivered again to the next process.
+        self.messages.close();
         self.bridge.shutdown().await;
+        self.notices.close();
         ended
     }
 
@@ -204,7 +226,8 @@ impl Bot {
             match self.next_updates().await {
                 Ok(updates) => {
                     pause = FIRST_PAUSE;
-                    self.handle_all(&updates).await;
+                    self.handle_all(&updates);
+                    self.settle().await;
                 }
                 Err(error) if matches!(error.code(), Some(401 | 404)) => return error.into(),
                 Err(error) => {
@@ -222,24 +245,39 @@ impl Bot {
         }
     }
 
+    /// Waits a moment for what is being handled. While it is, the service delivers it again at once.
+    async fn settle(&self) {
+        let idle = async {
+            while !self.updates.is_idle() {
+                self.updates.finished().await;
+            }
+        };
+        let _ = tokio::time::timeout(PAUSE, idle).await;
+    }
+
     /// The next updates. What is forwarded behind a message comes a moment later, so the same offset is
     /// asked for again: that confirms nothing.
     async fn next_updates(&self) -> Result<Vec<Value>, ApiError> {
-        let offset = self.store.read(|stored| stored.offset);
-        let updates = self.api.updates(offset, true).await?;
+        let (offset, wait) = (self.updates.offset(), self.updates.is_idle());
+        let new = |mut updates: Vec<Value>| {
+            updates.retain(|it| update::number(it).is_some_and(|it| self.updates.is_new(it)));
+            updates
+        };
+        let updates = new(self.api.updates(offset, wait).await?);
         let last = updates.last().map(update::read);
         let window = self.config.forward_window;
         if matches!(last, Some(Update::Message(_))) && !window.is_zero() {
             tokio::time::sleep(window).await;
-            return Ok(self.api.updates(offset, false).await.unwrap_or(updates));
+            return Ok(self.api.updates(offset, false).await.map_or(updates, new));
         }
         Ok(updates)
     }
 
-    async fn handle_all(self: &Arc<Self>, updates: &[Value]) {
+    fn handle_all(self: &Arc<Self>, updates: &[Value]) {
         let mut rest = updates.iter().peekable();
         while let Some(update) = rest.next() {
-            let mut number = update::number(update);
+            let Some(number) = update::number(update) else { continue };
+            let mut last = number;
             match update::read(update) {
                 Update::Message(message) => {
                     let mut bundle = Bundle::new(*message);
@@ -248,18 +286,55 @@ impl Bot {
                         if !bundle.takes(&forwarded) {
                             break;
                         }
-                        number = update::number(next);
+                        last = update::number(next).unwrap_or(last);
                         bundle.add(*forwarded);
                         rest.next();
                     }
-                    self.message(bundle).await;
+                    self.updates.begin(number, last);
+                    self.handle_message(number, bundle);
                 }
-                Update::Press(press) => self.handle_press(press),
-                Update::Other => {}
+                Update::Press(press) => {
+                    self.updates.begin(number, last);
+                    self.handle_press(press);
+                    self.finish(number);
+                }
+                Update::Other => {
+                    self.updates.begin(number, last);
+                    self.finish(number);
+                }
             }
-            if let Some(number) = number {
-                self.store.change(|stored| stored.offset = stored.offset.max(number + 1));
+        }
+    }
+
+    /// Handles a message behind those of its chat.
+    fn handle_message(self: &Arc<Self>, number: i64, bundle: Bundle) {
+        let (bot, chat) = (self.clone(), bundle.chat());
+        let handled = self.messages.add(chat, async move {
+            // One that cannot be handled must not be delivered for ever.
+            if AssertUnwindSafe(bot.message(bundle)).catch_unwind().await.is_err() {
+                tracing::error!(chat, "handling a message panicked");
             }
+            bot.finish(number);
+        });
+        if !handled {
+            tracing::warn!(chat, "too many messages wait in a chat");
+            self.finish(number);
+        }
+    }
+
+    /// An update was handled.
+    fn finish(&self, number: i64) {
+        let offset = self.updates.finish(number);
+        self.store.change(|stored| stored.offset = stored.offset.max(offset));
+    }
+
+    /// Sends a notice of the bot itself behind those of its chat, in the background.
+    pub(crate) fn notice(&self, place: &Place, message: &Message, text: String) {
+        let (transport, place, id) = (self.transport.clone(), place.clone(), message.id);
+        let chat = message.origin.chat;
+        let sending = async move { transport.notice(&place, id, &text).await };
+        if !self.notices.add(chat, sending) {
+            tracing::warn!(chat, "too many notices wait for a chat");
         }
     }
 

@@ -70,7 +70,7 @@ impl Bot {
             "file" => return self.file(rest, message, place).await,
             _ => self.help(),
         };
-        self.transport.notice(place, message.id, &text).await;
+        self.notice(place, message, text);
         Ok(())
     }
 

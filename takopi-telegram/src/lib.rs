@@ -4,7 +4,8 @@
 //!
 //! In the order a message travels:
 //!
-//! - [`api`] polls the Bot API; [`update`] reads what came, tolerantly;
+//! - [`api`] polls the Bot API; [`update`] reads what came, tolerantly; chats do not wait for each other
+//!   (`lanes`), and what was not finished is delivered again after a crash (`window`);
 //! - [`bot`] decides who is answered (`access`), reads commands (`commands`), projects, branches (`prompt`) and
 //!   files (`attach`), and passes the rest to the bridge;
 //! - [`transport`] shows what the bridge has to show, at a rate that Telegram allows ([`rate`]);
@@ -18,11 +19,13 @@ pub mod bot;
 mod commands;
 pub mod config;
 pub mod files;
+mod lanes;
 mod prompt;
 pub mod rate;
 pub mod state;
 pub mod transport;
 pub mod update;
+mod window;
 
 pub use api::{Api, ApiError, Token};
 pub use bot::{Bot, BotError};

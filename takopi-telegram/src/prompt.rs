@@ -57,9 +57,9 @@ impl Bot {
         {
             return;
         }
-        let id = message.id;
+        let message = message.clone();
         if let Err(refusal) = self.accept(bundle, &place).await {
-            self.transport.notice(&place, id, &refusal).await;
+            self.notice(&place, &message, refusal);
         }
     }
 
@@ -237,6 +237,11 @@ impl Bundle {
     pub(crate) fn new(mut message: Message) -> Self {
         let files = message.file.take().into_iter().collect();
         Self { message, forwarded: Vec::new(), files }
+    }
+
+    /// Its chat.
+    pub(crate) fn chat(&self) -> i64 {
+        self.message.origin.chat
     }
 
     /// Whether a message was forwarded right behind this one. A command stands alone.

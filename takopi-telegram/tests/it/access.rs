@@ -8,6 +8,7 @@ use crate::lab::{ALICE, BOB, GROUP, Lab, MALLORY};
 async fn settle(lab: &Lab, text: &str) {
     lab.fake.write(Room::chat(ALICE), ALICE, text);
     lab.fake.shows(Room::chat(ALICE), &format!("You said: {text}")).await;
+    lab.fake.until("all updates are confirmed", |fake| (fake.pending() == 0).then_some(())).await;
 }
 
 #[tokio::test]

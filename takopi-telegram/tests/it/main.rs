@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod access;
+mod busy;
 mod conversation;
 mod faults;
 mod files;
