@@ -5,6 +5,8 @@
 //! which win over those above it. `[engines.NAME]` is an agent that speaks ACP, by its command line. A file that is
 //! named must exist; errors name the file and the line.
 
+mod append;
+
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -18,6 +20,7 @@ use takopi_core::{EngineId, RunSettings};
 use takopi_projects::Projects;
 use toml::Spanned;
 
+pub(crate) use self::append::{Access, append};
 use crate::args::{Approve, Color};
 use crate::engines;
 use crate::exit::Usage;

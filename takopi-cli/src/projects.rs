@@ -1,19 +1,15 @@
 //! Projects in the command: `takopi projects`, `--project`, `--branch`, and `/NAME @branch` before a prompt.
 
-use std::fs::{OpenOptions, Permissions};
-use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use takopi_bridge::RunContext;
 use takopi_core::RunSettings;
-use takopi_projects::config::check_name;
+use takopi_projects::config::{RESERVED, check_name};
 use takopi_projects::{Context, Message, Names, Project, Projects, Repository};
 
 use crate::args::RunOptions;
-use crate::config::{self, Config};
+use crate::config::{self, Access, Config};
 use crate::engines;
 use crate::exit::{self, Usage};
 use crate::terminal::{self, Terminal};
@@ -205,62 +201,34 @@ fn add(name: Option<&str>, projects: &Projects, file: Option<&Path>) -> anyhow::
     });
     let name = named.unwrap_or_default().to_lowercase();
     check_name(&name).map_err(|error| Usage::new(format!("{name:?} is no name: {error}")))?;
-    if let Some(known) = projects.get(&name) {
-        let (path, hint) = (known.path.display(), "takopi projects add OTHER_NAME");
-        return Err(Usage::new(format!(
-            "project {name} exists: {path}; choose another name: {hint}"
-        ))
-        .into());
-    }
-    let mut all = projects.clone();
-    all.add(Project::new(&name, path));
-    names(&all, [])?;
+    check_free(&name, path, projects)?;
     let table = format!("[projects.{name}]\npath = {}\n", toml_text(&path.to_string_lossy()));
-    let file = append(file, &table, Access::AsItIs)?;
+    // Another process may have added one meanwhile.
+    let check = |now: &Config| check_free(&name, path, &now.projects);
+    let file = config::append(file, &table, Access::AsItIs, check)?;
     let text = format!("project {name}: {} (in {})\n", path.display(), file.display());
     terminal::print(text.as_bytes())?;
     Ok(exit::OK)
 }
 
+/// Refuses the name of a project that there is, or that messages could not name.
+fn check_free(name: &str, path: &Path, projects: &Projects) -> Result<(), Usage> {
+    let hint = "choose another name: takopi projects add OTHER_NAME";
+    if let Some(known) = projects.get(name) {
+        let path = known.path.display();
+        return Err(Usage::new(format!("project {name} exists: {path}; {hint}")));
+    }
+    if RESERVED.contains(&name) {
+        return Err(Usage::new(format!("/{name} is a command of takopi's chats; {hint}")));
+    }
+    let mut all = projects.clone();
+    all.add(Project::new(name, path));
+    names(&all, []).map(|_| ())
+}
+
 /// A text as TOML writes it. A JSON string is one.
 pub(crate) fn toml_text(text: &str) -> String {
     serde_json::Value::from(text).to_string()
-}
-
-/// Who can read the configuration file behind a change. A new one is always its owner's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
-    /// Whoever could before.
-    AsItIs,
-    /// Its owner alone: a secret is added.
-    Owner,
-}
-
-/// Appends a table to the configuration file.
-pub(crate) fn append(file: Option<&Path>, table: &str, access: Access) -> anyhow::Result<PathBuf> {
-    let path = file.map(Path::to_owned).or_else(config::default_path);
-    let path = path.context("there is no home directory for a configuration file; use --config")?;
-    if let Some(directory) = path.parent() {
-        std::fs::create_dir_all(directory)
-            .with_context(|| format!("cannot create {}", directory.display()))?;
-    }
-    let write = || {
-        let before = std::fs::read_to_string(&path).unwrap_or_default();
-        let gap = match before.trim_end() {
-            "" => "",
-            _ if before.ends_with('\n') => "\n",
-            _ => "\n\n",
-        };
-        let mut open = OpenOptions::new();
-        let mut file = open.create(true).append(true).mode(0o600).open(&path)?;
-        if access == Access::Owner {
-            file.set_permissions(Permissions::from_mode(0o600))?;
-        }
-        file.write_all(format!("{gap}{table}").as_bytes())?;
-        file.sync_all()
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(path)
 }
 
 fn prune(name: Option<&str>, projects: &Projects) -> anyhow::Result<u8> {

@@ -13,6 +13,12 @@ use thiserror::Error;
 /// Where worktrees are created unless the project says otherwise, relative to the project.
 pub const WORKTREES: &str = ".worktrees";
 
+/// The commands of takopi's chats. A project of such a name could not be named there.
+pub const RESERVED: [&str; 14] = [
+    "agent", "cancel", "ctx", "effort", "file", "help", "model", "new", "projects", "queue",
+    "quit", "sessions", "start", "switch",
+];
+
 /// The longest name of a project.
 const LONGEST_NAME: usize = 32;
 

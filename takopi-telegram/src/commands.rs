@@ -194,3 +194,15 @@ impl Bot {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_project_gets_the_name_of_a_command() {
+        for name in names() {
+            assert!(takopi_projects::config::RESERVED.contains(&name), "{name}");
+        }
+    }
+}

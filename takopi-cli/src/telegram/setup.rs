@@ -17,11 +17,10 @@ use takopi_telegram::{Api, BotError, Token};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{self, Access, Config};
 use crate::exit::{self, Usage};
-use crate::projects::{self, Access};
 use crate::terminal::{Terminal, write_error};
-use crate::{keys, run, signals};
+use crate::{keys, projects, run, signals};
 
 #[derive(Debug, Args)]
 pub(crate) struct SetupArgs {
@@ -36,11 +35,7 @@ pub(super) fn main(
     file: Option<&Path>,
     terminal: Terminal,
 ) -> anyhow::Result<u8> {
-    if !config.telegram.is_empty() {
-        let text =
-            "the configuration has a table [telegram] already; edit that, or remove it first";
-        return Err(Usage::new(text).into());
-    }
+    check_free(config)?;
     let service = args.service.trim_end_matches('/').to_owned();
     run::runtime()?.block_on(async {
         let stop = CancellationToken::new();
@@ -64,13 +59,21 @@ pub(super) fn main(
         let (name, id) = (&user.name, user.id);
         let table =
             format!("[telegram]\ntoken = {secret}\n{own}# {name}\nallowed_users = [{id}]\n");
-        let path = projects::append(file, &table, Access::Owner)?;
+        let path = config::append(file, &table, Access::Owner, check_free)?;
         terminal.note(&format!(
             "{name} ({id}) may use the bot; written to {}; start it with `takopi telegram`",
             path.display()
         ));
         Ok(exit::OK)
     })
+}
+
+fn check_free(config: &Config) -> Result<(), Usage> {
+    if config.telegram.is_empty() {
+        return Ok(());
+    }
+    let text = "the configuration has a table [telegram] already; edit that, or remove it first";
+    Err(Usage::new(text))
 }
 
 /// The token, and who may use the bot.

@@ -1,6 +1,6 @@
 //! `takopi projects`, `--project`, `--branch`, and directives before a prompt.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::lab::{Lab, Ran};
 
@@ -51,6 +51,50 @@ fn a_repository_is_added_listed_and_used() {
     assert!(lab.run(&["projects"]).stdout.contains("0 worktrees"));
 }
 
+const FILE: &str = "home/.config/takopi/config.toml";
+
+#[test]
+fn projects_that_are_added_at_once_leave_one_valid_configuration() {
+    let lab = lab();
+    let mut add: Vec<_> = (0..12)
+        .map(|n| {
+            let name = format!("web{}", n % 6);
+            let mut command = lab.takopi(&["projects", "add", &name]);
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    let ended = add.iter_mut().map(|it| it.wait().unwrap().code());
+    let added = ended.filter(|code| *code == Some(0)).count();
+    assert_eq!(added, 6, "of two with one name one is added");
+    let listed = lab.run(&["projects"]);
+    assert_eq!((listed.code, listed.stdout.lines().count()), (Some(0), 6), "{listed:?}");
+}
+
+#[test]
+fn a_project_is_added_only_if_the_configuration_stays_valid() {
+    let lab = lab();
+    let inline = "projects = { other = { path = \"/srv/other\" } }\n";
+    let file = lab.write(FILE, inline);
+    let refused = lab.run(&["projects", "add", "web"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("[projects.web] cannot be added to the file as it is"));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), inline);
+    lab.write(FILE, "");
+    for name in ["new", "cancel", "file", "switch"] {
+        let taken = lab.run(&["projects", "add", name]);
+        assert_eq!(taken.code, Some(2), "{taken:?}");
+        assert!(taken.stderr.contains("is a command of takopi's chats"), "{taken:?}");
+    }
+    // A link to the file of another directory stays one.
+    let real = lab.write("home/dotfiles/takopi.toml", "model = 'm'");
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink(&real, &file).unwrap();
+    assert_eq!(lab.run(&["projects", "add", "web"]).code, Some(0));
+    assert!(file.symlink_metadata().unwrap().is_symlink());
+    let written = std::fs::read_to_string(&real).unwrap();
+    assert!(written.starts_with("model = 'm'\n\n[projects.web]\npath = "), "{written}");
+}
+
 #[test]
 fn what_cannot_be_is_one_line_and_a_usage_error() {
     let lab = lab();
@@ -96,7 +140,10 @@ fn a_conversation_of_a_chat_stays_where_it_began() {
     let ran = lab.run_with(&["chat", "--engine", "demo"], typed);
     assert!(ran.stdout.contains("You said: hello") && ran.stdout.contains("You said: again"));
     assert!(!ran.stdout.contains("elsewhere"), "{ran:?}");
-    assert!(ran.stderr.contains("this conversation runs in ctx: web @one, not in ctx: web @two"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("this conversation runs in ctx: web @one, not in ctx: web @two"),
+        "{ran:?}"
+    );
     assert_eq!(ran.code, Some(1));
 }
 
