@@ -6,6 +6,7 @@
 //! - a press counts for the message that the button is on, whatever its data says;
 //! - in a group the bot answers what is meant for it, unless it is set to answer everything.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use serde_json::json;
@@ -76,20 +77,19 @@ impl Bot {
         {
             return false;
         }
-        let at = message.text.to_lowercase().find(&self.me.mention);
-        let mentioned = at.filter(|_| self.me.mention.len() > 1);
-        if let Some(at) = mentioned
-            && !first.starts_with('/')
-            && message.text.is_char_boundary(at)
-            && message.text.get(at..at + self.me.mention.len()).is_some()
-        {
-            message.text.replace_range(at..at + self.me.mention.len(), "");
+        let is_me = |range: &Range<usize>| {
+            message.text.get(range.clone()).is_some_and(|it| it.to_lowercase() == self.me.mention)
+        };
+        let mentioned = message.mentions.iter().find(|range| is_me(range)).cloned();
+        let is_mentioned = mentioned.is_some();
+        if let Some(mention) = mentioned.filter(|_| !first.starts_with('/')) {
+            message.text.replace_range(mention, "");
             message.text = message.text.trim().to_owned();
         }
         message.origin.private
             || self.config.trigger == Trigger::All
             || replies
-            || mentioned.is_some()
+            || is_mentioned
             || first.starts_with('/')
     }
 }

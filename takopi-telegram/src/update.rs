@@ -1,5 +1,7 @@
 //! What the service delivers, as far as a bot needs it. What is unknown is ignored.
 
+use std::ops::Range;
+
 use serde_json::Value;
 
 /// Something that happened.
@@ -44,6 +46,8 @@ pub struct Message {
     pub user: User,
     /// Its text, or the caption of its file.
     pub text: String,
+    /// Where its text mentions users, in bytes: `@name`.
+    pub mentions: Vec<Range<usize>>,
     /// Whether it was forwarded.
     pub forwarded: bool,
     /// The message it replies to.
@@ -155,6 +159,7 @@ fn message(value: &Value) -> Option<Message> {
         origin,
         user: user(&value["from"])?,
         text: text(value),
+        mentions: mentions(value),
         forwarded: !value["forward_origin"].is_null(),
         // In a topic every message replies to the one that opened it.
         reply: reply.filter(|reply| Some(reply.id) != origin.topic),
@@ -164,6 +169,31 @@ fn message(value: &Value) -> Option<Message> {
 
 fn text(value: &Value) -> String {
     value["text"].as_str().or(value["caption"].as_str()).unwrap_or_default().to_owned()
+}
+
+/// The mentions that the service marks. It counts UTF-16 units.
+fn mentions(value: &Value) -> Vec<Range<usize>> {
+    let text = text(value);
+    let entities = value["entities"].as_array().or(value["caption_entities"].as_array());
+    let mentions = entities.into_iter().flatten().filter(|it| it["type"] == "mention");
+    let range = |entity: &Value| {
+        let start = entity["offset"].as_u64()?;
+        let end = start.checked_add(entity["length"].as_u64()?)?;
+        Some(byte_at(&text, start)?..byte_at(&text, end)?)
+    };
+    mentions.filter_map(range).collect()
+}
+
+/// The byte at which a UTF-16 unit begins; none inside of a character.
+fn byte_at(text: &str, unit: u64) -> Option<usize> {
+    let mut units = 0;
+    for (byte, c) in text.char_indices() {
+        if units == unit {
+            return Some(byte);
+        }
+        units += c.len_utf16() as u64;
+    }
+    (units == unit).then_some(text.len())
 }
 
 fn file(value: &Value) -> Option<Attachment> {
@@ -226,5 +256,19 @@ mod tests {
         assert_eq!(message(7).reply.map(|reply| reply.id), None);
         assert_eq!(message(8).reply.map(|reply| reply.id), Some(8));
         assert_eq!(message(8).origin.topic, Some(7));
+    }
+
+    #[test]
+    fn mentions_are_where_the_service_marks_them_whatever_it_says() {
+        let at = |text: &str, offset: i64, length: i64| {
+            let entity = json!({ "type": "mention", "offset": offset, "length": length });
+            let value = json!({ "caption": text, "caption_entities": [entity] });
+            mentions(&value).first().map(|range| text[range.clone()].to_owned())
+        };
+        assert_eq!(at("İ😀 @bot x", 4, 4).as_deref(), Some("@bot"));
+        assert_eq!(at("@bot", 0, 4).as_deref(), Some("@bot"));
+        for (offset, length) in [(1, 1), (0, 99), (-1, 4), (i64::MAX, i64::MAX), (99, 1)] {
+            assert_eq!(at("😀x", offset, length), None, "{offset} {length}");
+        }
     }
 }

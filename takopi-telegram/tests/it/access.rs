@@ -180,3 +180,18 @@ async fn a_topic_that_is_bound_to_a_project_is_answered_and_its_buttons_work() {
     assert!(shown.iter().all(|it| !it.by_bot || it.topic == Some(7)), "{shown:#?}");
     bot.stop().await;
 }
+
+#[tokio::test]
+async fn only_a_mention_of_the_bot_itself_counts_and_is_taken_off() {
+    let lab = Lab::new();
+    let bot = lab.bot().await;
+    let room = Room::chat(GROUP);
+    lab.fake.write(room, ALICE, "@takopi_test_bot2 not for the bot");
+    lab.fake.write(room, ALICE, "mail@takopi_test_bot not for the bot");
+    lab.fake.write(room, ALICE, "İİ @takopi_test_bot hello");
+    let answer = lab.fake.shows(room, "You said: İİ").await;
+    assert!(answer.text.contains("hello") && !answer.text.contains('@'), "{}", answer.text);
+    let shown = lab.fake.messages(GROUP);
+    assert!(shown.iter().all(|it| !it.by_bot || !it.text.contains("not for")), "{shown:#?}");
+    bot.stop().await;
+}

@@ -92,8 +92,15 @@ impl State {
         self.updates.len()
     }
 
-    pub(super) fn receive(&mut self, room: Room, user: i64, fields: Value) -> i64 {
+    pub(super) fn receive(&mut self, room: Room, user: i64, mut fields: Value) -> i64 {
         let id = self.next_message(room.chat);
+        // The service marks what a text mentions, whoever wrote it.
+        for (text, entities) in [("text", "entities"), ("caption", "caption_entities")] {
+            let mentions = fields[text].as_str().map(mentions).unwrap_or_default();
+            if fields[entities].is_null() && !mentions.is_empty() {
+                fields[entities] = mentions.into();
+            }
+        }
         let message = Message { room, by: user, fields, notified: true, edits: 0 };
         self.messages.insert((room.chat, id), message);
         let content = self.message_json(room.chat, id);
@@ -168,6 +175,22 @@ impl State {
     pub(super) fn all(&self) -> Vec<(i64, Shown)> {
         self.messages.iter().map(|((chat, id), message)| (*chat, show(*id, message))).collect()
     }
+}
+
+/// The users that a text mentions, as entities: their places are in UTF-16 units.
+fn mentions(text: &str) -> Vec<Value> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    for (at, _) in text.match_indices('@') {
+        // `/help@some_bot` and `mail@example.org` mention nobody.
+        let alone = !text[..at].chars().next_back().is_some_and(char::is_alphanumeric);
+        let name: String = text[at + 1..].chars().take_while(|c| is_name(*c)).collect();
+        if alone && name.len() >= 5 {
+            let offset = text[..at].encode_utf16().count();
+            found.push(json!({ "type": "mention", "offset": offset, "length": name.len() + 1 }));
+        }
+    }
+    found
 }
 
 fn buttons(fields: &Value) -> Vec<Value> {
