@@ -118,7 +118,8 @@ pub(crate) fn take_directives(
     options: &mut RunOptions,
 ) -> Result<(), Usage> {
     let names = names(&options.projects, [])?;
-    while let Some(first) = prompt.first().filter(|first| first.starts_with(['/', '@'])) {
+    let begins = |text: &&String| text.trim_start().starts_with(['/', '@']);
+    while let Some(first) = prompt.first().filter(begins) {
         let Message { engine, project, branch, text, .. } =
             names.read(first, options.project.is_some()).map_err(usage)?;
         if text == first.trim() {
@@ -127,8 +128,8 @@ pub(crate) fn take_directives(
         if let Some(engine) = engine {
             options.change_engine(&engines::find(&engine)?.id());
         }
-        options.project = project.or(options.project.take());
-        options.branch = branch.or(options.branch.take());
+        choose("project", &mut options.project, project)?;
+        choose("branch", &mut options.branch, branch)?;
         if !text.is_empty() {
             prompt[0] = text;
             return Ok(());
@@ -136,6 +137,22 @@ pub(crate) fn take_directives(
         prompt.remove(0);
     }
     Ok(())
+}
+
+/// Chooses what the prompt names, unless something else is chosen already.
+fn choose(what: &str, chosen: &mut Option<String>, named: Option<String>) -> Result<(), Usage> {
+    // Projects have no case, branches do.
+    let is_same = |a: &str, b: &str| a == b || (what == "project" && a.eq_ignore_ascii_case(b));
+    match (chosen.as_ref(), named) {
+        (Some(earlier), Some(named)) if !is_same(earlier, &named) => Err(Usage::new(format!(
+            "the {what} is {earlier}, and the prompt names {named}; name one"
+        ))),
+        (_, Some(named)) => {
+            *chosen = Some(named);
+            Ok(())
+        }
+        (_, None) => Ok(()),
+    }
 }
 
 /// A message of a chat: the text for the bridge, and where it runs. `Err` if it begins with a `/word` that

@@ -43,11 +43,14 @@ fn a_repository_is_added_listed_and_used() {
     assert!(ran.stdout.contains("You said: hello there"), "{ran:?}");
     let ran = run(&lab, &["/web @fix/parser hello"]);
     assert!(ran.stdout.contains("You said: hello\n"), "{ran:?}");
-    let ran = run(&lab, &["--project", "web", "--branch", "other", "hello"]);
+    let ran = run(&lab, &["\n\n  /web @lines\n\nhello\nthere"]);
+    assert!(ran.stdout.contains("You said: hello\nthere"), "{ran:?}");
+    assert!(lab.path("work/.worktrees/lines").is_dir());
+    let ran = run(&lab, &["--project", "WEB", "--branch", "other", "/web hello"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(lab.run(&["projects"]).stdout.contains("2 worktrees"));
+    assert!(lab.run(&["projects"]).stdout.contains("3 worktrees"));
     let pruned = lab.run(&["projects", "prune"]);
-    assert_eq!(pruned.stdout.matches("web: removed ").count(), 2, "{pruned:?}");
+    assert_eq!(pruned.stdout.matches("web: removed ").count(), 3, "{pruned:?}");
     assert!(lab.run(&["projects"]).stdout.contains("0 worktrees"));
 }
 
@@ -99,16 +102,26 @@ fn a_project_is_added_only_if_the_configuration_stays_valid() {
 fn what_cannot_be_is_one_line_and_a_usage_error() {
     let lab = lab();
     lab.run(&["projects", "add", "web"]);
+    lab.run(&["projects", "add", "clone"]);
     git(&lab, &["worktree", "add", "--quiet", "-b", "taken", "../elsewhere"]);
     lab.write("work/.worktrees/used/mine", "x");
     for (args, said) in [
         (&["/wbe fix it"][..], "/wbe is no engine, project or command; did you mean /web?"),
-        (&["--project", "nope", "x"], "there is no project nope; known projects: web"),
+        (&["--project", "nope", "x"], "there is no project nope; known projects: clone, web"),
         (&["--branch", "a..b", "x"], "\"a..b\" is not a name that git accepts for a branch"),
         (&["--branch=--force", "x"], "\"--force\" is not a name that git accepts for a branch"),
         (&["/web @-x fix it"], "\"-x\" is not a name that git accepts for a branch"),
         (&["/web @taken fix it"], "branch taken is checked out at "),
         (&["/web @used fix it"], ".worktrees/used exists and is not empty; move it away"),
+        (
+            &["--project", "web", "--branch", "b1", "/clone x"],
+            "the project is web, and the prompt names clone; name one",
+        ),
+        (
+            &["--project", "web", "--branch", "b1", "@b2 x"],
+            "the branch is b1, and the prompt names b2; name one",
+        ),
+        (&["/web", "/clone", "x"], "the project is web, and the prompt names clone; name one"),
         (&["--project", "web", "--cd", "/", "x"], "--cd and --project both name a directory"),
     ] {
         let ran = run(&lab, args);
