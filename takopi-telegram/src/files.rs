@@ -48,7 +48,7 @@ pub(crate) fn is_plain(path: &Path) -> bool {
 
 /// Whether a name is one of a secret, or of git.
 fn is_denied(name: &str) -> bool {
-    let name = name.to_lowercase();
+    let name = name.trim().to_lowercase();
     let starts =
         [".env", "id_rsa", "id_dsa", "id_ecdsa", "id_ed25519", ".netrc", ".npmrc", ".pypirc"];
     let ends = [".pem", ".key", ".p12", ".pfx", ".keystore", ".kdbx"];
@@ -93,7 +93,9 @@ pub fn store(
     bytes: &[u8],
 ) -> Result<PathBuf, FileError> {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
-    if is_denied(last) {
+    let name = safe_name(name);
+    // The name that the file would get counts too: it may be shorter.
+    if is_denied(last) || is_denied(&name) {
         return Err(FileError::Denied(last.to_owned()));
     }
     let fault = |path: &Path| {
@@ -117,7 +119,6 @@ pub fn store(
         }
         directory = real;
     }
-    let name = safe_name(name);
     let (stem, ending) = match name.rsplit_once('.') {
         Some((stem, ending)) if !stem.is_empty() => (stem.to_owned(), format!(".{ending}")),
         _ => (name.clone(), String::new()),
@@ -237,7 +238,9 @@ mod tests {
         let again = store(&project, uploads, "passwd", b"2").unwrap();
         assert!(again.ends_with("incoming/passwd-1"));
         assert_eq!(std::fs::read(&path).unwrap(), b"1");
-        for secret in [".env", "x/.env.local", "id_rsa", "server.PEM"] {
+        let cut_off = format!("{}.pem{}", "k".repeat(76), "x".repeat(200));
+        let spaced = ["server.pem ", " .env", "id_rsa\u{a0}", &cut_off];
+        for secret in [".env", "x/.env.local", "id_rsa", "server.PEM"].into_iter().chain(spaced) {
             assert!(
                 matches!(store(&project, uploads, secret, b""), Err(FileError::Denied(_))),
                 "{secret}"
