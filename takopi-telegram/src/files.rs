@@ -31,6 +31,9 @@ pub enum FileError {
     /// It is too large.
     #[error("{0} is larger than {1} bytes")]
     TooLarge(String, u64),
+    /// It is a directory with too many files.
+    #[error("{0} has more than {MOST_FILES} files")]
+    TooMany(String),
     /// It cannot be read or written.
     #[error("{path}: {error}")]
     Io {
@@ -167,8 +170,11 @@ pub fn fetch(project: &Path, path: &str, limit: u64) -> Result<Outgoing, FileErr
     let name =
         real.file_name().map_or("project".into(), |name| name.to_string_lossy().into_owned());
     if real.is_dir() {
-        let bytes = archive(&real, limit).map_err(fault)?;
-        let bytes = bytes.ok_or(FileError::TooLarge(shown, limit))?;
+        let bytes = match archive(&real, limit).map_err(fault)? {
+            Archive::Done(bytes) => bytes,
+            Archive::TooLarge => return Err(FileError::TooLarge(shown, limit)),
+            Archive::TooMany => return Err(FileError::TooMany(shown)),
+        };
         return Ok(Outgoing { name: format!("{name}.zip"), bytes });
     }
     let metadata = real.metadata().map_err(fault)?;
@@ -181,8 +187,15 @@ pub fn fetch(project: &Path, path: &str, limit: u64) -> Result<Outgoing, FileErr
     Ok(Outgoing { name, bytes: std::fs::read(&real).map_err(fault)? })
 }
 
-/// A directory as a zip archive, without links, secrets and git's files. `None` if it is too large.
-fn archive(root: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+/// What came of an archive.
+enum Archive {
+    Done(Vec<u8>),
+    TooLarge,
+    TooMany,
+}
+
+/// A directory as a zip archive, without links, secrets and git's files.
+fn archive(root: &Path, limit: u64) -> io::Result<Archive> {
     let mut zip = zip::ZipWriter::new(io::Cursor::new(Vec::new()));
     let options = SimpleFileOptions::default().compression_method(zip::CompressionMethod::Stored);
     let (mut directories, mut files, mut size) = (vec![root.to_owned()], 0, 0);
@@ -199,8 +212,11 @@ fn archive(root: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
             } else if kind.is_file() {
                 size += entry.metadata()?.len();
                 files += 1;
-                if size > limit || files > MOST_FILES {
-                    return Ok(None);
+                if files > MOST_FILES {
+                    return Ok(Archive::TooMany);
+                }
+                if size > limit {
+                    return Ok(Archive::TooLarge);
                 }
                 let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy();
                 zip.start_file(name, options).map_err(io::Error::other)?;
@@ -208,7 +224,7 @@ fn archive(root: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
             }
         }
     }
-    Ok(Some(zip.finish().map_err(io::Error::other)?.into_inner()))
+    Ok(Archive::Done(zip.finish().map_err(io::Error::other)?.into_inner()))
 }
 
 #[cfg(test)]
@@ -286,5 +302,15 @@ mod tests {
         assert_eq!((names, zipped.name.as_str()), (vec!["src/a.rs".to_owned()], "web.zip"));
         assert!(archive.by_index(0).is_ok());
         assert!(matches!(fetch(&project, "src", 0), Err(FileError::TooLarge(..))));
+    }
+
+    #[test]
+    fn a_directory_with_too_many_files_is_refused_as_such() {
+        let (_root, project) = project();
+        for n in 0..=MOST_FILES {
+            std::fs::write(project.join(format!("src/{n}")), "").unwrap();
+        }
+        let error = fetch(&project, "src", 1_000_000).unwrap_err();
+        assert_eq!(error.to_string(), "src has more than 2000 files");
     }
 }
