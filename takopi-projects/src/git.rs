@@ -41,6 +41,15 @@ pub enum GitError {
     Failed(String),
 }
 
+impl GitError {
+    /// Whether files could not be written. Git does not always say why: on a full disk a checkout fails with
+    /// `unable to write file`.
+    pub(crate) fn is_of_disk(&self) -> bool {
+        let signs = ["unable to write file", "No space left on device", "Disk quota exceeded"];
+        matches!(self, Self::Failed(text) if signs.iter().any(|sign| text.contains(sign)))
+    }
+}
+
 /// The git program.
 #[derive(Debug, Clone)]
 pub struct Git {

@@ -89,6 +89,16 @@ pub enum WorktreeError {
         /// What git said.
         error: GitError,
     },
+    /// Git could not write the files of the branch.
+    #[error("cannot create the worktree of {branch}: {error}; is there room on the disk of {}?", directory.display())]
+    Unwritten {
+        /// The branch.
+        branch: String,
+        /// The directory of worktrees.
+        directory: PathBuf,
+        /// What git said.
+        error: GitError,
+    },
     /// A file could not be used.
     #[error("{}: {error}", path.display())]
     File {
@@ -232,18 +242,43 @@ impl Repository {
             // Its directory was deleted: git still lists it and insists on being asked twice.
             args.push("--force".to_owned());
         }
+        let mut begun = None;
         if self.exists(&local) {
             args.extend(["--".to_owned(), text, branch.to_owned()]);
         } else {
             let start = self.start(branch)?;
             let track = if start.starts_with("refs/remotes/") { "--track" } else { "--no-track" };
             args.extend([track, "-b", branch, "--"].map(str::to_owned));
+            begun = self.commit(&start);
             args.extend([text, start]);
         }
-        let added = self.git.run(&self.main, &args);
-        added.map_err(|error| WorktreeError::Git { branch: branch.to_owned(), error })?;
+        if let Err(error) = self.git.run(&self.main, &args) {
+            // Somebody else's branch of that name stays.
+            let is_ours = !error.to_string().contains("already exists");
+            if let Some(start) = begun.filter(|_| is_ours) {
+                self.take_back(branch, &start);
+            }
+            let branch = branch.to_owned();
+            if error.is_of_disk() {
+                return Err(WorktreeError::Unwritten { branch, directory, error });
+            }
+            return Err(WorktreeError::Git { branch, error });
+        }
         tracing::info!(project = %self.project, branch, path = %path.display(), "worktree created");
         Ok(path)
+    }
+
+    /// Removes the branch that git created before it failed, if it is where it began.
+    fn take_back(&self, branch: &str, start: &str) {
+        if self.commit(&format!("refs/heads/{branch}")).as_deref() == Some(start) {
+            let _ = self.git.run(&self.main, ["branch", "--quiet", "-D", "--", branch]);
+        }
+    }
+
+    fn commit(&self, name: &str) -> Option<String> {
+        let name = format!("{name}^{{commit}}");
+        let asked = ["rev-parse", "--verify", "--quiet", "--end-of-options", &name];
+        Some(self.git.run(&self.main, asked).ok()?.trim().to_owned())
     }
 
     /// What a new branch starts from: the branch of that name on a remote, else the base.
@@ -253,15 +288,9 @@ impl Repository {
             return Ok(remote);
         }
         let base = self.base();
-        let commit = format!("{base}^{{commit}}");
-        match self
-            .git
-            .run(&self.main, ["rev-parse", "--verify", "--quiet", "--end-of-options", &commit])
-        {
-            // The commit itself: git would otherwise set the new branch up to follow the base.
-            Ok(commit) => Ok(commit.trim().to_owned()),
-            Err(_) => Err(WorktreeError::NoBase { branch: branch.to_owned(), base }),
-        }
+        // The commit itself: git would otherwise set the new branch up to follow the base.
+        let commit = self.commit(&base);
+        commit.ok_or_else(|| WorktreeError::NoBase { branch: branch.to_owned(), base })
     }
 
     /// The branch that new branches start from: as configured, else the remote's default branch, else the

@@ -242,22 +242,32 @@ fn processes_that_create_the_same_worktree_at_once_end_with_one() {
     assert_eq!(lab.repository().count(), 1);
 }
 
-/// A git that fails as it does on a full disk; the real one cannot be made to.
+/// A git that fails as it does on a full disk, behind the branch; the real one cannot be made to everywhere.
 #[test]
-fn a_full_disk_is_one_clear_line() {
+fn a_full_disk_is_one_clear_line_and_leaves_no_branch() {
     let lab = Lab::new();
     let script = lab.root.path().join("git");
-    let text = "#!/bin/sh\ncase \"$*\" in *'worktree add'*) \
-                echo 'Preparing worktree' >&2; \
-                echo 'fatal: cannot create directory: No space left on device' >&2; exit 128;; esac\n\
-                exec git \"$@\"\n";
-    std::fs::write(&script, text).unwrap();
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let repository = Repository::open_with(&lab.project(), Git::at(&script)).unwrap();
-    assert_eq!(
-        error(&repository, "topic"),
-        "cannot create the worktree of topic: cannot create directory: No space left on device"
-    );
+    for said in ["unable to write file big", "cannot create directory: No space left on device"] {
+        let text = format!(
+            "#!/bin/sh\ncase \"$*\" in *'worktree add'*) git -C {} branch topic; \
+             echo 'Preparing worktree' >&2; echo 'error: {said}' >&2; \
+             echo \"fatal: Could not reset index file to revision 'HEAD'.\" >&2; exit 128;; esac\n\
+             exec git \"$@\"\n",
+            lab.path().display()
+        );
+        std::fs::write(&script, text).unwrap();
+        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let repository = Repository::open_with(&lab.project(), Git::at(&script)).unwrap();
+        let directory = lab.path().join(".worktrees");
+        assert_eq!(
+            error(&repository, "topic"),
+            format!(
+                "cannot create the worktree of topic: {said}; is there room on the disk of {}?",
+                directory.display()
+            )
+        );
+        assert_eq!(lab.git(&["branch", "--list", "topic"]), "", "the branch is not left behind");
+    }
 }
 
 #[test]
