@@ -261,11 +261,9 @@ impl Api {
     }
 }
 
-/// Makes a call until it succeeds, fails for a lasting reason, or was tried this often.
-pub(crate) async fn retried<R, C>(
-    attempts: usize,
-    mut call: impl FnMut() -> C,
-) -> Result<R, ApiError>
+/// Makes a call until it succeeds, fails for a lasting reason, or was tried this often. Pauses grow up to a
+/// limit.
+pub async fn retried<R, C>(attempts: usize, mut call: impl FnMut() -> C) -> Result<R, ApiError>
 where
     C: Future<Output = Result<R, ApiError>>,
 {

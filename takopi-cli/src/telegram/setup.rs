@@ -11,7 +11,7 @@ use std::path::Path;
 
 use clap::Args;
 use serde_json::json;
-use takopi_telegram::api::SERVICE;
+use takopi_telegram::api::{SERVICE, retried};
 use takopi_telegram::update::{self, Update, User};
 use takopi_telegram::{Api, BotError, Token};
 use tokio::sync::oneshot;
@@ -21,6 +21,9 @@ use crate::config::{self, Access, Config};
 use crate::exit::{self, Usage};
 use crate::terminal::{Terminal, write_error};
 use crate::{keys, projects, run, signals};
+
+/// How often a call is tried when the service is down for a moment.
+const ATTEMPTS: usize = 5;
 
 #[derive(Debug, Args)]
 pub(crate) struct SetupArgs {
@@ -95,10 +98,11 @@ async fn ask(service: &str, terminal: Terminal) -> anyhow::Result<(Token, User)>
     let token = Token::parse(&typed?);
     let token = token.ok_or_else(|| Usage::new("that is no token; it looks like 123456:ABC…"))?;
     let api = Api::new(service, token.clone())?;
-    let me = api.call("getMe", &json!({})).await.map_err(BotError::from)?;
+    let nothing = json!({});
+    let me = retried(ATTEMPTS, || api.call("getMe", &nothing)).await.map_err(BotError::from)?;
     let username = me["username"].as_str().unwrap_or_default().to_owned();
     // What is pending was written before.
-    let pending = api.updates(-1, false).await?;
+    let pending = retried(ATTEMPTS, || api.updates(-1, false)).await?;
     let mut offset = pending.last().and_then(update::number).map_or(0, |number| number + 1);
     terminal.note(&format!("now write any message to @{username}"));
     loop {
@@ -112,7 +116,7 @@ async fn ask(service: &str, terminal: Terminal) -> anyhow::Result<(Token, User)>
             }
         }
         // Confirms the message: it was no prompt.
-        api.updates(offset, false).await?;
+        retried(ATTEMPTS, || api.updates(offset, false)).await?;
         return Ok((token, user));
     }
 }
@@ -131,7 +135,8 @@ async fn line() -> io::Result<String> {
 /// Who writes next in a private chat.
 async fn next_writer(api: &Api, offset: &mut i64) -> anyhow::Result<User> {
     loop {
-        for update in api.updates(*offset, true).await? {
+        let from = *offset;
+        for update in retried(ATTEMPTS, || api.updates(from, true)).await? {
             *offset = update::number(&update).map_or(*offset, |number| number + 1);
             if let Update::Message(message) = update::read(&update)
                 && message.origin.private

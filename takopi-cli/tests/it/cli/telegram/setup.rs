@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use nix::sys::signal::Signal;
 use pty_process::blocking::Command;
-use takopi_tests::telegram::{FakeTelegram, Room, TOKEN};
+use takopi_tests::telegram::{FakeTelegram, Fault, Room, TOKEN};
 
 use super::super::lab::Lab;
 use super::{ALICE, CHAT, MALLORY, accept, start};
@@ -80,6 +80,12 @@ fn control_c_ends_the_setup_and_nothing_is_written() {
 #[tokio::test]
 async fn a_script_passes_the_token_on_standard_input() {
     let fake = FakeTelegram::start();
+    // The service is down for a moment at every step.
+    let mut called = std::collections::BTreeSet::new();
+    fake.fail(move |call| {
+        let step = format!("{} {}", call.method, call.params["offset"]);
+        called.insert(step).then_some(Fault::BadGateway)
+    });
     let lab = Lab::new();
     let service = fake.url();
     let args = ["telegram", "setup", "--service", &service];
