@@ -147,12 +147,14 @@ pub fn check_name(name: &str) -> Result<(), String> {
     ))
 }
 
-/// The path, with `~/` replaced by the home directory.
+/// The path, with `~/` replaced by the home directory, and without a slash at its end: agents store it with their
+/// sessions, and compare it as a text.
 fn home(path: &str) -> PathBuf {
-    match (path.strip_prefix("~/"), std::env::home_dir()) {
+    let path = match (path.strip_prefix("~/"), std::env::home_dir()) {
         (Some(rest), Some(home)) => home.join(rest),
         _ => PathBuf::from(path),
-    }
+    };
+    path.components().collect()
 }
 
 /// All projects of a configuration, by name.
@@ -247,6 +249,12 @@ mod tests {
         let (claude, codex) = (EngineId::from_static("claude"), EngineId::from_static("codex"));
         assert_eq!(web.settings_for(&claude, &codex).model.as_deref(), Some("opus"));
         assert_eq!(web.settings_for(&codex, &codex), RunSettings::new(), "not its engine");
+    }
+
+    #[test]
+    fn a_slash_at_the_end_of_a_path_is_dropped() {
+        let projects = read(&json!({ "web": { "path": "/srv/./web//" } })).unwrap();
+        assert_eq!(projects.get("web").unwrap().path.as_os_str(), "/srv/web");
     }
 
     #[test]

@@ -23,8 +23,8 @@ use crate::git::{Git, GitError};
 
 /// The longest part of a branch's name in the name of its directory, in bytes.
 const LONGEST_STEM: usize = 80;
-/// The longest name of a branch: files are named after it.
-const LONGEST_BRANCH: usize = 200;
+/// The longest part of a branch's name: git names a file after it, with `.lock` behind it.
+const LONGEST_PART: usize = 250;
 
 /// Why there is no directory for a branch. One line each.
 #[derive(Debug, Error)]
@@ -49,6 +49,9 @@ pub enum WorktreeError {
     /// Git does not accept the name.
     #[error("{0:?} is not a name that git accepts for a branch")]
     BadBranch(String),
+    /// The name is too long for a file.
+    #[error("the name of the branch is too long: git takes {LONGEST_PART} bytes between slashes")]
+    LongBranch,
     /// The branch is checked out somewhere else.
     #[error("branch {branch} is checked out at {}; switch that to another branch, or work there", at.display())]
     Elsewhere {
@@ -212,8 +215,10 @@ impl Repository {
         // Git accepts a dash in a reference but not in a branch.
         let refused = branch.starts_with('-')
             || branch == "HEAD"
-            || branch.len() > LONGEST_BRANCH
             || !self.git.agrees(&self.main, &["check-ref-format", &full]);
+        if branch.split('/').any(|part| part.len() > LONGEST_PART) {
+            return Err(WorktreeError::LongBranch);
+        }
         if refused { Err(WorktreeError::BadBranch(branch.to_owned())) } else { Ok(()) }
     }
 

@@ -15,6 +15,10 @@ use zip::write::SimpleFileOptions;
 /// The most files of a zipped directory.
 const MOST_FILES: usize = 2000;
 
+/// The longest name of a file of a person, and of its ending, in bytes.
+const LONGEST_NAME: usize = 200;
+const LONGEST_ENDING: usize = 16;
+
 /// Why a file is not moved. One line.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -84,8 +88,19 @@ fn safe_name(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let allowed = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ' ' | '(' | ')');
     let name: String = last.chars().map(|c| if allowed(c) { c } else { '_' }).collect();
-    let name: String = name.trim().trim_start_matches('.').chars().take(80).collect();
+    let name = shortened(name.trim().trim_start_matches('.'));
     if name.is_empty() { "file".to_owned() } else { name }
+}
+
+/// A name that file systems accept, with room for a number. Its ending stays.
+fn shortened(name: &str) -> String {
+    let (stem, ending) = match name.rsplit_once('.') {
+        Some((stem, ending)) if ending.len() <= LONGEST_ENDING => (stem, format!(".{ending}")),
+        _ => (name, String::new()),
+    };
+    let most = LONGEST_NAME.saturating_sub(ending.len());
+    let end = (0..=most.min(stem.len())).rev().find(|end| stem.is_char_boundary(*end));
+    format!("{}{ending}", &stem[..end.unwrap_or_default()])
 }
 
 /// Writes a file of a person into a directory of the project, and returns its path.
@@ -254,7 +269,7 @@ mod tests {
         let again = store(&project, uploads, "passwd", b"2").unwrap();
         assert!(again.ends_with("incoming/passwd-1"));
         assert_eq!(std::fs::read(&path).unwrap(), b"1");
-        let cut_off = format!("{}.pem{}", "k".repeat(76), "x".repeat(200));
+        let cut_off = format!("{}.pem{}", "k".repeat(196), "x".repeat(200));
         let spaced = ["server.pem ", " .env", "id_rsa\u{a0}", &cut_off];
         for secret in [".env", "x/.env.local", "id_rsa", "server.PEM"].into_iter().chain(spaced) {
             assert!(
@@ -312,5 +327,16 @@ mod tests {
         }
         let error = fetch(&project, "src", 1_000_000).unwrap_err();
         assert_eq!(error.to_string(), "src has more than 2000 files");
+    }
+
+    #[test]
+    fn a_long_name_is_cut_to_what_file_systems_accept_and_keeps_its_ending() {
+        let (_root, project) = project();
+        for name in [format!("{}.pdf", "a".repeat(246)), format!("{}.pdf", "𠀀".repeat(80))] {
+            for _ in 0..2 {
+                let path = store(&project, Path::new("incoming"), &name, b"x").unwrap();
+                assert!(path.to_string_lossy().ends_with(".pdf"), "{}", path.display());
+            }
+        }
     }
 }

@@ -96,7 +96,8 @@ fn unusual_names_are_safe() {
             "{refused}"
         );
     }
-    assert!(error(&repository, &"x".repeat(5000)).contains("is not a name"));
+    assert!(error(&repository, &"x".repeat(251)).contains("is too long"));
+    assert!(repository.directory(&format!("{}/y", "x".repeat(250))).unwrap().is_dir());
 }
 
 #[test]
