@@ -144,11 +144,25 @@ impl Bot {
     ) -> Result<Option<RunContext>, String> {
         let message = MessageId::from(reply.id.to_string()).at(&place.chat);
         if self.bridge.job_of(&message).is_some() {
-            return Ok(self.bridge.context_of(&message));
+            return self.restored(self.bridge.context_of(&message), place).await;
         }
         match Context::find(&reply.text).filter(|_| reply.by == self.me.id) {
             Some(context) => self.context(&context, None, place).await.map(Some),
             None => Ok(None),
+        }
+    }
+
+    /// The context of an earlier run. A worktree that was pruned meanwhile is created again.
+    async fn restored(
+        &self,
+        context: Option<RunContext>,
+        place: &Place,
+    ) -> Result<Option<RunContext>, String> {
+        let Some(context) = context else { return Ok(None) };
+        let gone = context.settings.cwd.as_ref().is_some_and(|directory| !directory.is_dir());
+        match context.line.as_deref().and_then(Context::find).filter(|_| gone) {
+            Some(named) => self.context(&named, None, place).await.map(Some),
+            None => Ok(Some(context)),
         }
     }
 
@@ -161,6 +175,7 @@ impl Bot {
         let names_place = read.project.is_some() || read.branch.is_some() || read.engine.is_some();
         if self.config.mode == Mode::Chat && !names_place {
             if let Some(context) = self.bridge.context_in(place) {
+                let context = self.restored(context, place).await?;
                 return Ok(Destination { text: read.text, context, footer: None });
             }
             if let Some(footer) = chosen.footer {

@@ -157,3 +157,23 @@ async fn a_message_of_names_alone_starts_nothing() {
     bot.stop().await;
     assert!(lab.fake.messages(ALICE).iter().all(|it| !it.text.contains("You said")));
 }
+
+#[tokio::test]
+async fn a_conversation_goes_on_though_its_worktree_was_pruned() {
+    for mode in ["replies", "chat"] {
+        let (lab, branch) = Lab::with_branch();
+        let lab = lab.with("mode", mode);
+        let bot = lab.bot().await;
+        lab.fake.write(CHAT, ALICE, "/web @topic one");
+        let answer = lab.fake.shows(CHAT, "You said: one").await;
+        // As prune does, which waits for no run.
+        lab.git(&["worktree", "remove", branch.to_str().unwrap()]);
+        match mode {
+            "replies" => lab.fake.reply(CHAT, ALICE, answer.id, "two"),
+            _ => lab.fake.write(CHAT, ALICE, "two"),
+        };
+        lab.fake.shows(CHAT, "You said: two").await;
+        assert!(branch.is_dir());
+        bot.stop().await;
+    }
+}

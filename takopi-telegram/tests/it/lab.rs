@@ -81,16 +81,18 @@ impl Lab {
         let lab = Self::new();
         let web = lab.work().join("web");
         std::fs::create_dir(&web).unwrap();
-        let identity = ["-c", "user.name=T", "-c", "user.email=t@example.org"];
-        for args in
-            [&["init", "--quiet"][..], &["commit", "--quiet", "--allow-empty", "-m", "first"]]
-        {
-            let mut git = std::process::Command::new("git");
-            git.arg("-C").arg(&web).args(identity).args(args);
-            assert!(git.status().unwrap().success());
-        }
+        lab.git(&["init", "--quiet"]);
+        lab.git(&["commit", "--quiet", "--allow-empty", "-m", "first"]);
         let branch = web.join(".worktrees/topic");
         (lab.project("web", &web), branch)
+    }
+
+    /// Runs git in the project `web`.
+    pub(crate) fn git(&self, args: &[&str]) {
+        let identity = ["-c", "user.name=T", "-c", "user.email=t@example.org"];
+        let mut git = std::process::Command::new("git");
+        git.arg("-C").arg(self.work().join("web")).args(identity).args(args);
+        assert!(git.status().unwrap().success(), "{args:?}");
     }
 
     pub(crate) fn work(&self) -> PathBuf {
