@@ -139,7 +139,10 @@ mod tests {
         assert_eq!(yes, expected);
         assert_eq!(decision(&Decision::AcceptForSession.into())["session"], true);
         let no = decision(&Reply::from(Decision::Decline).because("not now"));
-        assert_eq!(no, json!({ "decision": "deny", "reason": "The user declined this (not now)." }));
+        assert_eq!(
+            no,
+            json!({ "decision": "deny", "reason": "The user declined this (not now)." })
+        );
         assert_eq!(decision(&Decision::Cancel.into())["decision"], "deny");
     }
 

@@ -9,6 +9,7 @@
 mod complete;
 mod display;
 mod input;
+mod lists;
 mod watch;
 
 use std::collections::HashMap;
@@ -18,9 +19,7 @@ use std::time::Duration;
 
 use takopi_bridge::present::{Line, Style, one_line};
 use takopi_bridge::transport::Content;
-use takopi_bridge::{
-    Bridge, Incoming, JobEnd, JobId, JobInfo, JobReport, JobStatus, Place, Target,
-};
+use takopi_bridge::{Bridge, Incoming, JobEnd, JobId, JobInfo, JobReport, JobStatus, Place};
 use takopi_core::runner::Reply;
 use takopi_core::{ActionEvent, Completed, Decision, EngineId, Host, Reason};
 use takopi_projects::Projects;
@@ -484,47 +483,6 @@ impl Chat {
         written
     }
 
-    /// Cancels jobs, and reports which.
-    fn cancel(&mut self, target: impl Into<Target>) {
-        let cancelled = self.bridge.cancel(target, Some("you"));
-        if cancelled.is_empty() {
-            self.note("nothing is waiting or running in this conversation");
-        }
-        for cancelled in cancelled {
-            let prompt =
-                self.prompts.get(&cancelled.job).map(|it| it.1.clone()).unwrap_or_default();
-            self.note(&format!("{cancelled}: {prompt}"));
-        }
-    }
-
-    fn list_sessions(&mut self) {
-        let jobs = self.jobs();
-        let lines = self.titles.iter().enumerate().map(|(at, title)| {
-            let number = at + 1;
-            let place = Place::new(number.to_string());
-            let state = jobs.iter().find(|job| job.place == place).map(state).unwrap_or_default();
-            let mark = if number == self.current { "▸" } else { " " };
-            Line::new()
-                .with(Style::Plain, format!("{mark} {number}  {title}"))
-                .with(Style::Warn, format!("  {state}"))
-        });
-        let lines: Vec<Line> = lines.collect();
-        self.view.say(&lines);
-    }
-
-    fn list_jobs(&mut self) {
-        let lines = self.jobs().into_iter().map(|job| {
-            let prompt = self.prompts.get(&job.job).map_or("", |it| it.1.as_str());
-            let head = format!("[{}] {}", job.place.chat, state(&job));
-            Line::new().with(Style::Warn, head).with(Style::Plain, format!("  {prompt}"))
-        });
-        let lines: Vec<Line> = lines.collect();
-        match lines.as_slice() {
-            [] => self.note("nothing is waiting or running"),
-            lines => self.view.say(lines),
-        }
-    }
-
     fn jobs(&self) -> Vec<JobInfo> {
         self.bridge.jobs()
     }
@@ -539,12 +497,5 @@ impl Chat {
 
     fn error(&mut self, text: &str) {
         self.view.say(&labelled(Label::Error, text));
-    }
-}
-
-fn state(job: &JobInfo) -> String {
-    match job.status {
-        JobStatus::Running => "running".to_owned(),
-        status => status.to_string(),
     }
 }
