@@ -4,6 +4,7 @@
 //! session store, so that engines which reach the same sessions share it. A process that stays warm is a lease on its
 //! session: it does not see what another process adds to it, so it is ended when anybody else wants the session.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -39,6 +40,8 @@ struct AgentProcess {
     info: AgentInfo,
     /// The session that it serves.
     session: String,
+    /// The directory in which that works.
+    directory: PathBuf,
     /// What was allowed for the session.
     allowed: Allowed,
 }
@@ -89,7 +92,7 @@ impl AcpEngine {
             opened.seat.release(self.session_key(&opened.token), (), run.keep_lease());
             return Err(refusal.into());
         }
-        let directory = launch.cwd.clone();
+        let directory = process.directory.clone();
         let translator = Translator::new(TurnSetup {
             agent: self.agent().clone(),
             directory: directory.clone(),
@@ -156,18 +159,19 @@ impl AcpEngine {
         let opener = Opener { run, agent: self.agent(), client: &client, launch };
         let opened = async {
             let info = opener.initialize().await?;
-            let token = opener.open(&info).await?;
+            let (token, directory) = opener.open(&info).await?;
             // The lock of a new session, before anything more is done with it.
             run.claim_session(&token).await?;
-            Ok::<_, OpenError>((info, token))
+            Ok::<_, OpenError>((info, token, directory))
         };
         match opened.await {
-            Ok((info, token)) => {
+            Ok((info, token, directory)) => {
                 let process = AgentProcess {
                     client,
                     launch: launch.clone(),
                     info,
                     session: token.value.clone(),
+                    directory,
                     allowed: Allowed::default(),
                 };
                 let mut seat = permit.started(run.host(), process);

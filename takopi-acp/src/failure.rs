@@ -71,8 +71,10 @@ pub(crate) fn of_text(agent: &Agent, text: &str) -> RunError {
 /// be another.
 pub(crate) fn of_resume(agent: &Agent, session: &str, error: &ErrorBody) -> RunError {
     let text = text_of(error);
-    if is_auth(error) {
-        return failed(agent, Reason::Auth, &text);
+    let reason = reason_of(error, &text);
+    if matches!(reason, Reason::Auth | Reason::RateLimit | Reason::UsageLimit | Reason::Overloaded)
+    {
+        return failed(agent, reason, &text);
     }
     let text = redact(&text);
     let error = format!("{} has no session {session} here: {text}", agent.id());

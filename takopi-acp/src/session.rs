@@ -69,14 +69,35 @@ impl Opener<'_> {
         Ok(info)
     }
 
-    /// The session of the run, new or stored, with its settings.
-    pub(crate) async fn open(&self, info: &AgentInfo) -> Result<ResumeToken, OpenError> {
-        let (token, reply) = match &self.run.resume {
-            Some(session) => (session.clone(), self.stored(info, session).await?),
-            None => self.new_session().await?,
+    /// The session of the run, new or stored, with its settings; and the directory that it works in.
+    pub(crate) async fn open(&self, info: &AgentInfo) -> Result<(ResumeToken, PathBuf), OpenError> {
+        let (token, reply, directory) = if let Some(session) = &self.run.resume {
+            let directory = self.directory(info, session).await?;
+            let reply = self.stored(info, session, &directory).await?;
+            (session.clone(), reply, directory)
+        } else {
+            let (token, reply) = self.new_session().await?;
+            (token, reply, self.launch.cwd.clone())
         };
         self.configure(&token.value, &reply).await?;
-        Ok(token)
+        Ok((token, directory))
+    }
+
+    /// The directory in which a stored session works.
+    async fn directory(
+        &self,
+        info: &AgentInfo,
+        session: &ResumeToken,
+    ) -> Result<PathBuf, OpenError> {
+        let cwd = self.launch.cwd.clone();
+        if !self.agent.quirks.keeps_directory || !info.lists {
+            return Ok(cwd);
+        }
+        let own = self.listed_directory(&session.value).await?.unwrap_or_else(|| cwd.clone());
+        if own != cwd {
+            self.run.note(format!("the session works in {}", own.display())).await?;
+        }
+        Ok(own)
     }
 
     async fn new_session(&self) -> Result<(ResumeToken, SessionReply), OpenError> {
@@ -97,6 +118,7 @@ impl Opener<'_> {
         &self,
         info: &AgentInfo,
         session: &ResumeToken,
+        directory: &Path,
     ) -> Result<SessionReply, OpenError> {
         let method = match info {
             AgentInfo { resumes: true, .. } => "session/resume",
@@ -109,19 +131,9 @@ impl Opener<'_> {
         if let Some(rest) = self.agent.quirks.rest {
             self.let_rest(rest, &session.value).await?;
         }
-        let mut cwd = self.launch.cwd.clone();
-        if self.agent.quirks.keeps_directory
-            && info.lists
-            && let Some(own) = self.directory_of(&session.value).await?
-            && own != cwd
-        {
-            let note = format!("the session works in {}", own.display());
-            self.run.note(note).await?;
-            cwd = own;
-        }
         let params = json!({
             "sessionId": session.value,
-            "cwd": cwd,
+            "cwd": directory,
             "mcpServers": self.launch.mcp_servers(),
         });
         let (mut pause, longest) = ASK_AGAIN;
@@ -155,7 +167,7 @@ impl Opener<'_> {
     }
 
     /// The directory that a session was begun in, if the agent lists it.
-    async fn directory_of(&self, session: &str) -> Result<Option<PathBuf>, OpenError> {
+    async fn listed_directory(&self, session: &str) -> Result<Option<PathBuf>, OpenError> {
         let mut params = json!({});
         for _ in 0..PAGES {
             // An agent that does not answer this may still resume the session.

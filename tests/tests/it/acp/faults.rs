@@ -1,6 +1,7 @@
 //! What the fake agent does wrong, and what comes of it.
 
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
@@ -8,7 +9,7 @@ use takopi_acp::{Acp, Agent};
 use takopi_core::approvals::{accept_all, from_fn};
 use takopi_core::external::CancellationToken;
 use takopi_core::runner::steer_channel;
-use takopi_core::{ActionKind, Decision, ResumeToken, Runner};
+use takopi_core::{ActionKind, ApprovalRequest, Decision, ResumeToken, Runner};
 use takopi_tests::acp::fake::{
     Grandchild, Lab, Place, Process, Script, Signal, Step, answer, binary, command, end,
     permission, text, text_of, thought,
@@ -54,14 +55,22 @@ async fn opencode_resumes_a_session_in_the_directory_it_was_begun_in() {
         ..Process::new()
             .once("session/list", [Step::ReplyWith(first)])
             .once("session/list", [Step::ReplyWith(second)])
-            .turns([text_of("m", "on"), end("end_turn")])
+            .turns([permission("ask", "c1", "ls"), text_of("m", "on"), end("end_turn")])
     };
     let lab = Lab::new(process);
     let agent = Agent::preset("opencode").unwrap();
     let acp = Acp::new(agent).program(lab.binary()).keep_warm(COLD);
     let token = ResumeToken::new("opencode", "ses_1");
-    let seen = run(&acp.runner().on(lab.host.clone()), lab.request("x").resume(token)).await;
+    let asked: Arc<Mutex<Vec<PathBuf>>> = Arc::default();
+    let record = asked.clone();
+    let handler = from_fn(move |request: ApprovalRequest| {
+        record.lock().unwrap().push(request.cwd);
+        async { Decision::Accept }
+    });
+    let request = lab.request("x").resume(token).approvals(Arc::new(handler));
+    let seen = run(&acp.runner().on(lab.host.clone()), request).await;
     assert_eq!(seen.ok().answer, "on");
+    assert_eq!(*asked.lock().unwrap(), [PathBuf::from("/its/own")], "it is asked about there");
     let notes = seen.actions(&ActionKind::Note);
     assert_eq!(notes[0].action.title, "the session works in /its/own");
     assert_eq!(lab.control.calls("session/resume")[0].message["params"]["cwd"], "/its/own");
