@@ -181,6 +181,10 @@ impl<'a> RunDriver<'a> {
         let mut follow_ups = None;
         loop {
             if self.translator.is_over() && self.sent.is_none() {
+                // pi reports what waits before it answers the message that came too late.
+                while let Ok(incoming) = lines.try_recv() {
+                    self.receive(incoming);
+                }
                 if !self.translator.has_waiting() {
                     return Ok(());
                 }
@@ -203,8 +207,13 @@ impl<'a> RunDriver<'a> {
                     let fields = json!({ "message": inert(follow_up.text()) });
                     self.send("steer", fields, |response| Sent::Steer(response, follow_up)).await?;
                 }
-                incoming = lines.recv(), if !self.translator.is_over() => {
-                    self.receive(incoming.ok_or(FollowError::Died)?);
+                // Also behind the end while an answer is awaited: the answer comes after other lines.
+                incoming = lines.recv(), if !self.translator.is_over() || !lines.is_closed() => {
+                    match incoming {
+                        Some(incoming) => self.receive(incoming),
+                        None if self.translator.is_over() => {}
+                        None => return Err(FollowError::Died),
+                    }
                 }
             }
             run.emit_all(std::mem::take(&mut self.events)).await?;
@@ -236,11 +245,15 @@ impl<'a> RunDriver<'a> {
         let data = match response {
             Ok(data) => data,
             // What the process printed before it died is still read; there its end is seen.
-            Err(CommandError::Gone) => return Ok(()),
+            Err(CommandError::Gone) if !matches!(sent, Sent::Queue(_)) => return Ok(()),
+            Err(CommandError::Gone) => return Err(FollowError::Died),
             Err(error) => {
                 self.began = true;
                 let Sent::Prompt(_) = sent else {
                     tracing::debug!(%error, "pi refused a message");
+                    if matches!(sent, Sent::Queue(_)) {
+                        self.translator.nothing_waits();
+                    }
                     return Ok(());
                 };
                 let (reason, message) = failure::of_text(&error.to_string());
@@ -264,6 +277,10 @@ impl<'a> RunDriver<'a> {
             Sent::Queue(_) => {
                 let left = data["steering"].as_array().into_iter().flatten();
                 let left: Vec<&str> = left.filter_map(Value::as_str).collect();
+                if left.is_empty() {
+                    self.translator.nothing_waits();
+                    return Ok(());
+                }
                 let prompt = json!({ "message": left.join("\n\n") });
                 self.translator.goes_on();
                 self.send("prompt", prompt, Sent::Prompt).await

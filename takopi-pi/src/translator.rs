@@ -122,6 +122,11 @@ impl Translator {
         self.waiting > 0
     }
 
+    /// Nothing waits, whatever was said before.
+    pub(crate) fn nothing_waits(&mut self) {
+        self.waiting = 0;
+    }
+
     /// pi was given what it did not run: it goes on.
     pub(crate) fn goes_on(&mut self) {
         self.settled = None;
@@ -135,6 +140,10 @@ impl Translator {
 
     /// Translates one line.
     pub(crate) fn event(&mut self, event: &Event, events: &mut Vec<TakopiEvent>) {
+        if let Event::Queue { waiting } = event {
+            // Also behind the end: a message that came too late waits there.
+            self.waiting = *waiting;
+        }
         if self.is_over() {
             return;
         }
@@ -153,7 +162,6 @@ impl Translator {
             Event::RetryEnd { success } => self.retry_ended(*success, events),
             Event::CompactionStart { reason } => self.compaction(reason.as_deref(), events),
             Event::CompactionEnd { error } => self.compacted(error.as_deref(), events),
-            Event::Queue { waiting } => self.waiting = *waiting,
             Event::ExtensionError { error } => {
                 let id = self.next_id("warning");
                 let title = format!("an extension of pi failed: {error}");
@@ -166,7 +174,7 @@ impl Translator {
             }
             Event::Other { kind } => tracing::debug!(kind, "an event of pi that is not known"),
             Event::User { images } => self.prompted(*images, events),
-            Event::ToolProgress | Event::Quiet => {}
+            Event::ToolProgress | Event::Quiet | Event::Queue { .. } => {}
         }
     }
 

@@ -4,6 +4,7 @@
 //! name. Only lines that are not JSON objects are errors.
 
 use serde_json::{Map, Value};
+use takopi_core::jsonl::repair;
 use takopi_core::model::{OUTPUT_TAIL_BYTES, tail};
 
 /// A line.
@@ -131,7 +132,11 @@ impl Line {
     pub(crate) fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
         // Lossy: a byte that is not UTF-8 spoils one character, not the line.
         let text = String::from_utf8_lossy(line);
-        let fields: Map<String, Value> = serde_json::from_str(&text)?;
+        let fields = serde_json::from_str(&text).or_else(|error| {
+            // Half a surrogate pair, for example: Node writes one where a text was cut.
+            let repaired = repair(text.as_bytes()).ok_or(error)?;
+            serde_json::from_str::<Map<String, Value>>(&repaired)
+        })?;
         let kind = text_of(&fields, "type").unwrap_or_default();
         Ok(match kind {
             "response" => Self::Response {
@@ -309,5 +314,7 @@ mod tests {
         );
         assert_eq!(event("{}"), Event::Other { kind: String::new() });
         assert!(Line::parse(b"[]").is_err() && Line::parse(b"\xff").is_err());
+        // Half a surrogate pair spoils a character, not the line.
+        assert!(Line::parse(br#"{"type":"agent_settled","s":"\ud83d"}"#).is_ok());
     }
 }

@@ -181,3 +181,42 @@ async fn a_message_that_pi_queued_and_did_not_run_is_run_before_the_end() {
     runner.shutdown().await;
     lab.assert_nothing_left().await;
 }
+
+/// pi settles while the message is on its way, and queues it behind its end.
+#[tokio::test]
+async fn a_message_that_pi_queued_behind_its_end_is_run_before_the_end() {
+    let queue = |texts: Value| line(&json!({ "type": "queue_update", "steering": texts }));
+    let process = Process::new()
+        .once("prompt", begun([Step::reached("runs"), Step::gate("never")]))
+        .always("prompt", answer("both"))
+        .always(
+            "steer",
+            [message("one", "stop"), settled(false), queue(json!(["also"])), Step::Reply],
+        )
+        .always("clear_queue", [Step::ReplyWith(json!({ "steering": ["also"] }))]);
+    let lab = Lab::new(process);
+    let runner = lab.runner(Duration::ZERO);
+    let (steer, steering) = steer_channel();
+    let stream = runner.run(lab.request("hi").steering(steering));
+    lab.control.reached("runs").await;
+    steer.send("also").await.unwrap();
+    let seen = finish(stream, Vec::new()).await;
+    assert_eq!(seen.ok().answer, "both");
+    assert_eq!(prompts(&lab, 0), 2);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_queue_that_cannot_be_taken_back_does_not_hold_up_the_end() {
+    for refusal in [Step::fail(0, "no"), Step::ReplyWith(json!({ "steering": [] }))] {
+        let queue = line(&json!({ "type": "queue_update", "steering": ["also"] }));
+        let process = Process::new()
+            .always("prompt", begun([queue, message("one", "stop"), settled(false)]))
+            .always("clear_queue", [refusal]);
+        let lab = Lab::new(process);
+        let seen = run(&lab.runner(Duration::ZERO), lab.request("hi")).await;
+        assert_eq!(seen.ok().answer, "one");
+        lab.assert_nothing_left().await;
+    }
+}
