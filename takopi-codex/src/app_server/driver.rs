@@ -138,7 +138,7 @@ impl TurnDriver<'_> {
             match self.follow(&mut turn, &mut follow_ups).await {
                 Ok(Next::Turn(prompt)) => {
                     drop(turn);
-                    turn = match self.send(&prompt).await {
+                    turn = match self.send_again(&prompt).await {
                         Ok(turn) => turn,
                         // The turns before have run.
                         Err(error) => {
@@ -201,19 +201,28 @@ impl TurnDriver<'_> {
 
     async fn start(&mut self) -> Result<TurnStream, StartError> {
         self.confirm_in_time().await?;
-        self.send(&self.run.request.prompt).await
+        let options = self.options().await?;
+        self.send(&self.run.request.prompt, &options).await
     }
 
-    /// Starts a turn with this prompt.
-    async fn send(&mut self, prompt: &str) -> Result<TurnStream, StartError> {
+    async fn options(&mut self) -> Result<TurnOptions, StartError> {
         let mut options =
             turn_options(&self.run.request, &self.directory).await.map_err(StartError::Refused)?;
         if let Some(record) = self.record {
             options = record.settings(options);
         }
+        Ok(options)
+    }
+
+    /// Starts a turn with this prompt.
+    async fn send(
+        &mut self,
+        prompt: &str,
+        options: &TurnOptions,
+    ) -> Result<TurnStream, StartError> {
         let failed = |error| StartError::Failed { error, began: true };
         let mut turn = TurnStream::open(self.client, self.thread.id()).map_err(failed)?;
-        match self.send_prompt(&mut turn, prompt, &options).await {
+        match self.send_prompt(&mut turn, prompt, options).await {
             Ok(()) => Ok(turn),
             Err(StartError::Failed { error, .. }) => {
                 let began = self.read_rest(&mut turn).await;
@@ -221,6 +230,14 @@ impl TurnDriver<'_> {
             }
             Err(other) => Err(other),
         }
+    }
+
+    /// Starts another turn of the run.
+    async fn send_again(&mut self, prompt: &str) -> Result<TurnStream, StartError> {
+        let mut options = self.options().await?;
+        // The model has them.
+        options.images.clear();
+        self.send(prompt, &options).await
     }
 
     /// Emits `Started`. On a shared server a consumer that does not take it gives up its place.
@@ -354,6 +371,7 @@ impl TurnDriver<'_> {
             if end.is_successful_end()
                 && let Some(prompt) = follow_ups.take_unread().await
             {
+                self.translator.turn_ended(&mut self.events);
                 self.emit_in_time(turn).await?;
                 return Ok(Next::Turn(prompt));
             }

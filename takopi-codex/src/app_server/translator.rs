@@ -69,6 +69,13 @@ impl TurnTranslator {
         self.usage.named(turn, usage_before);
     }
 
+    /// The turn is over, and the run is not: what it answered is shown, unless it was streamed.
+    pub(super) fn turn_ended(&mut self, events: &mut Vec<TakopiEvent>) {
+        self.close_open(events);
+        let shows_answer = self.pieces.is_none();
+        self.translation.turn_ended(shows_answer, events);
+    }
+
     /// The run goes on with this turn: what was seen so far belongs to the same run.
     pub(super) fn goes_on(&mut self, turn: &str) {
         self.usage.goes_on(turn);

@@ -183,6 +183,18 @@ impl Translation {
         self.finish(Completed::failure(CODEX, reason, error), events);
     }
 
+    /// The turn is over, and another one follows in the same run: closes what is open. What it answered becomes a note if
+    /// that is wanted.
+    pub(crate) fn turn_ended(&mut self, shows_answer: bool, events: &mut Vec<TakopiEvent>) {
+        events.extend(self.open.drain().map(|action| unfinished(action).into()));
+        self.tool_running = false;
+        let answer = self.answer.take().filter(|answer| shows_answer && !answer.trim().is_empty());
+        if let Some(answer) = answer {
+            let id = self.new_id("answer");
+            events.push(self.act(id, Phase::Completed, Shown::note(answer)).into());
+        }
+    }
+
     /// The run ends in the middle of a message: this is its text.
     pub(crate) fn answer_so_far(&mut self, text: String) {
         self.answer.record(text.into(), None);

@@ -2,7 +2,7 @@
 use std::time::Duration;
 use takopi_codex::Codex;
 use takopi_core::runner::steer_channel;
-use takopi_core::{Host, Runner};
+use takopi_core::{ActionKind, Host, Runner};
 
 use takopi_tests::codex::fake::{Server, Step, turn};
 use takopi_tests::codex::home::TestHome;
@@ -50,16 +50,26 @@ async fn accepted_too_late(steps: Vec<Step>) {
     let lab = Lab::new(server.turns_when("tests", turn::answer("Both.")).script());
     let runner = lab.app_server(Duration::ZERO);
     let (steer, steering) = steer_channel();
-    let mut stream = runner.run(lab.request("begin").steering(steering));
+    let mut request = lab.request("begin").steering(steering);
+    let image = lab.control.directory().join("dot.png");
+    std::fs::write(&image, b"\x89PNG\r\n\x1a\n").unwrap();
+    request.settings.images = vec![image];
+    let mut stream = runner.run(request);
     let events = until(&mut stream, "the start", is_started).await;
     lab.control.reached("turn").await;
     steer.send("mind the tests").await.unwrap();
     lab.control.open("end");
     let seen = finish(stream, events).await;
     assert_eq!(seen.ok().answer, "Both.");
+    // What the first turn answered is not lost.
+    let notes: Vec<&str> =
+        seen.actions(&ActionKind::Note).iter().map(|note| note.action.title.as_str()).collect();
+    assert_eq!(notes, ["First."]);
     assert_eq!(seen.ok().usage.as_ref().unwrap().input_tokens, 22, "of both turns");
     let sent = lab.control.calls("turn/start");
     assert_eq!(sent.len(), 2);
+    let images = |at: usize| sent[at].message["params"]["input"].as_array().unwrap().len() - 1;
+    assert_eq!((images(0), images(1)), (1, 0), "they are sent once");
     assert_eq!(sent[1].message["params"]["input"][0]["text"], "mind the tests");
     runner.shutdown().await;
     lab.assert_nothing_left().await;
