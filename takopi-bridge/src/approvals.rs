@@ -121,6 +121,23 @@ impl<T: Transport> Approvals<T> {
         self.open().choose(message, reply.into())
     }
 
+    /// The same, for a message that the bridge does not know (yet): one on its way may be it.
+    pub(crate) fn choose_early(
+        &self,
+        message: &MessageRef,
+        reply: Reply,
+    ) -> Result<(), AnswerError> {
+        let mut open = self.open();
+        if open.waiting.contains_key(message) {
+            return open.choose(message, reply);
+        }
+        if open.sending == 0 || open.early.len() >= EARLY {
+            return Err(AnswerError::NotPending);
+        }
+        open.early.push((message.clone(), reply));
+        Ok(())
+    }
+
     /// Answers the question that this message shows with a text. `Err` if it takes none.
     pub(crate) fn answer(
         &self,
@@ -257,13 +274,7 @@ impl<T: Transport> Approvals<T> {
 
 impl Open {
     fn choose(&mut self, message: &MessageRef, reply: Reply) -> Result<(), AnswerError> {
-        let Some(waiting) = self.waiting.get(message) else {
-            if self.sending == 0 || self.early.len() >= EARLY {
-                return Err(AnswerError::NotPending);
-            }
-            self.early.push((message.clone(), reply));
-            return Ok(());
-        };
+        let waiting = self.waiting.get(message).ok_or(AnswerError::NotPending)?;
         let has_text = !waiting.questions.is_empty() && !reply.content.is_empty();
         let is_answer = has_text && reply.decision.is_yes();
         if !is_answer && !waiting.offered.contains(&reply.decision) {
@@ -377,6 +388,8 @@ mod tests {
 
     #[test]
     fn an_answer_that_comes_before_the_message_is_confirmed_counts() {
+        let handler = Handler::new(Room::new(), HandlerOptions::default());
+        let approvals = Approvals::new(&handler, Duration::from_secs(90), Continuity::Reply);
         let message = |id: &str| MessageId::from(id.to_owned()).at("general");
         let waiting = |reply| Waiting {
             reply,
@@ -385,18 +398,23 @@ mod tests {
             place: Place::new("general"),
             since: Instant::now(),
         };
-        let mut open = Open::default();
-        let refused = open.choose(&message("1"), Decision::Accept.into());
-        assert_eq!(refused, Err(AnswerError::NotPending), "no message is on its way");
-        open.sending = 1;
-        assert_eq!(open.choose(&message("1"), Decision::Accept.into()), Ok(()));
-        assert_eq!(open.choose(&message("1"), Decision::Decline.into()), Ok(()));
+        let early = |id: &str, decision: Decision| {
+            approvals.choose_early(&message(id), Reply::from(decision))
+        };
+        assert_eq!(early("1", Decision::Accept), Err(AnswerError::NotPending), "nothing is sent");
+        let sending = Sending::new(&approvals);
+        assert_eq!(early("1", Decision::Accept), Ok(()));
+        assert_eq!(early("1", Decision::Decline), Ok(()));
+        let known = approvals.choose(&message("0"), Decision::Accept);
+        assert_eq!(known, Err(AnswerError::NotPending), "a known message is not on its way");
         let (reply, mut answer) = oneshot::channel();
-        open.insert(&message("1"), waiting(reply));
+        approvals.open().insert(&message("1"), waiting(reply));
         assert_eq!(answer.try_recv().unwrap().decision, Decision::Accept, "the first counts");
         let (reply, mut answer) = oneshot::channel();
-        open.insert(&message("2"), waiting(reply));
+        approvals.open().insert(&message("2"), waiting(reply));
         assert!(answer.try_recv().is_err(), "it was for another message");
+        drop(sending);
+        assert!(approvals.open().early.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

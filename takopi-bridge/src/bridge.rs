@@ -240,7 +240,11 @@ impl<T: Transport> Bridge<T> {
         reply: impl Into<Reply>,
         by: &str,
     ) -> Result<(), AnswerError> {
-        self.core.approvals.choose(question, reply.into().by(by))
+        let reply = reply.into().by(by);
+        if self.core.memory().of_message(question).is_none() {
+            return self.core.approvals.choose_early(question, reply);
+        }
+        self.core.approvals.choose(question, reply)
     }
 
     /// Answers the question that this message shows with a text, as a reply to it does: for chats

@@ -415,7 +415,8 @@ impl Chat {
             self.result = Outcome::Failed;
             return;
         };
-        self.prompts.insert(job.id, (conversation, one_line(text, TITLE)));
+        // An answer to a question belongs to the job that asked.
+        self.prompts.entry(job.id).or_insert_with(|| (conversation, one_line(text, TITLE)));
         let ended = ended.clone();
         tokio::spawn(async move {
             let report = job.report().await;
@@ -426,6 +427,10 @@ impl Chat {
     /// Shows how a job ended.
     fn ended(&mut self, ended: Ended) -> anyhow::Result<()> {
         let Ended { conversation, report } = ended;
+        if matches!(report.end, JobEnd::Answered) {
+            // The job goes on.
+            return Ok(());
+        }
         let events = self.watch.take();
         self.events(events);
         let prompt = self.prompts.remove(&report.job).map(|it| it.1).unwrap_or_default();
