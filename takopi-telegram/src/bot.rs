@@ -258,16 +258,24 @@ impl Bot {
     /// The next updates. What is forwarded behind a message comes a moment later, so the same offset is
     /// asked for again: that confirms nothing.
     async fn next_updates(&self) -> Result<Vec<Value>, ApiError> {
-        let (offset, wait) = (self.updates.offset(), self.updates.is_idle());
         let new = |mut updates: Vec<Value>| {
             updates.retain(|it| update::number(it).is_some_and(|it| self.updates.is_new(it)));
             updates
         };
-        let updates = new(self.api.updates(offset, wait).await?);
+        let (offset, wait) = (self.updates.offset(), self.updates.is_idle());
+        let updates = self.api.updates(offset, wait).await?;
+        if let Some(first) = updates.iter().filter_map(update::number).min()
+            && first < offset
+        {
+            tracing::info!(first, offset, "the service numbers the updates anew");
+            self.updates.renumber(first);
+        }
+        let updates = new(updates);
         let last = updates.last().map(update::read);
         let window = self.config.forward_window;
         if matches!(last, Some(Update::Message(_))) && !window.is_zero() {
             tokio::time::sleep(window).await;
+            let offset = self.updates.offset();
             return Ok(self.api.updates(offset, false).await.map_or(updates, new));
         }
         Ok(updates)
@@ -324,8 +332,9 @@ impl Bot {
 
     /// An update was handled.
     fn finish(&self, number: i64) {
-        let offset = self.updates.finish(number);
-        self.store.change(|stored| stored.offset = stored.offset.max(offset));
+        // Both in one step: of two that finish at once, the later offset is stored last. It may be lower than the
+        // stored one, if the service numbers anew.
+        self.store.change(|stored| stored.offset = self.updates.finish(number));
     }
 
     /// Sends a notice of the bot itself behind those of its chat, in the background.

@@ -3,6 +3,9 @@
 //! Updates are handled in lanes, so one may be finished before an earlier one. The service forgets every update
 //! before the offset that it is asked for, so the offset is the first update that is not finished: what was
 //! being handled when the process died is delivered again.
+//!
+//! The numbers only grow, except that the service begins anywhere after a week without updates. It then delivers
+//! numbers below the offset, which it never does otherwise.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
@@ -56,6 +59,15 @@ impl Window {
         self.change(|state| number >= state.next)
     }
 
+    /// The service begins to count anew with this number. What it delivered a week ago, it does not deliver again.
+    pub(crate) fn renumber(&self, first: i64) {
+        self.change(|state| {
+            state.next = first;
+            state.under_way.clear();
+        });
+        self.finished.notify_one();
+    }
+
     /// The updates up to `last` were seen; they are finished with `number`.
     pub(crate) fn begin(&self, number: i64, last: i64) {
         self.change(|state| {
@@ -95,5 +107,16 @@ mod tests {
         assert_eq!(window.finish(5), 8, "6 and 7 were one prompt");
         assert_eq!(window.finish(8), 9);
         assert!(window.is_idle());
+    }
+
+    #[test]
+    fn a_service_that_counts_anew_is_followed_down() {
+        let window = Window::new(1000);
+        window.begin(1000, 1000);
+        window.renumber(7);
+        assert!(window.is_new(7) && window.is_idle());
+        window.begin(7, 7);
+        assert_eq!(window.finish(1000), 7, "of the old count");
+        assert_eq!(window.finish(7), 8);
     }
 }

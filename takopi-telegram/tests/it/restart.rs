@@ -55,6 +55,31 @@ async fn an_update_is_handled_once_though_the_service_delivers_it_again() {
     assert_eq!(answers.count(), 1);
 }
 
+/// After a week without updates the service counts on anywhere, also below what was handled.
+#[tokio::test]
+async fn updates_with_lower_numbers_are_handled_also_after_a_restart() {
+    let lab = Lab::new().with("forward_window", "1ms");
+    lab.fake.renumber(1000);
+    let bot = lab.bot().await;
+    lab.fake.write(CHAT, ALICE, "one");
+    lab.fake.shows(CHAT, "You said: one").await;
+    lab.fake.until("a confirmation", |fake| (fake.pending() == 0).then_some(())).await;
+    lab.fake.renumber(500);
+    lab.fake.write(CHAT, ALICE, "two");
+    lab.fake.shows(CHAT, "You said: two").await;
+    lab.fake.write(CHAT, ALICE, "three");
+    lab.fake.shows(CHAT, "You said: three").await;
+    lab.fake.until("a confirmation", |fake| (fake.pending() == 0).then_some(())).await;
+    bot.stop().await;
+    assert_eq!(lab.store().read(|stored| stored.offset), 502);
+    lab.fake.renumber(7);
+    let bot = lab.bot().await;
+    lab.fake.write(CHAT, ALICE, "four");
+    lab.fake.shows(CHAT, "You said: four").await;
+    bot.stop().await;
+    assert_eq!(lab.store().read(|stored| stored.offset), 8);
+}
+
 #[tokio::test]
 async fn messages_that_came_while_the_bot_was_away_are_answered() {
     let lab = Lab::new();

@@ -1,7 +1,7 @@
 //! A fake of Telegram's Bot API on loopback.
 //!
 //! It behaves as the documented service does: updates are delivered by long polling until an offset confirms
-//! them; a text has at most 4,096 UTF-16 units, and its entities must lie within it; button data has at
+//! them, and their numbers may begin anew anywhere; a text has at most 4,096 UTF-16 units, and its entities must lie within it; button data has at
 //! most 64 bytes; an edit that changes nothing, or of a message that does not exist, is an error; two pollers
 //! are a conflict; another token is unauthorized. Every call is recorded. [`FakeTelegram::fail`] makes calls
 //! fail: before the service acts, or behind it, when only the response is lost.
@@ -191,6 +191,11 @@ impl FakeTelegram {
     /// All calls so far.
     pub fn calls(&self) -> Vec<Call> {
         self.shared.state().calls.clone()
+    }
+
+    /// The next update gets this number, as the service chooses one after a week without updates.
+    pub fn renumber(&self, next: i64) {
+        self.shared.state().renumber(next);
     }
 
     /// How many updates are not confirmed.

@@ -81,9 +81,20 @@ impl State {
         self.updates.insert(id, json!({ "update_id": id, kind: content }));
     }
 
-    /// The updates from an offset; those before it are confirmed. A negative one counts from the end.
+    /// The next update gets this number.
+    pub(super) fn renumber(&mut self, next: i64) {
+        self.last_update = next - 1;
+    }
+
+    /// The updates from an offset; those before it are confirmed. A negative one counts from the end. One that lies
+    /// behind everything is of an earlier count, and confirms nothing.
     pub(super) fn updates_from(&mut self, offset: i64) -> Vec<Value> {
-        let offset = if offset < 0 { self.last_update + 1 + offset } else { offset };
+        let next = self.last_update + 1;
+        let offset = match offset {
+            ..0 => next + offset,
+            _ if offset > next => 0,
+            _ => offset,
+        };
         self.updates.retain(|id, _| *id >= offset);
         self.updates.values().take(100).cloned().collect()
     }
