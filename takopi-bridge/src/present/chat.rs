@@ -3,7 +3,8 @@
 //! A running run has one message, [`Chat::progress`], which is edited; when the run has ended,
 //! [`Chat::finished`] gives the outcome with the answer, in as many messages as it takes. Promises,
 //! for any text of an agent or a model:
-//! - no message is over the limit, and none is blank;
+//! - no message is over the limit, and none is blank; one of an ended run is not over it either as
+//!   [`RichText`] shows it, where a table is longer than its Markdown;
 //! - the resume line is complete, and appears once in the finished messages, in the last one. If it
 //!   alone is longer than the limit it is omitted, never truncated;
 //! - in a progress message the agent's text is escaped: it opens no code, no emphasis and no line.
@@ -23,6 +24,7 @@ use takopi_core::{ActionKind, Reason};
 
 use self::split::Packer;
 use super::limit::Limit;
+use super::markup::RichText;
 use super::text;
 use crate::progress::{Progress, Tracked};
 
@@ -41,6 +43,9 @@ const IN_FILE: &str = "the answer is in the file";
 const DOT: &str = " · ";
 /// The least room for a streamed answer.
 const SHORTEST_END: usize = 200;
+/// An answer is not split into smaller parts only because it grows when it is shown: so little grows over no limit that
+/// matters.
+const SMALLEST_PART: usize = 64;
 const BLANK_LINE: &str = "\n\n";
 
 /// Writes the messages of a chat. See the [module](self).
@@ -207,10 +212,15 @@ impl Chat {
             let error = outcome.error.as_deref().filter(|_| !told).unwrap_or_default();
             packer.text(&inline::paragraph(error, ERROR_LINE));
         }
+        let mut messages = shown_whole(packer.finish(), self.limit);
         if let Some(line) = moment.footer(self.limit) {
-            packer.line(line);
+            let below = messages.last().map(|last| format!("{last}{BLANK_LINE}{line}"));
+            match (below.filter(|below| fits_shown(below, self.limit)), messages.last_mut()) {
+                (Some(below), Some(last)) => *last = below,
+                _ => messages.push(line.to_owned()),
+            }
         }
-        packer.finish()
+        messages
     }
 
     /// The same for a chat that can have files: if the answer takes too many messages, the first of them and
@@ -252,6 +262,27 @@ impl Chat {
         let message = parts.collect::<Vec<_>>().join(BLANK_LINE);
         if self.limit.fits(&message) { message } else { self.narrow(&header, footer) }
     }
+}
+
+/// Whether a text is within the limit, both as Markdown and as chats such as Telegram show it. A table grows: each of
+/// its rows may name the columns again.
+fn fits_shown(text: &str, limit: Limit) -> bool {
+    limit.fits(text) && limit.fits(RichText::from_markdown(text).text())
+}
+
+/// The parts, smaller where one would be cut when it is shown.
+fn shown_whole(parts: Vec<String>, limit: Limit) -> Vec<String> {
+    let mut whole = Vec::new();
+    for part in parts {
+        let mut smaller = limit.most();
+        let mut pieces = vec![part.clone()];
+        while smaller > SMALLEST_PART && !pieces.iter().all(|piece| fits_shown(piece, limit)) {
+            smaller /= 2;
+            pieces = split(&part, limit.with_most(smaller));
+        }
+        whole.append(&mut pieces);
+    }
+    whole
 }
 
 /// How the steps are counted.

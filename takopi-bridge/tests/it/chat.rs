@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use pulldown_cmark::{Event, Parser};
+use takopi_bridge::present::markup::RichText;
 use takopi_bridge::present::{Chat, Limit, Moment};
 use takopi_bridge::progress::Progress;
 use takopi_core::{
@@ -275,6 +276,29 @@ fn a_resume_line_that_cannot_be_sent_is_left_out_rather_than_cut() {
     let fits = Chat::new(Limit::Chars(60));
     assert_eq!(fits.progress(&progress, &moment), format!("do…\n\n{line}"));
     assert_eq!(fits.finished(&progress, &moment), ["done · Codex · 0s\n\n42", line.as_str()]);
+}
+
+/// Each row of a wide table names the columns again where it is shown: it grows to many times its Markdown.
+#[test]
+fn nothing_of_a_table_is_cut_when_it_is_shown() {
+    let head: Vec<String> = (0..8).map(|n| format!("a long name of column {n}")).collect();
+    let mut lines = vec![head.join("|"), ["-"; 8].join("|")];
+    lines.extend((0..60).map(|row| {
+        let cells: Vec<String> = (0..8).map(|column| format!("r{row}c{column}")).collect();
+        cells.join("|")
+    }));
+    let answer = lines.join("\n");
+    let progress = fold([started(), Completed::success("codex", answer).into()]);
+    let messages = Chat::default().finished(&progress, &moment());
+    let shown: Vec<RichText> = messages.iter().map(|it| RichText::from_markdown(it)).collect();
+    assert!(shown.iter().all(|it| Limit::default().fits(it.text())));
+    for row in 0..60 {
+        for column in 0..8 {
+            let cell = format!("r{row}c{column}");
+            assert!(shown.iter().any(|it| it.text().contains(&cell)), "{cell}");
+        }
+    }
+    assert!(messages.last().unwrap().ends_with(RESUME));
 }
 
 fn any_limit() -> impl Strategy<Value = Limit> {

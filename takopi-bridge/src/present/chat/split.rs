@@ -80,11 +80,6 @@ impl Packer {
         }
     }
 
-    /// Adds a line as a paragraph of its own, unsplit; one that is longer than a part is omitted.
-    pub(super) fn line(&mut self, line: &str) {
-        self.place(BLANK_LINE, line);
-    }
-
     pub(super) fn finish(mut self) -> Vec<String> {
         self.turn();
         self.parts
