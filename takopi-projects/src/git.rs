@@ -1,7 +1,8 @@
 //! Calls the `git` program.
 //!
 //! Git gets no input, asks nothing, speaks English, and finds the repository by its directory alone: variables
-//! such as `GIT_DIR`, which a hook sets, are not passed on. An error is one line.
+//! such as `GIT_DIR`, which a hook sets, are not passed on. Nor are the secrets of this program: a hook of the
+//! repository would get them. An error is one line.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,9 @@ const OTHER_REPOSITORY: [&str; 7] = [
     "GIT_NAMESPACE",
     "GIT_PREFIX",
 ];
+
+/// Variables with the secrets of this program. Git runs hooks, which are programs of the repository.
+const SECRETS: [&str; 4] = ["TAKOPI_TELEGRAM_TOKEN", "TAKOPI_TOKEN", "TAKOPI_FLEET", "PGPASSWORD"];
 
 /// A call of git that failed. One line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -76,7 +80,7 @@ impl Git {
     ) -> Result<String, GitError> {
         let mut command = Command::new(&self.program);
         command.arg("-C").arg(directory).args(args).stdin(Stdio::null());
-        for name in OTHER_REPOSITORY {
+        for name in OTHER_REPOSITORY.iter().chain(&SECRETS) {
             command.env_remove(name);
         }
         command.env("GIT_TERMINAL_PROMPT", "0").env("LC_ALL", "C");

@@ -212,6 +212,30 @@ fn variables_of_a_hook_do_not_point_git_at_another_repository() {
     assert_eq!(lab.repository().count(), 1);
 }
 
+#[test]
+fn a_hook_gets_no_secrets() {
+    const PATH: &str = "TAKOPI_TEST_SECRETS";
+    // Set for a process of its own: the variables of this one belong to all tests.
+    if let Some(path) = std::env::var_os(PATH) {
+        Repository::open(&Project::new("web", path)).unwrap().directory("topic").unwrap();
+        return;
+    }
+    let lab = Lab::new();
+    let hook = lab.path().join(".git/hooks/post-checkout");
+    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
+    let seen = lab.path().join("seen");
+    std::fs::write(&hook, format!("#!/bin/sh\nenv > '{}'\n", seen.display())).unwrap();
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "worktrees::a_hook_gets_no_secrets"]).env(PATH, lab.path());
+    for name in ["TAKOPI_TELEGRAM_TOKEN", "TAKOPI_TOKEN", "TAKOPI_FLEET", "PGPASSWORD"] {
+        command.env(name, "hunter2");
+    }
+    assert!(command.output().unwrap().status.success());
+    let seen = std::fs::read_to_string(seen).unwrap();
+    assert!(seen.contains(PATH) && !seen.contains("hunter2"), "{seen}");
+}
+
 /// Many processes at once: each test binary that is started creates the same worktree.
 #[test]
 fn processes_that_create_the_same_worktree_at_once_end_with_one() {
