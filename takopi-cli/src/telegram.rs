@@ -3,10 +3,12 @@
 mod check;
 mod setup;
 
+use std::fs::{File, TryLockError};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use takopi_core::Host;
 use takopi_core::settings::parse_duration;
@@ -58,6 +60,7 @@ pub(crate) fn main(
     let settings = conversation::approval_settings(&args.options, Approve::Ask);
     let directory = args.options.settings().cwd.map_or_else(std::env::current_dir, Ok)?;
     run::runtime()?.block_on(async {
+        let _lock = lock(&token)?;
         let store = store(&token)?;
         let api = Api::new(bot.service.clone(), token)?;
         let mut parts = Parts::new(api, bot, router, store, directory);
@@ -78,6 +81,24 @@ pub(crate) fn main(
         }
         Ok(exit::OK)
     })
+}
+
+/// One process runs a bot: a second one would take the messages of the first for those of a crash, and close them.
+fn lock(token: &Token) -> anyhow::Result<File> {
+    let directory = Host::global()?.state_directory().to_owned();
+    let path = directory.join(format!("telegram-{}.lock", token.bot()));
+    let fail = || format!("cannot use {}", path.display());
+    // Nobody else's concern, as everything in the state directory.
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    made.with_context(fail)?;
+    let file = File::create(&path).with_context(fail)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            Err(anyhow!("another `takopi telegram` runs this bot on this machine; end that first"))
+        }
+        Err(TryLockError::Error(error)) => Err(error).with_context(fail),
+    }
 }
 
 /// What survives a restart. Each bot has its own: the numbers of updates are those of one bot.

@@ -141,6 +141,26 @@ fn what_keeps_the_bot_from_starting_is_one_line_and_an_exit_code() {
 }
 
 #[tokio::test]
+async fn a_second_process_of_a_bot_leaves_the_messages_of_the_first_alone() {
+    let fake = FakeTelegram::start();
+    let lab = lab(&fake, "");
+    let running = start(&lab);
+    fake.write(CHAT, ALICE, "first");
+    fake.offers(CHAT, "Accept").await;
+    let ran = refused(&lab);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.stderr.contains("another `takopi telegram` runs this bot"), "{ran:?}");
+    accept(&fake).await;
+    fake.shows(CHAT, "You said: first").await;
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end().code, Some(0));
+    // A lock that is left behind keeps nobody from starting.
+    let running = start(&lab);
+    running.signal(Signal::SIGTERM);
+    assert_eq!(running.end().code, Some(0));
+}
+
+#[tokio::test]
 async fn a_signal_ends_a_bot_whose_service_is_down() {
     let fake = FakeTelegram::start();
     fake.fail(|_| Some(Fault::BadGateway));
