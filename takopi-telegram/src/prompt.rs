@@ -29,8 +29,18 @@ pub(crate) struct Bundle {
 pub(crate) struct Destination {
     pub(crate) text: String,
     pub(crate) context: Option<RunContext>,
+    /// The engine that the message names. It must be that of the session, if the text names one.
+    directive: Option<String>,
+    /// The engine of a new session, if the message names none.
+    engine: Option<EngineId>,
     /// The last lines of an earlier message of its conversation.
     footer: Option<String>,
+}
+
+impl Destination {
+    fn new(text: String, context: Option<RunContext>) -> Self {
+        Self { text, context, directive: None, engine: None, footer: None }
+    }
 }
 
 impl Bot {
@@ -87,9 +97,13 @@ impl Bot {
             target.text.push_str(text);
         }
         if target.text.trim().is_empty() {
-            return Err("the message is empty".to_owned());
+            return Err(ReceiveError::Empty.to_string());
         }
-        let mut incoming = Incoming::new(place.clone(), message.id.to_string(), target.text);
+        let text = match &target.directive {
+            Some(engine) => format!("/{engine} {}", target.text),
+            None => target.text,
+        };
+        let mut incoming = Incoming::new(place.clone(), message.id.to_string(), text);
         incoming = incoming.by(message.user.name);
         if let Some(reply) = &message.reply {
             incoming = incoming.replying_to_text(reply.id.to_string(), &reply.text);
@@ -97,6 +111,7 @@ impl Bot {
             incoming = incoming.replying_to_text(message.id.to_string(), footer);
         }
         incoming.context = target.context;
+        incoming.engine = target.engine;
         match self.bridge.receive(incoming) {
             // The bridge shows why it refuses a message.
             Ok(_) | Err(ReceiveError::Duplicate(_)) => Ok(()),
@@ -133,7 +148,7 @@ impl Bot {
         place: &Place,
     ) -> Result<Destination, String> {
         let context = self.context_of(reply, place).await?;
-        Ok(Destination { text: text.to_owned(), context, footer: None })
+        Ok(Destination::new(text.to_owned(), context))
     }
 
     /// Where the message that is replied to ran, if it is one of the bot.
@@ -176,21 +191,23 @@ impl Bot {
         if self.config.mode == Mode::Chat && !names_place {
             if let Some(context) = self.bridge.context_in(place) {
                 let context = self.restored(context, place).await?;
-                return Ok(Destination { text: read.text, context, footer: None });
+                return Ok(Destination::new(read.text, context));
             }
             if let Some(footer) = chosen.footer {
                 let context = match Context::find(&footer) {
                     Some(context) => Some(self.context(&context, None, place).await?),
                     None => None,
                 };
-                return Ok(Destination { text: read.text, context, footer: Some(footer) });
+                let footer = Some(footer);
+                return Ok(Destination { footer, ..Destination::new(read.text, context) });
             }
         } else if self.config.mode == Mode::Chat {
             self.new_conversation(place, message.id);
         }
         let project = read.project.or_else(|| bound.map(|project| project.name.clone()));
         let own = project.as_deref().and_then(|name| self.projects.get(name));
-        let engine = read.engine.or(chosen.engine).or_else(|| own?.engine.clone());
+        let usual = chosen.engine.or_else(|| own?.engine.clone());
+        let engine = read.engine.clone().or_else(|| usual.clone());
         let context = if let Some(project) = project {
             let mut context = Context::new(project);
             context.branch = read.branch;
@@ -199,11 +216,11 @@ impl Bot {
             let settings = self.settings(None, engine.as_deref(), place);
             RunContext::new(settings.cwd(&self.directory))
         };
-        let text = match engine {
-            Some(engine) => format!("/{engine} {}", read.text),
-            None => read.text,
-        };
-        Ok(Destination { text, context: Some(context), footer: None })
+        Ok(Destination {
+            directive: read.engine,
+            engine: usual.map(EngineId::from),
+            ..Destination::new(read.text, Some(context))
+        })
     }
 
     /// With this message, or behind it, the place begins a conversation.

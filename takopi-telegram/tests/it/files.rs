@@ -101,6 +101,20 @@ async fn a_photo_goes_with_its_prompt_and_not_with_the_next_one() {
     assert_eq!(*images.lock().unwrap(), [vec![path], Vec::new()]);
 }
 
+#[tokio::test]
+async fn a_photo_alone_is_a_prompt_for_the_engine_of_its_place() {
+    let lab = Lab::new();
+    let settings = takopi_bridge::Settings::default()
+        .approvals(|_| std::sync::Arc::new(takopi_core::approvals::deny()));
+    let bot = lab.run(lab.parts_with_another_default(settings)).await;
+    lab.fake.write(CHAT, ALICE, "/agent demo");
+    lab.fake.shows(CHAT, "use engine demo").await;
+    let photo = json!([{ "file_id": lab.fake.add_file("x", b"image") }]);
+    lab.fake.receive(CHAT, ALICE, json!({ "photo": photo }));
+    lab.fake.shows(CHAT, "You said: see the image").await;
+    bot.stop().await;
+}
+
 /// Files in both directions, though the service is down for a moment.
 #[tokio::test]
 async fn a_file_is_fetched_and_sent_again_when_that_can_help() {

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use takopi_bridge::{Pace, Router, Settings};
+use takopi_codex::Codex;
+use takopi_codex::app_server::CodexAppServer;
 use takopi_core::approvals::deny;
 use takopi_core::demo::Demo;
-use takopi_core::{Host, Runner};
+use takopi_core::{EngineRunner, Host, Runner};
 use takopi_projects::{Project, Projects};
 use takopi_telegram::bot::Parts;
 use takopi_telegram::rate::Limits;
@@ -124,6 +126,15 @@ impl Lab {
         parts.limits = Limits { per_second: 100_000, chat_interval: brief, group_minute: 100_000 };
         let pace = Pace::default().interval(Duration::from_millis(20)).attempts(40);
         parts.pace = pace;
+        parts
+    }
+
+    /// The same with the demo engine behind another one, which is the default and never runs.
+    pub(crate) fn parts_with_another_default(&self, settings: Settings) -> Parts {
+        let mut parts = self.parts(self.demo(), settings);
+        let host = Host::builder().state_directory(self.directory.path().join("other")).build();
+        let codex = EngineRunner::new(CodexAppServer::new(Codex::new())).on(host.unwrap());
+        parts.router = Router::new(Arc::new(codex)).with(self.demo());
         parts
     }
 
