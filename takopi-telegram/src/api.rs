@@ -180,9 +180,14 @@ impl Api {
         let response = request.send().await.map_err(lost)?;
         let status = response.status().as_u16();
         let body = response.bytes().await.map_err(lost)?;
+        let lost = |error| ApiError::Lost { method: method.to_owned(), error, unsent: false };
+        // A service that fails may have acted before, whatever it responds with.
+        if status >= 500 {
+            return Err(lost(format!("the service responded with status {status}")));
+        }
         let Ok(mut body) = serde_json::from_slice::<Value>(&body) else {
             let error = format!("the service responded with status {status} and no JSON");
-            return Err(ApiError::Lost { method: method.to_owned(), error, unsent: false });
+            return Err(lost(error));
         };
         if body["ok"] == true {
             return Ok(body["result"].take());

@@ -6,7 +6,7 @@ use takopi_bridge::{Content, Kind, Outgoing, Place, Transport as _};
 use takopi_telegram::Telegram;
 use takopi_telegram::rate::{Limits, Rate};
 use takopi_tests::dice::Dice;
-use takopi_tests::telegram::Room;
+use takopi_tests::telegram::{Fault, Room};
 
 use crate::lab::{ALICE, BOB, GROUP, Lab, one_call_in_ten};
 
@@ -39,6 +39,27 @@ async fn every_answer_arrives_exactly_once_and_in_order_though_calls_fail() {
         let expected: Vec<String> = (0..MESSAGES).map(|it| format!("message {it}")).collect();
         assert_eq!(answers, expected, "{room:?}");
     }
+}
+
+#[tokio::test]
+async fn a_message_that_was_sent_is_found_behind_an_error_of_the_service() {
+    let lab = Lab::new();
+    let mut failed = false;
+    lab.fake.fail(move |call| {
+        let answer = call.method == "sendMessage"
+            && call.params["text"].as_str().is_some_and(|it| it.contains("You said"));
+        (answer && !std::mem::replace(&mut failed, true)).then_some(Fault::ErrorBehind)
+    });
+    let bot = lab.bot().await;
+    let room = Room::chat(ALICE);
+    lab.fake.write(room, ALICE, "one");
+    lab.fake.shows(room, "You said: one").await;
+    // Behind the answer in the chat: whatever was sent for that was sent before.
+    lab.fake.write(room, ALICE, "two");
+    lab.fake.shows(room, "You said: two").await;
+    bot.stop().await;
+    let shown = lab.fake.messages(ALICE);
+    assert_eq!(shown.iter().filter(|it| it.text.contains("You said: one")).count(), 1);
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ pub(super) async fn handle(
             return (StatusCode::FOUND, location).into_response();
         }
         Some(Fault::Reset) => return reset(),
-        Some(Fault::ResetBehind) | None => {}
+        Some(Fault::ResetBehind | Fault::ErrorBehind) | None => {}
     }
     if let Some(file) = file {
         let found = shared.state().file(file).map(|(_, bytes)| bytes.clone());
@@ -69,8 +69,10 @@ pub(super) async fn handle(
         shared.changed();
         result
     };
-    if fault == Some(Fault::ResetBehind) {
-        return reset();
+    match fault {
+        Some(Fault::ResetBehind) => return reset(),
+        Some(Fault::ErrorBehind) => return refusal(&(500, "Internal Server Error".to_owned())),
+        _ => {}
     }
     match result {
         Ok(result) => json!({ "ok": true, "result": result }).to_string().into_response(),

@@ -40,6 +40,8 @@ pub enum Fault {
     TooManyRequests(u64),
     /// 502, with a page that is not JSON.
     BadGateway,
+    /// The service acts, and responds with 500 in JSON.
+    ErrorBehind,
     /// 401: the token is not valid any more.
     Unauthorized,
     /// 302 to a path of the same server that repeats the one of the call, token and all.
