@@ -161,24 +161,37 @@ impl Bot {
         if self.bridge.job_of(&message).is_some() {
             return self.restored(self.bridge.context_of(&message), place).await;
         }
-        match Context::find(&reply.text).filter(|_| reply.by == self.me.id) {
-            Some(context) => self.context(&context, None, place).await.map(Some),
-            None => Ok(None),
+        if reply.by != self.me.id {
+            return Ok(None);
         }
+        self.context_in_text(&reply.text, place).await
     }
 
-    /// The context of an earlier run. A worktree that was pruned meanwhile is created again.
+    /// Where a message of the bot says that it ran. The settings are those for the engine of its resume line.
+    async fn context_in_text(
+        &self,
+        text: &str,
+        place: &Place,
+    ) -> Result<Option<RunContext>, String> {
+        let Some(context) = Context::find(text) else { return Ok(None) };
+        let owner = |line| self.resume.runners().find(|runner| runner.is_resume_line(line));
+        let engine = text.lines().rev().find_map(owner).map(|runner| runner.engine());
+        let engine = engine.as_ref().map(EngineId::as_str);
+        self.context(&context, engine, place).await.map(Some)
+    }
+
+    /// The context of an earlier run, with its settings. A worktree that was pruned meanwhile is created again.
     async fn restored(
         &self,
         context: Option<RunContext>,
         place: &Place,
     ) -> Result<Option<RunContext>, String> {
-        let Some(context) = context else { return Ok(None) };
+        let Some(mut context) = context else { return Ok(None) };
         let gone = context.settings.cwd.as_ref().is_some_and(|directory| !directory.is_dir());
-        match context.line.as_deref().and_then(Context::find).filter(|_| gone) {
-            Some(named) => self.context(&named, None, place).await.map(Some),
-            None => Ok(Some(context)),
+        if let Some(named) = context.line.as_deref().and_then(Context::find).filter(|_| gone) {
+            context.settings.cwd = self.context(&named, None, place).await?.settings.cwd;
         }
+        Ok(Some(context))
     }
 
     /// A message that is no reply: its directives, the project of its place, the conversation of its place.
@@ -194,10 +207,7 @@ impl Bot {
                 return Ok(Destination::new(read.text, context));
             }
             if let Some(footer) = chosen.footer {
-                let context = match Context::find(&footer) {
-                    Some(context) => Some(self.context(&context, None, place).await?),
-                    None => None,
-                };
+                let context = self.context_in_text(&footer, place).await?;
                 let footer = Some(footer);
                 return Ok(Destination { footer, ..Destination::new(read.text, context) });
             }

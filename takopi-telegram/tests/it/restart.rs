@@ -1,5 +1,9 @@
 //! What a restart keeps.
 
+use std::sync::{Arc, Mutex};
+
+use takopi_core::RunSettings;
+use takopi_projects::Project;
 use takopi_tests::telegram::Room;
 
 use crate::lab::{ALICE, BOB, Lab};
@@ -140,6 +144,42 @@ async fn a_file_is_fetched_from_where_the_answer_ran_after_a_restart() {
         .until("the file", |fake| fake.messages(ALICE).into_iter().find(|it| it.file.is_some()))
         .await;
     bot.stop().await;
+}
+
+#[tokio::test]
+async fn the_settings_of_a_project_are_those_for_its_engine_after_a_restart() {
+    for mode in ["replies", "chat"] {
+        let mut lab = Lab::new().with("mode", mode);
+        let mut project = Project::new("web", lab.work());
+        project.engine = Some("demo".to_owned());
+        project.settings = RunSettings::new().model("big").effort("high");
+        lab.projects.add(project);
+        let models = Arc::new(Mutex::new(Vec::new()));
+        let parts = || {
+            let seen = models.clone();
+            let settings = takopi_bridge::Settings::default()
+                .approvals(|_| Arc::new(takopi_core::approvals::deny()))
+                .requests(move |message, request| {
+                    let context = message.context.clone().unwrap_or_default();
+                    seen.lock().unwrap().push(context.settings.model);
+                    request
+                });
+            lab.parts_with_another_default(settings)
+        };
+        let bot = lab.run(parts()).await;
+        lab.fake.write(CHAT, ALICE, "/web one");
+        let answer = lab.fake.shows(CHAT, "You said: one").await;
+        bot.stop().await;
+        let bot = lab.run(parts()).await;
+        match mode {
+            "replies" => lab.fake.reply(CHAT, ALICE, answer.id, "two"),
+            _ => lab.fake.write(CHAT, ALICE, "two"),
+        };
+        lab.fake.shows(CHAT, "You said: two").await;
+        bot.stop().await;
+        let big = Some("big".to_owned());
+        assert_eq!(*models.lock().unwrap(), [big.clone(), big], "{mode}");
+    }
 }
 
 #[tokio::test]
