@@ -159,7 +159,15 @@ impl Bot {
             Some(reply) => self.context_of(reply, place).await?,
             None => None,
         };
-        let context = replied.or_else(|| self.bridge.context_in(place).flatten());
+        let context = match (replied, self.bridge.context_in(place)) {
+            (Some(replied), _) => Some(replied),
+            (None, Some(last)) => last,
+            // Since the start there was no run: as `/ctx` says.
+            (None, None) => {
+                let footer = self.state(place).footer.unwrap_or_default();
+                self.context_in_text(&footer, place).await?
+            }
+        };
         let bound = self.projects.of_chat(&place.chat, place.thread.as_deref());
         let otherwise = bound.map_or(&self.directory, |project| &project.path);
         let directory = root(context.as_ref(), otherwise).to_owned();

@@ -168,7 +168,7 @@ impl Bot {
     }
 
     /// Where a message of the bot says that it ran. The settings are those for the engine of its resume line.
-    async fn context_in_text(
+    pub(crate) async fn context_in_text(
         &self,
         text: &str,
         place: &Place,

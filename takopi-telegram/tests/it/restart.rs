@@ -139,9 +139,14 @@ async fn a_file_is_fetched_from_where_the_answer_ran_after_a_restart() {
     bot.stop().await;
     std::fs::write(branch.join("only-here"), "x").unwrap();
     let bot = lab.bot().await;
+    // The second is no reply: it is fetched from where the last message of the chat ran.
     lab.fake.reply(CHAT, ALICE, answer.id, "/file get only-here");
+    lab.fake.write(CHAT, ALICE, "/file get only-here");
     lab.fake
-        .until("the file", |fake| fake.messages(ALICE).into_iter().find(|it| it.file.is_some()))
+        .until("the files", |fake| {
+            let files = fake.messages(ALICE).into_iter().filter(|it| it.file.is_some());
+            (files.count() == 2).then_some(())
+        })
         .await;
     bot.stop().await;
 }
