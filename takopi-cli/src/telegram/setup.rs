@@ -101,6 +101,8 @@ async fn ask(service: &str, terminal: Terminal) -> anyhow::Result<(Token, User)>
     let nothing = json!({});
     let me = retried(ATTEMPTS, || api.call("getMe", &nothing)).await.map_err(BotError::from)?;
     let username = me["username"].as_str().unwrap_or_default().to_owned();
+    // A bot that another program used may have one; then the service delivers updates nowhere else.
+    retried(ATTEMPTS, || api.call("deleteWebhook", &nothing)).await?;
     // What is pending was written before.
     let pending = retried(ATTEMPTS, || api.updates(-1, false)).await?;
     let mut offset = pending.last().and_then(update::number).map_or(0, |number| number + 1);

@@ -132,6 +132,11 @@ async fn updates(shared: &Shared, params: &Value) -> Result<Value, Refusal> {
     let mut changes = shared.changes.subscribe();
     {
         let mut state = shared.state();
+        if state.webhook {
+            let text = "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook \
+                        to delete the webhook first";
+            return Err((409, text.to_owned()));
+        }
         if state.polling > 0 {
             let text = "Conflict: terminated by other getUpdates request; make sure that only one bot \
                         instance is running";
@@ -179,7 +184,11 @@ fn act(shared: &Shared, call: &Call) -> Result<Value, Refusal> {
             Some(member) => Ok(member.clone()),
             None => Ok(json!({ "status": "administrator", "user": user_json(BOT) })),
         },
-        "setMyCommands" | "deleteWebhook" => Ok(true.into()),
+        "setMyCommands" => Ok(true.into()),
+        "deleteWebhook" => {
+            state.webhook = false;
+            Ok(true.into())
+        }
         "getFile" => {
             let id = params["file_id"].as_str().unwrap_or_default();
             let (_, bytes) = state.file(id).ok_or_else(|| bad("Bad Request: invalid file_id"))?;

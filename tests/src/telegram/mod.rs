@@ -200,6 +200,11 @@ impl FakeTelegram {
         self.shared.state().renumber(next);
     }
 
+    /// Another program has set a webhook: nobody can poll before it is deleted.
+    pub fn set_webhook(&self) {
+        self.shared.state().webhook = true;
+    }
+
     /// How many updates are not confirmed.
     pub fn pending(&self) -> usize {
         self.shared.state().pending()

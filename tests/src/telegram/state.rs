@@ -63,6 +63,8 @@ pub(super) struct State {
     last_message: BTreeMap<i64, i64>,
     files: Vec<(String, Vec<u8>)>,
     pub(super) polling: usize,
+    /// Whether updates go to another program.
+    pub(super) webhook: bool,
     pub(super) answered: BTreeSet<String>,
     /// The bot's membership in chats where it is no administrator.
     pub(super) members: BTreeMap<i64, Value>,

@@ -28,6 +28,7 @@ async fn a_person_is_asked_for_the_token_shown_who_wrote_and_answered_afterwards
     let existing = lab.write(FILE, "model = 'm'\n[projects.web]\npath = '/srv/web'\n");
     std::fs::set_permissions(&existing, std::fs::Permissions::from_mode(0o644)).unwrap();
     fake.write(Room::chat(MALLORY), MALLORY, "I was first");
+    fake.set_webhook();
 
     let screen = screen(&lab, &fake);
     screen.wait_for("token:");
