@@ -1,9 +1,11 @@
 //! The table `[telegram]` of the configuration.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
+use takopi_core::redact::REDACTED;
 use takopi_core::settings::parse_duration;
 use thiserror::Error;
 
@@ -37,12 +39,22 @@ pub enum Mode {
     Chat,
 }
 
+/// A text that `Debug` does not show.
+#[derive(Clone, PartialEq)]
+struct Secret(String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(REDACTED)
+    }
+}
+
 /// How the bot behaves.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Config {
     /// The token in the file itself.
-    token: Option<String>,
+    token: Option<Secret>,
     /// A file with the token.
     token_file: Option<PathBuf>,
     /// The people who are answered.
@@ -96,7 +108,7 @@ impl Config {
             let ids =
                 || -> Option<Vec<i64>> { value.as_array()?.iter().map(Value::as_i64).collect() };
             match key.as_str() {
-                "token" => config.token = Some(text()?),
+                "token" => config.token = Some(Secret(text()?)),
                 "token_file" => config.token_file = Some(text()?.into()),
                 "allowed_users" => {
                     config.allowed_users = ids().ok_or_else(|| wrong("a list of user ids"))?;
@@ -158,7 +170,7 @@ impl Config {
                     |error| ConfigError(format!("cannot read {}: {error}", file.display()));
                 (read.map_err(cannot)?, file.display().to_string())
             }
-            (None, None, Some(token)) => (token.clone(), "`token`".to_owned()),
+            (None, None, Some(token)) => (token.0.clone(), "`token`".to_owned()),
             (None, None, None) => {
                 let hint =
                     format!("no token: run `takopi telegram setup`, or set {TOKEN_VARIABLE}");
@@ -201,6 +213,7 @@ mod tests {
         assert!(read(json!({ "uploads": "../x" })).unwrap_err().contains("inside of the project"));
         assert!(read(json!({ "transcribe": "whisper" })).unwrap_err().contains("{file}"));
         let config = read(json!({ "token": "SECRETSECRET" })).unwrap();
+        assert!(!format!("{config:?}").contains("SECRET"), "{config:?}");
         let error = config.token().unwrap_err().to_string();
         assert!(error.contains("`token` is no token") && !error.contains("SECRET"), "{error}");
     }
