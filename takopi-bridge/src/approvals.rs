@@ -27,7 +27,7 @@ use takopi_core::runner::{Reply, UserQuestion};
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::yield_now;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::answers;
@@ -42,6 +42,8 @@ use crate::transport::{
 /// The outcome of a request whose agent does not wait any more.
 const WITHDRAWN: &str = "withdrawn: the agent does not wait for an answer any more";
 
+/// How long the message of a request that was withdrawn meanwhile may be on its way.
+const LATE: Duration = Duration::from_secs(10);
 /// The most answers that are kept for messages on their way.
 const EARLY: usize = 16;
 
@@ -227,18 +229,23 @@ impl<T: Transport> Approvals<T> {
         };
         let chat = &target.place.chat;
         let sending = Sending::new(self);
-        let message = tokio::select! {
-            biased;
-            sent = show => match sent {
-                Ok(message) => message.at(chat),
-                Err(error) => {
-                    let why = format!("the request could not be shown: {error}");
-                    pending.answer(Reply::from(Decision::Decline).because(why));
-                    return;
-                }
-            },
-            // The message may have been sent. A press on it is answered with `AlreadyOver`.
-            () = withdrawn(&mut pending, over) => return,
+        let sent = {
+            tokio::pin!(show);
+            tokio::select! {
+                biased;
+                sent = &mut show => Some(sent),
+                // It may be in the chat by now: its buttons have to go again.
+                () = withdrawn(&mut pending, over) => timeout(LATE, show).await.ok(),
+            }
+        };
+        let message = match sent {
+            Some(Ok(message)) => message.at(chat),
+            Some(Err(error)) => {
+                let why = format!("the request could not be shown: {error}");
+                pending.answer(Reply::from(Decision::Decline).because(why));
+                return;
+            }
+            None => return,
         };
         let (reply, answer) = oneshot::channel();
         let waiting = Waiting {
@@ -349,7 +356,7 @@ mod tests {
 
     use super::*;
     use crate::handler::HandlerOptions;
-    use crate::testing::Room;
+    use crate::testing::{Room, RoomFault};
     use crate::transport::MessageId;
 
     #[tokio::test(start_paused = true)]
@@ -384,6 +391,30 @@ mod tests {
         tokio::join!(biased; ends, serve);
         assert_eq!(shown_after, Some(0), "the event was seen before anything was sent");
         assert!(!room.calls().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_withdrawn_while_it_is_sent_keeps_no_buttons() {
+        let room = Room::new();
+        room.set_faults(|call| {
+            (call.number == 1).then_some(RoomFault::RateLimit(Duration::from_secs(1)))
+        });
+        let handler = Handler::new(room.clone(), HandlerOptions::default());
+        let approvals = Approvals::new(&handler, Duration::from_secs(90), Continuity::Reply);
+        let (people, requests) = channel(4);
+        let request = ApprovalRequest::new("lab".into(), Question::command("ls"), "/srv".into());
+        let (target, over) = (ReplyTarget::new(Place::new("general")), CancellationToken::new());
+        let ends = async {
+            while room.calls().is_empty() {
+                yield_now().await;
+            }
+            over.cancel();
+        };
+        let serve = approvals.serve(requests, &target, &over, |_| {});
+        tokio::join!(serve, ends, async { drop(people.reply(request).await) });
+        let message = room.messages().remove(0);
+        assert!(message.text().ends_with(WITHDRAWN), "{message:?}");
+        assert!(message.sent.content.buttons.is_empty(), "{message:?}");
     }
 
     #[test]
