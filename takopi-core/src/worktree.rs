@@ -78,9 +78,20 @@ fn is_at(file: &File, path: &Path) -> bool {
 /// The lock file of the linked worktree that a directory is in: `.git` is then a file that names a directory
 /// in `worktrees` of the repository.
 fn lock_file(directory: &Path) -> Option<PathBuf> {
-    let directory = directory.canonicalize().ok()?;
-    let top = directory.ancestors().find(|it| it.join(".git").symlink_metadata().is_ok())?;
-    let text = std::fs::read_to_string(top.join(".git")).ok()?;
+    // One buffer for all places that are looked at: every run comes here.
+    let mut top = directory.canonicalize().ok()?;
+    loop {
+        top.push(".git");
+        if top.symlink_metadata().is_ok() {
+            break;
+        }
+        top.pop();
+        if !top.pop() {
+            return None;
+        }
+    }
+    let text = std::fs::read_to_string(&top).ok()?;
+    top.pop();
     let git = top.join(text.strip_prefix("gitdir:")?.trim());
     let is_linked = git.parent().and_then(Path::file_name).is_some_and(|it| it == "worktrees");
     is_linked.then(|| git.join(NAME))

@@ -6,6 +6,7 @@
 //! process of the run is gone, unless the engine emitted it by itself.
 
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -189,8 +190,8 @@ async fn drive<E: Engine>(
         return fail(failure, resume);
     }
     // Until the end: nobody removes the directory that an agent works in.
-    let directory = request.settings.cwd.clone().unwrap_or_else(|| ".".into());
-    let _worktree = match WorktreeLock::share(&directory) {
+    let directory = request.settings.cwd.as_deref().unwrap_or(Path::new("."));
+    let _worktree = match WorktreeLock::share(directory) {
         Ok(lock) => lock,
         Err(message) => return fail(RunError::new(Reason::InvalidRequest, message), resume),
     };
