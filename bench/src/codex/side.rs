@@ -119,10 +119,15 @@ impl Side {
             (Self::BareShared { codex, servers }, ("many", count)) => {
                 let count: usize = count.parse()?;
                 let (codex, servers) = (&*codex, *servers);
-                let all = (0..servers).map(|number| async move {
+                // One after the other: of two that start at once in a new home one may exit.
+                let mut started = Vec::new();
+                for _ in 0..servers {
+                    started.push(Server::start(codex).await?);
+                }
+                let all = started.into_iter().enumerate().map(|(number, mut server)| async move {
                     // What does not divide evenly goes to the first ones.
                     let share = count / servers + usize::from(number < count % servers);
-                    Server::start(codex).await?.many(share).await
+                    server.many(share).await
                 });
                 try_join_all(all).await?;
             }
