@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use takopi_core::process::SECRET_VARIABLES;
 use takopi_core::redact::redact;
 use thiserror::Error;
 
@@ -24,9 +25,6 @@ const OTHER_REPOSITORY: [&str; 7] = [
     "GIT_NAMESPACE",
     "GIT_PREFIX",
 ];
-
-/// Variables with the secrets of this program. Git runs hooks, which are programs of the repository.
-const SECRETS: [&str; 4] = ["TAKOPI_TELEGRAM_TOKEN", "TAKOPI_TOKEN", "TAKOPI_FLEET", "PGPASSWORD"];
 
 /// A call of git that failed. One line.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -80,7 +78,7 @@ impl Git {
     ) -> Result<String, GitError> {
         let mut command = Command::new(&self.program);
         command.arg("-C").arg(directory).args(args).stdin(Stdio::null());
-        for name in OTHER_REPOSITORY.iter().chain(&SECRETS) {
+        for name in OTHER_REPOSITORY.iter().chain(&SECRET_VARIABLES) {
             command.env_remove(name);
         }
         command.env("GIT_TERMINAL_PROMPT", "0").env("LC_ALL", "C");

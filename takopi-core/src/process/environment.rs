@@ -20,6 +20,10 @@ const DENIED: &[&str] = &[
     "TEAMS_BOT_*",
 ];
 
+/// The variables with takopi's own secrets: programs that run code of a repository, such as git with its hooks, get none of them.
+pub const SECRET_VARIABLES: [&str; 5] =
+    ["TAKOPI_TOKEN", "TAKOPI_TELEGRAM_TOKEN", "TAKOPI_FLEET", "PGPASSWORD", "PGPASSFILE"];
+
 /// Which variables an engine inherits: all but those on the deny list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnvPolicy {

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use takopi_core::RunError;
 use takopi_core::model::Reason;
+use takopi_core::process::SECRET_VARIABLES;
 use tokio::process::Command;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -38,9 +39,6 @@ const SAFE: [&str; 6] = [
     "-c",
     "protocol.ext.allow=never",
 ];
-
-/// Variables that git does not get.
-const SECRETS: [&str; 3] = ["PGPASSWORD", "PGPASSFILE", "TAKOPI_FLEET"];
 
 /// A repository, and what a new session begins with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -310,7 +308,7 @@ fn command<A: AsRef<OsStr>>(
         command.env_remove(name);
     }
     // What runs for a repository is not to know how to reach the database.
-    for name in SECRETS {
+    for name in SECRET_VARIABLES {
         command.env_remove(name);
     }
     command.envs(index.map(|index| ("GIT_INDEX_FILE", index)));
@@ -351,7 +349,7 @@ mod tests {
         let command = command(Path::new("t"), Path::new("g"), Some(Path::new("t")), ["x"], None);
         let args: Vec<_> = command.as_std().get_args().collect();
         assert_eq!(args[..4], ["--git-dir", "g", "--work-tree", "t"]);
-        for name in SECRETS {
+        for name in SECRET_VARIABLES {
             let set = command.as_std().get_envs().find(|(found, _)| *found == name);
             assert!(set.is_some_and(|(_, value)| value.is_none()), "{name}");
         }
