@@ -17,3 +17,4 @@ mod roles;
 mod runs;
 mod soak;
 mod suite;
+mod tls;

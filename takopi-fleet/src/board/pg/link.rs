@@ -68,7 +68,7 @@ impl Url {
     /// assert!(!Url::has_password("postgres://alice@db.example/takopi"));
     /// ```
     pub fn has_password(text: &str) -> bool {
-        let (text, _) = take_root_certificate(text);
+        let Address { text, .. } = Address::read(text);
         text.parse::<Config>().is_ok_and(|config| config.get_password().is_some())
     }
 
@@ -99,7 +99,7 @@ impl std::str::FromStr for Url {
     type Err = ConnectError;
 
     fn from_str(text: &str) -> Result<Self, ConnectError> {
-        let (text, root) = take_root_certificate(text);
+        let Address { text, root, verified } = Address::read(text);
         // Not the parser's message: it may quote what it could not read, and that may be the password.
         let mut config: Config = text.parse().map_err(|_| {
             ConnectError::new("the address of the fleet's database is not a PostgreSQL URL")
@@ -116,9 +116,8 @@ impl std::str::FromStr for Url {
         config.keepalives_idle(Duration::from_secs(10));
         // Of several hosts the one that takes writes; a standby that is being promoted is waited for.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        let tls = if config.get_hosts().iter().all(is_local)
-            && config.get_ssl_mode() != SslMode::Require
-        {
+        let asked = verified || config.get_ssl_mode() == SslMode::Require;
+        let tls = if config.get_hosts().iter().all(is_local) && !asked {
             config.ssl_mode(SslMode::Disable);
             None
         } else {
@@ -129,10 +128,30 @@ impl std::str::FromStr for Url {
     }
 }
 
-/// Splits `sslrootcert=FILE` off: the client library does not know it.
-fn take_root_certificate(text: &str) -> (String, Option<String>) {
-    let Some(start) = text.find("sslrootcert=") else { return (text.to_owned(), None) };
-    let rest = &text[start + "sslrootcert=".len()..];
+/// An address without what the client library does not know.
+struct Address {
+    text: String,
+    /// `sslrootcert`: the file with the certificates to trust, or `system`.
+    root: Option<String>,
+    /// Whether `sslmode` asks for a verified server, as PostgreSQL's own tools write it.
+    verified: bool,
+}
+
+impl Address {
+    fn read(text: &str) -> Self {
+        let (text, root) = take(text, "sslrootcert=");
+        let (rest, mode) = take(&text, "sslmode=");
+        let verified = matches!(mode.as_deref(), Some("verify-full" | "verify-ca"));
+        Self { text: if verified { rest } else { text }, root, verified }
+    }
+}
+
+/// Splits a parameter off an address, and returns its value.
+fn take(text: &str, key: &str) -> (String, Option<String>) {
+    let begins = |start: &usize| *start == 0 || text[..*start].ends_with(['?', '&', ' ']);
+    let found = text.match_indices(key).map(|(start, _)| start).find(begins);
+    let Some(start) = found else { return (text.to_owned(), None) };
+    let rest = &text[start + key.len()..];
     let end = rest.find(['&', ' ']).unwrap_or(rest.len());
     let before = text[..start].trim_end_matches('&');
     let after = rest[end..].trim_start_matches('&');
@@ -154,7 +173,7 @@ fn is_local(host: &Host) -> bool {
 
 fn tls(root: Option<&str>) -> Result<MakeRustlsConnect, ConnectError> {
     let mut roots = rustls::RootCertStore::empty();
-    if let Some(file) = root {
+    if let Some(file) = root.filter(|root| *root != "system") {
         let fail = |error: &dyn fmt::Display| {
             ConnectError::new(format!("cannot read the certificate {file}: {error}"))
         };
@@ -422,11 +441,13 @@ mod tests {
         );
         assert!(tls("postgres://db.example/a") && tls("postgres://db.example/a?sslmode=disable"));
         assert!(tls("postgres://localhost/a?sslmode=require"));
+        assert!(tls("postgres://localhost/a?sslmode=verify-full"));
+        assert!(tls("host=localhost sslmode=verify-ca"));
     }
 
     #[test]
     fn a_root_certificate_is_split_off_the_address() {
-        let split = |text: &str| take_root_certificate(text);
+        let split = |text: &str| take(text, "sslrootcert=");
         assert_eq!(split("postgres://h/a"), ("postgres://h/a".to_owned(), None));
         assert_eq!(
             split("postgres://h/a?sslrootcert=/c.pem"),
@@ -436,5 +457,7 @@ mod tests {
             split("postgres://h/a?x=1&sslrootcert=/c.pem&y=2"),
             ("postgres://h/a?x=1&y=2".to_owned(), Some("/c.pem".to_owned()))
         );
+        let password = "postgres://u:sslrootcert=x@h/a";
+        assert_eq!(split(password), (password.to_owned(), None));
     }
 }
