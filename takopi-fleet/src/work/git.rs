@@ -280,7 +280,7 @@ fn failed(error: impl fmt::Display) -> RunError {
 }
 
 /// Removes what is there, a link itself and not what it leads to.
-fn remove(path: &Path) -> std::io::Result<()> {
+pub(super) fn remove(path: &Path) -> std::io::Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
         Ok(_) => std::fs::remove_file(path),

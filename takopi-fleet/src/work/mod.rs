@@ -6,6 +6,7 @@
 //! - It claims only as much as it has slots for.
 //! - A job gets what the worker's configuration allows ([`Ceiling`]), and is refused if it asks for more.
 //! - A session's files are stored with the result of each turn, in one commit, and placed before a turn that runs elsewhere.
+//! - What a session has here is removed when it was not used here for a month.
 //! - Told to stop it drains: no claims, running turns may end within the grace time, the rest is handed back.
 
 mod ask;
@@ -13,7 +14,9 @@ mod beat;
 mod ceiling;
 mod copy;
 pub(crate) mod git;
+mod kept;
 mod lease;
+mod rest;
 mod rows;
 mod serving;
 mod travel;
@@ -33,9 +36,10 @@ use uuid::Uuid;
 
 pub use self::ceiling::{Allowed, Ceiling};
 use self::git::GitPlace;
+use self::kept::Kept;
 use self::lease::Lease;
 use self::serving::{Over, Serving};
-use crate::board::{Board, BoardError, WorkerInfo};
+use crate::board::{Board, BoardError, Retention, WorkerInfo};
 use crate::files::number_of;
 
 /// How often a worker looks for work by itself: a bell may be lost.
@@ -108,6 +112,8 @@ pub struct WorkerOptions {
     pub max_session: u64,
     /// Where it keeps directories of sessions without a place, and records of the session files that are here.
     pub state: PathBuf,
+    /// What a session has here is removed when it was not used here for so long: longer than the fleet keeps sessions.
+    pub keep_unused: Duration,
     /// How long its lease is.
     pub lease: Duration,
     /// How long running turns may take to end once it is told to stop.
@@ -129,6 +135,7 @@ impl WorkerOptions {
             ceiling: Ceiling::default(),
             max_session: 64 << 20,
             state: state.into(),
+            keep_unused: Retention::default().sessions + Duration::from_hours(24),
             lease: Duration::from_secs(30),
             grace: Duration::from_mins(10),
             host: None,
@@ -148,12 +155,14 @@ pub struct Worker {
     board: Arc<dyn Board>,
     engines: HashMap<String, Served>,
     options: WorkerOptions,
+    kept: Arc<Kept>,
 }
 
 impl Worker {
     /// A worker without engines.
     pub fn new(board: Arc<dyn Board>, options: WorkerOptions) -> Self {
-        Self { board, engines: HashMap::new(), options }
+        let kept = Kept::new(options.state.clone());
+        Self { board, engines: HashMap::new(), options, kept }
     }
 
     /// Adds an engine.

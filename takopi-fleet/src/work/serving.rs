@@ -15,7 +15,8 @@ use uuid::Uuid;
 
 use super::beat::Pulse;
 use super::lease::Lease;
-use super::turn::{Handle, Said, Turn};
+use super::rest::Rest;
+use super::turn::{Ended, Handle, Said, Turn};
 use super::{LOOK, Worker};
 use crate::board::{
     Bell, Board, Claimed, ControlKind, Held, Listener, PendingControl, Retention, Ring,
@@ -40,9 +41,10 @@ pub(super) struct Serving {
     lease: Arc<Lease>,
     pulse: Pulse,
     runs: HashMap<Held, Handle>,
-    turns: JoinSet<(Held, bool)>,
+    turns: JoinSet<(Held, Ended)>,
     /// Turns that had begun and ended, and when, by [`Lease::now`]: the board may not know of their end.
     ended: HashMap<Held, u64>,
+    rest: Rest,
     /// The claim whose answer is not known.
     claim: Option<String>,
     /// When the last claim was answered, by [`Lease::now`].
@@ -70,6 +72,7 @@ impl Serving {
             runs: HashMap::new(),
             turns: JoinSet::new(),
             ended: HashMap::new(),
+            rest: Rest::default(),
             claim: None,
             answered: 0,
             versions: Arc::new(versions),
@@ -79,12 +82,14 @@ impl Serving {
 
     pub(super) async fn run(mut self, stop: &CancellationToken) -> Over {
         let (lost, board) = (self.pulse.lost.clone(), self.worker.board.clone());
+        let tidy = self.worker.kept.clone().tidy(self.worker.options.keep_unused);
         // Around everything: no call to the board is waited for when the lease is over.
         let over = tokio::select! {
             biased;
             () = lost.cancelled() => Over::Lost,
             over = self.work(stop) => over,
             never = clean(&*board) => match never {},
+            never = tidy => match never {},
         };
         if matches!(over, Over::Lost) {
             self.stopped().await;
@@ -126,11 +131,8 @@ impl Serving {
                     self.runs.values().for_each(Handle::hand_back);
                 }
                 Some(ended) = self.turns.join_next() => {
-                    if let Ok((held, begun)) = ended {
-                        self.runs.remove(&held);
-                        if begun {
-                            self.ended.insert(held, Lease::now());
-                        }
+                    if let Ok((held, ended)) = ended {
+                        self.ended(held, &ended);
                     }
                     look = true;
                 }
@@ -156,8 +158,19 @@ impl Serving {
         }
     }
 
+    fn ended(&mut self, held: Held, ended: &Ended) {
+        self.runs.remove(&held);
+        self.rest.ended(ended, Instant::now());
+        if ended.begun {
+            self.ended.insert(held, Lease::now());
+        }
+    }
+
     /// Claims for the free slots. A claim that was not answered keeps its name, and is asked again at the next look.
     async fn claim(&mut self) {
+        if self.rest.lasts(Instant::now()) {
+            return;
+        }
         let busy = u32::try_from(self.runs.len()).unwrap_or(u32::MAX);
         let free = self.worker.options.slots.saturating_sub(busy);
         if free == 0 {
@@ -188,11 +201,11 @@ impl Serving {
         self.turns.spawn(async move {
             // A turn that panics has ended as others do: its slot is free, and its job is handed back.
             let ended = AssertUnwindSafe(turn.run()).catch_unwind().await;
-            let begun = ended.unwrap_or_else(|_| {
+            let ended = ended.unwrap_or_else(|_| {
                 tracing::error!("the turn of job {} panicked", held.job);
-                true
+                Ended { begun: true, unfit: false }
             });
-            (held, begun)
+            (held, ended)
         });
     }
 

@@ -71,6 +71,14 @@ impl Handle {
     }
 }
 
+/// How a turn ended, as far as its worker needs to know.
+pub(super) struct Ended {
+    /// Whether its engine began.
+    pub(super) begun: bool,
+    /// Whether this machine could not run it: a full disk, a program that is gone.
+    pub(super) unfit: bool,
+}
+
 /// What the worker said about its engines when it registered.
 pub(super) struct Said {
     pub(super) versions: Arc<BTreeMap<String, u64>>,
@@ -144,17 +152,18 @@ impl Turn {
         (turn, handle)
     }
 
-    /// Runs it; whether its engine began.
-    pub(super) async fn run(mut self) -> bool {
+    pub(super) async fn run(mut self) -> Ended {
+        let nothing = Ended { begun: false, unfit: false };
         // The answer to the claim may have been on its way for longer than the lease.
         if self.is_cut() {
-            return false;
+            return nothing;
         }
         let cut = self.cut.clone();
+        let _in_use = self.worker.kept.enter(self.claimed.sid);
         let mut brought = Brought::default();
         let prepared = tokio::select! {
             biased;
-            () = cut.cancelled() => return false,
+            () = cut.cancelled() => return nothing,
             prepared = self.prepare(&mut brought) => prepared,
         };
         let completed = match prepared {
@@ -171,6 +180,7 @@ impl Turn {
             }
             Err(error) => Some(self.failure(error)),
         };
+        let reason = completed.as_ref().and_then(|completed| completed.reason.clone());
         if let Some(completed) = completed {
             tokio::select! {
                 biased;
@@ -178,7 +188,7 @@ impl Turn {
                 () = self.end(completed, brought) => {}
             }
         }
-        self.begun
+        Ended { begun: self.begun, unfit: reason == Some(Reason::SpawnFailed) }
     }
 
     /// Whether the job is not held any more, for all that is known here.
@@ -214,7 +224,7 @@ impl Turn {
             self.back.store(true, Ordering::Relaxed);
             return Err(RunError::new(Reason::Interrupted, "the engine has another version now"));
         }
-        let own = options.state.join("scratch").join(self.claimed.sid.to_string());
+        let own = self.worker.kept.scratch(self.claimed.sid);
         let place = self.directory(own.join("work"), brought).await?;
         let mut request = spec.request(&place, &own.join("files"), &self.claimed.blobs)?;
         let cwd = request.settings.cwd.clone().unwrap_or(place);

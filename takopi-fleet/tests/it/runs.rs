@@ -432,6 +432,32 @@ async fn a_job_cannot_name_a_place_or_an_engine_that_the_worker_does_not_serve()
 }
 
 #[tokio::test]
+async fn a_machine_that_cannot_run_jobs_does_not_take_them_all() {
+    let fleet = Fleet::new();
+    let mut options = fleet.options("broken");
+    options.slots = 1;
+    // As on a disk that is full: no directory can be made for a session.
+    std::fs::create_dir_all(&options.state).unwrap();
+    std::fs::write(options.state.join("scratch"), "").unwrap();
+    let (_, _broken) = fleet.worker(options, saying("done"));
+    let runner = fleet_runner(&fleet.board, &fleet.host);
+    let first = finish(runner.run(RunRequest::new("hello")), Vec::new()).await;
+    let error = first.failed("spawn_failed").error.clone().unwrap();
+    assert!(error.contains("cannot create"), "{error}");
+
+    // Each run takes far longer than an error.
+    let pause = Step::Pause(Duration::from_millis(100));
+    let slow = Demo::scripted([pause, Step::Say("done".to_owned())]);
+    let mut options = fleet.options("works");
+    options.slots = 1;
+    let (_, _works) = fleet.worker(options, slow);
+    let runs = (0..20).map(|_| finish(runner.run(RunRequest::new("hello")), Vec::new()));
+    let seen = futures::future::join_all(runs).await;
+    let ran = seen.iter().filter(|seen| seen.completed().ok).count();
+    assert!(ran >= 10, "only {ran} of 20 were run");
+}
+
+#[tokio::test]
 async fn a_session_is_not_opened_by_an_engine_that_was_replaced_by_an_older_one() {
     let fleet = Fleet::new();
     let home = fleet.dir.path().join("home");
