@@ -15,7 +15,8 @@ use tokio::process::Command;
 
 use crate::table::{Table, goal, mib, millis, ratio};
 
-const PROMPTS: usize = 200;
+/// How many prompts a batch has.
+pub(crate) const PROMPTS: usize = 200;
 const SESSIONS: usize = 20;
 const AT_ONCE: &str = "8";
 /// Leaves out what codex does for the aliases and functions of the user's shell.
@@ -73,11 +74,11 @@ pub(crate) fn bench() -> anyhow::Result<String> {
 }
 
 /// The command as it is shipped.
-fn takopi() -> anyhow::Result<PathBuf> {
+pub(crate) fn takopi() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("takopi");
     ensure!(
         path.is_file(),
-        "there is no takopi beside this program; build it: cargo build --release -p takopi-cli"
+        "there is no takopi beside this program; build it: cargo build --release -p takopi-cli --features fleet"
     );
     Ok(path)
 }
@@ -116,18 +117,21 @@ fn batch(
     sessions: bool,
     flags: &[&str],
 ) -> anyhow::Result<Command> {
-    let lines: Vec<String> = (0..PROMPTS)
-        .map(|n| {
-            let session = sessions.then(|| format!("s{}", n % SESSIONS));
-            serde_json::json!({ "prompt": format!("prompt {n}"), "session": session }).to_string()
-        })
-        .collect();
     let jobs = home.root().join("jobs.jsonl");
-    std::fs::write(&jobs, lines.join("\n"))?;
+    std::fs::write(&jobs, prompts(sessions.then_some(SESSIONS)))?;
     let mut command = home.command(takopi);
     command.arg("batch").arg(jobs).args(["--jobs", AT_ONCE, "--quiet"]).args(flags).arg("--out");
     command.arg(home.root().join("out.jsonl")).env("TAKOPI_CODEX_BIN", &codex.path);
     Ok(command)
+}
+
+/// The input of a batch, over so many sessions or without any.
+pub(crate) fn prompts(sessions: Option<usize>) -> String {
+    let line = |n: usize| {
+        let session = sessions.map(|sessions| format!("s{}", n % sessions));
+        serde_json::json!({ "prompt": format!("prompt {n}"), "session": session }).to_string()
+    };
+    (0..PROMPTS).map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn xargs(codex: &Codex, home: &TestHome, flags: &[&str]) -> anyhow::Result<Command> {

@@ -1,7 +1,9 @@
 //! The fleet on a real PostgreSQL of its own, which syncs to the disk: how late things are, and how many jobs a second there can be.
 //!
 //! Submitters and workers are in this process, each with connections of its own. The engine does nothing, so what is measured is the
-//! queue.
+//! queue. The last table has the real codex.
+
+mod batch;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -62,10 +64,11 @@ async fn tables(count: usize) -> anyhow::Result<String> {
     let growth = ratio(p99(&many), p99(&few));
 
     let lab = Lab::new().await?;
-    let (jobs, sessions) = (count * 50, 1000.min(count * 5));
+    let (jobs, sessions) = (count * 50, 1000.min(count * 10));
     let rate = lab.rate(jobs, sessions).await?;
+    let batch = batch::table().await?;
     Ok(format!(
-        "{table}\nA claim with 50,000 jobs queued takes {growth} × as long at p99 as with 100. {jobs} jobs over {sessions} sessions on 4 workers: {rate:.0} jobs a second.\n"
+        "{table}\nA claim with 50,000 jobs queued takes {growth} × as long at p99 as with 100. {jobs} jobs over {sessions} sessions on 4 workers: {rate:.0} jobs a second.\n\n{batch}"
     ))
 }
 
