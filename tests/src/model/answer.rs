@@ -5,10 +5,13 @@
 //! response. What an API sends around the content comes by itself.
 
 use std::fmt::Debug;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::gate::Gate;
 use super::script::Scripted;
+
+/// Stands among the headers until the answer is sent.
+const RESET_IN: &str = "reset-in";
 
 /// What an answer can say in an API.
 pub trait Content: Clone + Debug + Send {
@@ -94,6 +97,19 @@ impl<C: Content> Answer<C> {
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.into(), value.into()));
         self
+    }
+
+    /// A limit is reset so many seconds after the answer is sent: how long the request took to come does not count.
+    pub(super) fn reset_in(self, seconds: u64) -> Self {
+        self.header(RESET_IN, &seconds.to_string())
+    }
+
+    /// When that is, in seconds of the epoch, if it is sent now.
+    pub(super) fn take_reset(&mut self) -> Option<u64> {
+        let found = self.headers.iter().position(|(name, _)| name == RESET_IN)?;
+        let seconds: u64 = self.headers.remove(found).1.parse().ok()?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Some(now.as_secs() + seconds)
     }
 
     /// The next try of the same request gets this one instead; further tries get the last of them.

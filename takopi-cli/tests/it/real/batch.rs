@@ -201,25 +201,10 @@ async fn an_overload_is_retried_in_the_same_conversation() {
 }
 
 /// A used up plan that has room again at this second.
-fn used_up(resets_at: u64) -> Answer {
-    let error = json!({
-        "type": "usage_limit_reached",
-        "message": "limit reached",
-        "plan_type": "plus",
-        "resets_at": resets_at,
-    });
-    Answer::status(429, json!({ "error": error }).to_string())
-        .header("content-type", "application/json")
-        .header("x-codex-primary-used-percent", "100.0")
-        .header("x-codex-primary-window-minutes", "300")
-        .header("x-codex-primary-reset-at", &resets_at.to_string())
-}
-
 #[tokio::test]
 async fn a_usage_limit_pauses_the_batch_until_it_is_reset() {
     let Some(lab) = Lab::new() else { return };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    lab.model.when("alone00", [used_up(now + 4), Answer::text("fine")]);
+    lab.model.when("alone00", [Answer::usage_limit_for(8), Answer::text("fine")]);
     lab.model.when("alone01", "fine");
     input(&lab, 0, 0, 2);
     let ran = run(&lab, &["--jobs", "1"]).await;
@@ -234,8 +219,7 @@ async fn a_usage_limit_pauses_the_batch_until_it_is_reset() {
 #[tokio::test]
 async fn stopping_at_a_usage_limit_reports_its_end_and_marks_no_prompt() {
     let Some(lab) = Lab::new() else { return };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
-    lab.model.otherwise(Script::repeat(used_up(now + 7200)));
+    lab.model.otherwise(Script::repeat(Answer::usage_limit_for(7200)));
     input(&lab, 0, 0, 2);
     let ran = run(&lab, &["--on-limit", "stop"]).await;
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);

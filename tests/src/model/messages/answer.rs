@@ -1,15 +1,11 @@
 //! Answers of Claude Code's model. The events around blocks, the stop reason and the usage come by themselves.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use serde_json::{Value, json};
 
 use crate::model::answer::{self, End};
 
 /// The header with the second at which a limit is reset.
 const RESET: &str = "anthropic-ratelimit-unified-reset";
-/// Stands for it until the answer is sent, with the seconds from then on.
-const RESET_IN: &str = "reset-in";
 
 /// Token figures of one answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,17 +102,14 @@ impl Answer {
 
     /// The same for a limit that is reset so many seconds after the request.
     pub fn limit_reached_for(seconds: u64) -> Self {
-        Self::limit_reached(0).header(RESET_IN, &seconds.to_string())
+        Self::limit_reached(0).reset_in(seconds)
     }
 
     /// As it is when it is sent.
     pub(super) fn sent(mut self) -> Self {
-        let given = self.headers.iter().find(|(name, _)| name == RESET_IN);
-        let seconds: Option<u64> = given.and_then(|(_, seconds)| seconds.parse().ok());
-        if let Some(seconds) = seconds {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            self.headers.retain(|(name, _)| name != RESET && name != RESET_IN);
-            self = self.header(RESET, &(now.as_secs() + seconds).to_string());
+        if let Some(resets) = self.take_reset() {
+            self.headers.retain(|(name, _)| name != RESET);
+            self = self.header(RESET, &resets.to_string());
         }
         self
     }

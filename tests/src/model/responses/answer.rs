@@ -102,6 +102,28 @@ impl Answer {
             .header("content-type", "application/json")
     }
 
+    /// The same, with the second of the epoch at which the plan can be used again.
+    pub fn usage_limit_until(resets: u64) -> Self {
+        let error = json!({
+            "type": "usage_limit_reached", "message": "limit reached", "plan_type": "plus", "resets_at": resets,
+        });
+        Self::status(429, json!({ "error": error }).to_string())
+            .header("content-type", "application/json")
+            .header("x-codex-primary-used-percent", "100.0")
+            .header("x-codex-primary-window-minutes", "300")
+            .header("x-codex-primary-reset-at", &resets.to_string())
+    }
+
+    /// The same for a plan that can be used again so many seconds after the request.
+    pub fn usage_limit_for(seconds: u64) -> Self {
+        Self::usage_limit_until(0).reset_in(seconds)
+    }
+
+    /// As it is when it is sent.
+    pub(super) fn sent(mut self) -> Self {
+        self.take_reset().map_or(self, Self::usage_limit_until)
+    }
+
     /// A message, in one piece and with no phase.
     pub fn message(self, text: impl Into<String>) -> Self {
         self.phased(None, text)

@@ -66,6 +66,7 @@ impl Serve for Responses {
     }
 
     fn beats(answer: Answer, serial: Serial, _body: &Value) -> (Headers, VecDeque<Beat>) {
+        let answer = answer.sent();
         (answer.headers.clone(), wire::beats(answer, serial))
     }
 }
