@@ -32,6 +32,7 @@ pub mod directive;
 mod git;
 mod place;
 pub mod prune;
+pub mod published;
 pub mod worktree;
 
 pub use config::{ConfigError, Project, Projects};
@@ -40,4 +41,5 @@ pub use directive::{DirectiveError, Message, Names};
 pub use git::{Git, GitError};
 pub use place::PlaceError;
 pub use prune::{Kept, Pruned};
+pub use published::{Published, PublishedError};
 pub use worktree::{Repository, WorktreeError};

@@ -14,7 +14,7 @@ mod watched;
 mod work;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::anyhow;
@@ -24,6 +24,7 @@ use takopi_fleet::PgBoard;
 use takopi_fleet::board::pg::Url;
 use takopi_fleet::board::{BoardError, OnGone, OnLoss};
 use takopi_fleet::submit::{FleetEngine, FleetOptions};
+use takopi_projects::{Git, Published};
 
 pub(crate) use command::{FleetArgs, main};
 pub(crate) use doctor::findings;
@@ -37,6 +38,9 @@ use crate::{run, serve};
 /// The variable with the address of the database.
 pub(crate) const VARIABLE: &str = "TAKOPI_FLEET";
 
+/// The place that stands for the repository of the directory.
+const REPOSITORY: &str = "git";
+
 /// The flags of commands that can run on a fleet.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct FleetFlags {
@@ -47,7 +51,8 @@ pub(crate) struct FleetFlags {
     /// Run only on workers with this label; can be repeated
     #[arg(long = "on", value_name = "LABEL", requires = "fleet")]
     labels: Vec<String>,
-    /// Run in this place of the workers; the directory here stands for it
+    /// Run in this place of the workers, for which the directory here stands; `git`: in its repository, at the commit that is
+    /// checked out here and was pushed
     #[arg(long, value_name = "NAME", requires = "fleet")]
     place: Option<String>,
     /// The table of the configuration file.
@@ -145,8 +150,14 @@ impl RunOptions {
         let mut options = self.fleet.options(how);
         if let Some(place) = self.fleet.place.clone() {
             let here = self.cd.clone().map_or_else(std::env::current_dir, Ok)?;
-            let here = std::path::absolute(here)?;
-            options.places.push((here.clone(), place));
+            let mut here = std::path::absolute(here)?;
+            if place == REPOSITORY {
+                // Git names its top directory without links.
+                here = here.canonicalize().unwrap_or(here);
+                options.places.push(repository(&here)?);
+            } else {
+                options.places.push((here.clone(), place));
+            }
             self.cd = Some(here);
         }
         // Connections live for as long as the command, on a runtime of their own: the command's begins later.
@@ -155,6 +166,13 @@ impl RunOptions {
         self.fleet.joined = Some(Joined { board, options });
         Ok(())
     }
+}
+
+/// The repository of a directory, as a place.
+fn repository(here: &Path) -> Result<(PathBuf, String), Usage> {
+    let found = Published::of(&Git::default(), here)
+        .map_err(|error| Usage::new(format!("--place {REPOSITORY}: {error}")))?;
+    Ok((found.root, format!("git:{}@{}", found.url, found.commit)))
 }
 
 fn variable() -> Option<String> {

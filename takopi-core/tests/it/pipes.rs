@@ -198,9 +198,10 @@ async fn a_grandchild_that_keeps_stdout_open_does_not_delay_the_end_of_the_strea
     for grandchild in ["setsid sleep 1000", "setsid yes", "setsid sh -c 'exec yes >&2'"] {
         let script = format!(
             r#"
-            {grandchild} < /dev/null &
+            # First: what floods the pipe would keep the shell from writing for as long as the machine is busy.
             echo '{{"started":"a"}}'
             echo '{{"say":"half"}}'
+            {grandchild} < /dev/null &
             exit 3
             "#
         );

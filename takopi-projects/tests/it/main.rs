@@ -3,4 +3,5 @@
 
 mod lab;
 mod prune;
+mod published;
 mod worktrees;

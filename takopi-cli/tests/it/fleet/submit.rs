@@ -64,6 +64,35 @@ fn the_directory_here_stands_for_a_place_of_the_workers() {
 }
 
 #[test]
+fn the_repository_here_is_a_place_at_the_commit_that_was_pushed() {
+    let Some(fleet) = FleetLab::new() else { return };
+    let work = fleet.lab.path("work");
+    let git = |args: &[&str]| {
+        let mut git = std::process::Command::new("git");
+        git.arg("-C").arg(&work).args(["-c", "user.name=T", "-c", "user.email=t@example.org"]);
+        assert!(git.args(args).status().unwrap().success(), "{args:?}");
+    };
+    git(&["init", "--quiet", "-b", "main"]);
+    std::fs::create_dir(work.join("src")).unwrap();
+    std::fs::write(work.join("src/file"), "").unwrap();
+    git(&["add", "."]);
+    git(&["commit", "--quiet", "-m", "first"]);
+    let args = ["run", "--fleet", "--place", "git", "--cd", "src", "--engine", "demo", "hello"];
+    let refused = fleet.run(&args);
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("--place git: the repository "), "{}", refused.stderr);
+    git(&["init", "--quiet", "--bare", "../shared.git"]);
+    git(&["remote", "add", "origin", "../shared.git"]);
+    git(&["push", "--quiet", "origin", "main"]);
+    let _worker = fleet.worker("alpha", &["--git", "file"]);
+    let ran = fleet.run(&args);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let trees = fleet.lab.path("state/fleet/worker-alpha/git/trees");
+    let tree = std::fs::read_dir(trees).unwrap().map(|it| it.unwrap().path());
+    assert!(tree.into_iter().any(|tree| tree.join("src/file").is_file()));
+}
+
+#[test]
 fn the_workers_configuration_is_the_ceiling_of_what_a_job_may_ask() {
     let Some(fleet) = FleetLab::new() else { return };
     let args = ["run", "--fleet", "--engine", "demo", "-c", "pace=0", "hello"];
