@@ -116,8 +116,21 @@ impl FleetFlags {
     /// The runner in the fleet for one of this machine, if runs are submitted to a fleet.
     pub(crate) fn submitting(&self, local: Arc<dyn Runner>) -> Arc<dyn Runner> {
         let Some(Joined { board, options }) = &self.joined else { return local };
-        let engine = FleetEngine::new(board.clone(), local.engine(), local.resume_codec());
+        // The engine of this machine does not know the session.
+        let command = format!("takopi run {} --engine {} --resume", self.flag(), local.engine());
+        let codec = local.resume_codec().written_as(command);
+        let engine = FleetEngine::new(board.clone(), local.engine(), codec);
         Arc::new(engine.options(options.clone()).runner())
+    }
+
+    /// How the fleet is named in a command: as it was here, if that needs no quotes.
+    fn flag(&self) -> String {
+        let plain = |url: &&str| {
+            let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.:/@,%+=".contains(c);
+            !url.is_empty() && url.chars().all(is_plain)
+        };
+        let named = self.fleet.as_deref().filter(plain);
+        named.map_or_else(|| "--fleet".to_owned(), |url| format!("--fleet={url}"))
     }
 
     /// The page of the fleet, if there is one.
@@ -244,6 +257,17 @@ mod tests {
         let named = address(Some("postgres://b@localhost/g"), &table(with)).unwrap();
         assert_eq!(named.to_string(), "b@localhost/g");
         assert!(address(Some("nonsense"), &table(with)).is_err());
+    }
+
+    #[test]
+    fn a_resume_line_names_the_fleet_as_the_command_did() {
+        let flag = |fleet: &str| {
+            FleetFlags { fleet: Some(fleet.to_owned()), ..FleetFlags::default() }.flag()
+        };
+        assert_eq!(flag(""), "--fleet");
+        assert_eq!(flag("postgres://a@db.example/f"), "--fleet=postgres://a@db.example/f");
+        assert_eq!(flag("postgres://a@db/f?x=1&y=2"), "--fleet", "a shell would read more into it");
+        assert_eq!(flag("host=db user=a"), "--fleet");
     }
 
     #[test]

@@ -8,11 +8,15 @@ use crate::model::{EngineId, ResumeToken};
 ///
 /// The canonical line is the engine's own interactive command, alone on its line, in backticks:
 /// `` `codex resume <id>` ``. Backticks are optional on reading, and the last match wins. takopi's own command,
-/// `takopi run --engine NAME --resume <id>`, is read for every engine.
+/// `takopi run --engine NAME --resume <id>`, is read for every engine, with `--fleet` or without.
 #[derive(Debug, Clone)]
 pub struct ResumeCodec {
     engine: EngineId,
+    /// What it writes.
     command: Cow<'static, str>,
+    /// The engine's own command, if that is not what is written.
+    own: Option<Cow<'static, str>>,
+    /// What is read beside these.
     also: &'static [&'static str],
     canonical: fn(&str) -> Option<String>,
 }
@@ -25,7 +29,7 @@ impl ResumeCodec {
         command: impl Into<Cow<'static, str>>,
         canonical: fn(&str) -> Option<String>,
     ) -> Self {
-        Self { engine, command: command.into(), also: &[], canonical }
+        Self { engine, command: command.into(), own: None, also: &[], canonical }
     }
 
     /// A codec for an engine whose sessions are UUIDs, folded to lower case. Everything else is
@@ -37,6 +41,13 @@ impl ResumeCodec {
     /// Reads these commands too.
     pub fn also(mut self, commands: &'static [&'static str]) -> Self {
         self.also = commands;
+        self
+    }
+
+    /// Writes this command in place of the one before, which is still read: for sessions that the engine's own command does not find.
+    pub fn written_as(mut self, command: impl Into<Cow<'static, str>>) -> Self {
+        let before = std::mem::replace(&mut self.command, command.into());
+        self.own.get_or_insert(before);
         self
     }
 
@@ -66,21 +77,23 @@ impl ResumeCodec {
             Some(rest) => rest.strip_suffix('`')?.trim(),
             None => line,
         };
-        let takopis = ["takopi", "run", "--engine", self.engine.as_str(), "--resume"];
-        let mut commands = std::iter::once(&*self.command).chain(self.also.iter().copied());
+        let takopis = ["takopi", "run", "--engine", self.engine.as_str(), "--resume"].into_iter();
+        let known = std::iter::once(&self.command).chain(&self.own).map(|command| &**command);
+        let mut commands = known.chain(self.also.iter().copied());
+        let words = || line.split_ascii_whitespace();
+        let is_fleet = |word: &&str| *word == "--fleet" || word.starts_with("--fleet=");
         let id = commands
-            .find_map(|command| argument_of(line, command.split(' ')))
-            .or_else(|| argument_of(line, takopis.into_iter()))?;
+            .find_map(|command| argument_of(words(), command.split(' ')))
+            .or_else(|| argument_of(words().filter(|word| !is_fleet(word)), takopis))?;
         self.token(id)
     }
 }
 
-/// The one word behind a command, if that is all of the line.
+/// The one word behind a command, if that is all.
 fn argument_of<'a, 'b>(
-    line: &'a str,
+    mut words: impl Iterator<Item = &'a str>,
     mut command: impl Iterator<Item = &'b str>,
 ) -> Option<&'a str> {
-    let mut words = line.split_ascii_whitespace();
     let begins = command.all(|word| words.next() == Some(word));
     words.next().filter(|_| begins && words.next().is_none())
 }
@@ -114,9 +127,21 @@ mod tests {
             " lab resume AB1 ",
             "lab  exec resume ab1",
             "takopi run --engine lab --resume ab1",
+            "takopi run --fleet --engine lab --resume ab1",
+            "takopi run --fleet=postgres://me@db/f --engine lab --resume ab1",
         ] {
             assert_eq!(codec().extract(line), Some(token.clone()), "{line}");
             assert!(codec().is_line(line), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_written_otherwise_is_still_read_as_it_was() {
+        let codec = codec().written_as("takopi run --there --engine lab --resume");
+        let token = ResumeToken::new("lab", "ab1");
+        assert_eq!(codec.format(&token), "`takopi run --there --engine lab --resume ab1`");
+        for line in [&*codec.format(&token), "lab resume ab1", "lab exec resume ab1"] {
+            assert_eq!(codec.extract(line), Some(token.clone()), "{line}");
         }
     }
 
@@ -135,6 +160,7 @@ mod tests {
             "lab resume a b",
             "`lab resume a",
             "lab resum a",
+            "lab resume --fleet a",
         ] {
             assert!(!codec().is_line(line), "{line}");
         }

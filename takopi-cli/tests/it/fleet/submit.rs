@@ -17,8 +17,12 @@ fn a_prompt_runs_on_a_worker_which_shows_it_and_drains_on_sigterm() {
     let job = fleet.jobs().remove(0);
     let (id, session) = (job["id"].as_str().unwrap(), job["session"].as_str().unwrap());
     worker.wait_for(&format!("✓ demo {id}"));
-    let again = fleet.run(&["run", "--fleet", "--engine", "demo", "--resume", session, "more"]);
-    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    let line = format!("takopi run --fleet --engine demo --resume {session}");
+    assert!(ran.stderr.contains(&line), "{}", ran.stderr);
+    for resume in [session, &line] {
+        let again = fleet.run(&["run", "--fleet", "--engine", "demo", "--resume", resume, "more"]);
+        assert_eq!(again.code, Some(0), "{}", again.stderr);
+    }
     worker.signal(Signal::SIGTERM);
     let ended = worker.end();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);

@@ -125,7 +125,9 @@ impl Ran {
     /// The last line of standard error: how to go on.
     pub(crate) fn resume_line(&self) -> &str {
         let last = self.stderr.lines().last().unwrap_or_default();
-        assert!(last.starts_with("codex resume "), "{}", self.stderr);
+        // The second one is of a fleet, whose sessions the codex here does not know.
+        let starts = ["codex resume ", "takopi run --fleet --engine codex --resume "];
+        assert!(starts.iter().any(|start| last.starts_with(start)), "{}", self.stderr);
         last
     }
 }
