@@ -113,7 +113,7 @@ pub(crate) struct RunArgs {
     /// Resume this session: its id, a unique prefix of it, or text with a line such as `codex resume ID` or `claude --resume ID`
     #[arg(long, value_name = "TOKEN|LINE", conflicts_with = "last")]
     pub(crate) resume: Option<String>,
-    /// Resume the newest session of this directory
+    /// Resume the newest session of this directory; with --fleet, yours that ran last there
     #[arg(long)]
     pub(crate) last: bool,
     /// With --json: print the answer in pieces as well, while it is written

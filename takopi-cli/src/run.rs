@@ -84,12 +84,16 @@ fn request(
     directory: &std::path::Path,
     terminal: Terminal,
 ) -> anyhow::Result<RunRequest> {
-    let mut request = template(args.options)?.deltas(args.deltas);
-    request.resume = match &args.resume {
+    let resumed = match &args.resume {
         Some(text) => Some(resume::token(runner, text)?),
-        None if args.last => Some(resume::last(chosen.entry, directory)?),
+        None if args.last => match args.options.run.fleet.last(runner)? {
+            Some(last) => Some(last),
+            None => Some(resume::last(chosen.entry, directory)?),
+        },
         None => None,
     };
+    let mut request = template(args.options)?.deltas(args.deltas);
+    request.resume = resumed;
     let prompt = prompt::read(&args.prompt)?;
     if prompt.replaced {
         terminal.note("standard input is not UTF-8; invalid bytes are sent as \u{fffd}");

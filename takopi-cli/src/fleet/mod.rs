@@ -19,11 +19,11 @@ use std::sync::Arc;
 
 use anyhow::anyhow;
 use clap::Args;
-use takopi_core::Runner;
-use takopi_fleet::PgBoard;
+use takopi_core::{ResumeToken, Runner};
 use takopi_fleet::board::pg::Url;
 use takopi_fleet::board::{BoardError, OnGone, OnLoss};
 use takopi_fleet::submit::{FleetEngine, FleetOptions};
+use takopi_fleet::{Board as _, PgBoard};
 use takopi_projects::{Git, Published};
 
 pub(crate) use command::{FleetArgs, main};
@@ -37,6 +37,9 @@ use crate::{run, serve};
 
 /// The variable with the address of the database.
 pub(crate) const VARIABLE: &str = "TAKOPI_FLEET";
+
+/// Among how many runs the last session is looked for.
+const LOOKED_AT: u32 = 1000;
 
 /// The place that stands for the repository of the directory.
 const REPOSITORY: &str = "git";
@@ -68,6 +71,8 @@ pub(crate) struct FleetFlags {
 struct Joined {
     board: Arc<PgBoard>,
     options: FleetOptions,
+    /// Of the connections.
+    runtime: &'static tokio::runtime::Runtime,
 }
 
 impl fmt::Debug for Joined {
@@ -102,10 +107,6 @@ impl FleetFlags {
     /// Refuses what a fleet cannot do.
     pub(crate) fn check(&self, args: &RunArgs) -> Result<(), Usage> {
         let Some(fleet) = &self.fleet else { return Ok(()) };
-        if args.last {
-            let text = "--last knows the sessions of this machine only; name one of the fleet with --resume";
-            return Err(Usage::new(text));
-        }
         let first = args.prompt.first().map_or("", String::as_str);
         if fleet.is_empty() && is_address(first) {
             return Err(Usage::new("the address belongs to the flag: --fleet=URL"));
@@ -113,9 +114,22 @@ impl FleetFlags {
         Ok(())
     }
 
+    /// The session that the user ran last on the fleet with this runner; `None` if runs are not submitted to one.
+    pub(crate) fn last(&self, runner: &dyn Runner) -> anyhow::Result<Option<ResumeToken>> {
+        let Some(Joined { board, runtime, .. }) = &self.joined else { return Ok(None) };
+        let jobs = runtime.block_on(board.jobs(LOOKED_AT)).map_err(anyhow::Error::new);
+        let jobs = jobs.map_err(explained)?;
+        let engine = runner.engine();
+        let sessions = jobs.into_iter().filter(|job| engine.as_str() == job.engine);
+        let last = sessions.filter_map(|job| job.session).find_map(|id| runner.token(&id));
+        let none =
+            || Usage::new(format!("--last: none of your last runs on the fleet is of {engine}"));
+        Ok(Some(last.ok_or_else(none)?))
+    }
+
     /// The runner in the fleet for one of this machine, if runs are submitted to a fleet.
     pub(crate) fn submitting(&self, local: Arc<dyn Runner>) -> Arc<dyn Runner> {
-        let Some(Joined { board, options }) = &self.joined else { return local };
+        let Some(Joined { board, options, .. }) = &self.joined else { return local };
         // The engine of this machine does not know the session.
         let command = format!("takopi run {} --engine {} --resume", self.flag(), local.engine());
         let codec = local.resume_codec().written_as(command);
@@ -176,7 +190,7 @@ impl RunOptions {
         // Connections live for as long as the command, on a runtime of their own: the command's begins later.
         let runtime: &'static _ = Box::leak(Box::new(run::runtime()?));
         let board = Arc::new(runtime.block_on(open(url))?);
-        self.fleet.joined = Some(Joined { board, options });
+        self.fleet.joined = Some(Joined { board, options, runtime });
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use clap::Args;
-use takopi_core::Runner;
+use takopi_core::{ResumeToken, Runner};
 
 use crate::args::{RunArgs, RunOptions};
 use crate::config::FleetTable;
@@ -31,6 +31,10 @@ impl FleetFlags {
 
     pub(crate) fn check(&self, _args: &RunArgs) -> Result<(), Usage> {
         Ok(())
+    }
+
+    pub(crate) fn last(&self, _runner: &dyn Runner) -> anyhow::Result<Option<ResumeToken>> {
+        Ok(None)
     }
 
     pub(crate) fn pages(&self) -> axum::Router {

@@ -66,7 +66,10 @@ fn a_password_on_the_command_line_is_refused() {
 fn what_a_fleet_cannot_do_is_wrong_usage() {
     let Some(fleet) = FleetLab::new() else { return };
     for (args, said) in [
-        (&["run", "--fleet", "--last", "hi"][..], "--last knows the sessions of this machine only"),
+        (
+            &["run", "--fleet", "--engine", "demo", "--last", "hi"][..],
+            "--last: none of your last runs on the fleet is of demo",
+        ),
         (
             &["run", "--fleet", "postgres://a@b/c", "hi"],
             "the address belongs to the flag: --fleet=URL",

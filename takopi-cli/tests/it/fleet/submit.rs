@@ -19,9 +19,11 @@ fn a_prompt_runs_on_a_worker_which_shows_it_and_drains_on_sigterm() {
     worker.wait_for(&format!("✓ demo {id}"));
     let line = format!("takopi run --fleet --engine demo --resume {session}");
     assert!(ran.stderr.contains(&line), "{}", ran.stderr);
-    for resume in [session, &line] {
-        let again = fleet.run(&["run", "--fleet", "--engine", "demo", "--resume", resume, "more"]);
+    for resume in [&["--resume", session][..], &["--resume", &line], &["--last"]] {
+        let args = [&["run", "--fleet", "--engine", "demo"], resume, &["more"]].concat();
+        let again = fleet.run(&args);
         assert_eq!(again.code, Some(0), "{}", again.stderr);
+        assert!(again.stderr.contains(session), "{}", again.stderr);
     }
     worker.signal(Signal::SIGTERM);
     let ended = worker.end();
