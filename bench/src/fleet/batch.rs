@@ -70,7 +70,7 @@ async fn run(takopi: &Path, codex: &Path, workers: usize) -> anyhow::Result<Dura
     batch.arg("batch").arg(jobs).args(["--jobs", &at_once.to_string(), "--quiet", "--out"]);
     batch.arg(home.root().join("out.jsonl")).env("TAKOPI_CODEX_BIN", codex);
     if workers > 0 {
-        batch.args(["--fleet", &url]);
+        batch.arg(format!("--fleet={url}"));
     }
     let begun = Instant::now();
     let status = batch.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
