@@ -4,7 +4,8 @@
 //! - the calls to a chat come one at a time; final messages, questions and notices come before edits and
 //!   deletions;
 //! - a call has a bounded time and is then dropped, so a hanging chat delays neither a run nor another
-//!   chat; after that the message may or may not be there;
+//!   chat; after that the message may or may not be there, and it is sent again. A transport that can find
+//!   out whether it is there does that first, also after a failure;
 //! - after [`TransportError::RateLimited`] the chat is not called until the wait is over;
 //! - a message that is [`TransportError::Gone`] is sent again; if the message it replies to is gone, it is
 //!   sent without a reply;

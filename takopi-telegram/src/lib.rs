@@ -8,7 +8,8 @@
 //!   (`lanes`), and what was not finished is delivered again after a crash (`window`);
 //! - [`bot`] decides who is answered (`access`), reads commands (`commands`), projects, branches (`prompt`) and
 //!   files (`attach`), and passes the rest to the bridge;
-//! - [`transport`] shows what the bridge has to show, at a rate that Telegram allows ([`rate`]);
+//! - [`transport`] shows what the bridge has to show, at a rate that Telegram allows ([`rate`]) and once, though
+//!   responses are lost (`delivery`);
 //! - [`state`] keeps what must survive a restart; [`files`] moves files in and out of a project;
 //! - [`config`] is the table `[telegram]` of the configuration.
 
@@ -18,6 +19,7 @@ mod attach;
 pub mod bot;
 mod commands;
 pub mod config;
+mod delivery;
 pub mod files;
 mod lanes;
 mod prompt;

@@ -4,8 +4,7 @@
 //! - a text is sent as plain text with entities, so none can fail to parse; one that is longer than Telegram
 //!   allows is cut, which the limit of the bridge prevents;
 //! - calls keep to the [rate](crate::rate) of the service;
-//! - a message whose response was lost is looked for before it is sent again: the bot edits the messages
-//!   that may be it. What is found is not sent twice;
+//! - a message is sent exactly once, though responses are lost (`delivery`);
 //! - the messages of running jobs are stored, so that the next start can close those that a crash left open.
 
 use std::collections::HashMap;
@@ -20,6 +19,7 @@ use takopi_bridge::{
 };
 
 use crate::api::{Api, ApiError, retried};
+use crate::delivery::{Delivery, Unconfirmed};
 use crate::files;
 use crate::rate::{Rate, Urgency};
 use crate::state::{Store, Stored, message_key, read_message_key};
@@ -28,27 +28,23 @@ use crate::state::{Store, Stored, message_key, read_message_key};
 pub const LIMIT: usize = 4096;
 /// How many entities of a message count.
 const ENTITIES: usize = 100;
-/// How many ids are tried behind the newest known message to find one whose response was lost.
-const SEARCHED: i64 = 6;
-/// How many ids are tried in all.
-const LONGEST_SEARCH: i64 = 40;
 /// How often the message of an interrupted run is edited before that is left to the next start.
 const CLOSING: usize = 5;
-/// How often a failing call is repeated while a message is looked for.
-const PROBES: usize = 5;
-/// The first and the longest pause before a message is sent again.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(16);
+/// How often a file is sent.
+const FILE_ATTEMPTS: usize = 5;
+/// The first pause before a message is sent again.
+pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// Of how many messages the place is remembered.
 const REMEMBERED: usize = 10_000;
 
 /// The chat service of a bridge.
 #[derive(Debug)]
 pub struct Telegram {
-    api: Api,
-    rate: Rate,
+    pub(crate) api: Api,
+    pub(crate) rate: Rate,
     store: Arc<Store>,
     seen: Mutex<Seen>,
+    pub(crate) unconfirmed: Unconfirmed,
 }
 
 /// What is known of messages.
@@ -75,7 +71,7 @@ impl Telegram {
     pub fn new(api: Api, rate: Rate, store: Arc<Store>) -> Self {
         let newest = store.read(newest);
         let seen = Seen { newest, ..Seen::default() };
-        Self { api, rate, store, seen: Mutex::new(seen) }
+        Self { api, rate, store, seen: Mutex::new(seen), unconfirmed: Unconfirmed::default() }
     }
 
     /// A message of this id was seen in a chat.
@@ -89,6 +85,12 @@ impl Telegram {
     pub(crate) fn newest(&self, chat: i64) -> i64 {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.newest.get(&counter(chat)).copied().unwrap_or_default()
+    }
+
+    /// Whether a message is one of the bot that was confirmed.
+    pub(crate) fn is_known(&self, chat: i64, message: i64) -> bool {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.places.contains_key(&(chat, message))
     }
 
     fn remember(&self, chat: i64, message: i64, place: &Place, answers: i64) {
@@ -116,8 +118,7 @@ impl Telegram {
                 stored.parts.push_back((key.clone(), footer.clone()));
             }
             // What shows a running job or waits for a press: nobody handles either after a crash.
-            let running = matches!(content.kind, Kind::Queued | Kind::Progress);
-            if running || !content.buttons.is_empty() {
+            if is_progress(content) || !content.buttons.is_empty() {
                 stored.open.insert(key, footer.clone());
             } else {
                 stored.open.remove(&key);
@@ -161,7 +162,7 @@ impl Telegram {
         params: &Value,
         file: &files::Outgoing,
     ) -> Result<(), ApiError> {
-        let mut attempts = PROBES;
+        let mut attempts = FILE_ATTEMPTS;
         loop {
             self.rate.wait(chat, Urgency::Message).await;
             let error = match self.api.upload(params, &file.name, file.bytes.clone()).await {
@@ -205,66 +206,6 @@ impl Telegram {
             self.store.change(|stored| stored.open.remove(&key));
         }
     }
-
-    /// Sends a message until there is a response. It keeps its place before the next message of the chat
-    /// meanwhile, so that answers stay in order.
-    async fn send_once(
-        &self,
-        chat: i64,
-        params: &Value,
-        content: &Value,
-    ) -> Result<Option<i64>, TransportError> {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            let before = self.newest(chat);
-            let error = match self.api.call("sendMessage", params).await {
-                Ok(sent) => return Ok(sent["message_id"].as_i64()),
-                Err(error @ ApiError::Refused { .. }) => return Err(failure(error)),
-                Err(error) => error,
-            };
-            let unsent = matches!(error, ApiError::Lost { unsent: true, .. });
-            if !unsent && let Some(found) = self.find(chat, before, content).await {
-                return Ok(Some(found));
-            }
-            if pause > LONGEST_PAUSE {
-                return Err(failure(error));
-            }
-            tokio::time::sleep(pause).await;
-            self.rate.wait(chat, Urgency::Message).await;
-            pause *= 2;
-        }
-    }
-
-    /// Looks for a message whose response was lost: an edit to the same content succeeds, or changes
-    /// nothing, if a message is the bot's own and new.
-    async fn find(&self, chat: i64, before: i64, content: &Value) -> Option<i64> {
-        // Private chats share their numbers: those of others may have come in between.
-        let newest = self.newest(chat).max(before);
-        for message in before + 1..=(newest + SEARCHED).min(before + LONGEST_SEARCH) {
-            let known = {
-                let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-                seen.places.contains_key(&(chat, message))
-            };
-            if known {
-                continue;
-            }
-            let mut params = content.clone();
-            params["chat_id"] = chat.into();
-            params["message_id"] = message.into();
-            self.rate.wait(chat, Urgency::Message).await;
-            for _ in 0..PROBES {
-                match self.api.call("editMessageText", &params).await {
-                    Ok(_) => return Some(message),
-                    Err(error) if error.says("message is not modified") => return Some(message),
-                    Err(error) if error.code() == Some(400) => break,
-                    Err(error) => {
-                        tokio::time::sleep(error.retry_after().unwrap_or(FIRST_PAUSE)).await;
-                    }
-                }
-            }
-        }
-        None
-    }
 }
 
 /// The newest message of each group that the state names: a press on an older one is on no message that is
@@ -302,7 +243,7 @@ fn body(content: &Content) -> Value {
     })
 }
 
-fn failure(error: ApiError) -> TransportError {
+pub(crate) fn failure(error: ApiError) -> TransportError {
     if let Some(retry_after) = error.retry_after() {
         return TransportError::RateLimited { retry_after };
     }
@@ -315,6 +256,11 @@ fn failure(error: ApiError) -> TransportError {
         return TransportError::Gone;
     }
     TransportError::failed(error)
+}
+
+/// Whether a message shows a job that is not over.
+fn is_progress(content: &Content) -> bool {
+    matches!(content.kind, Kind::Queued | Kind::Progress)
 }
 
 fn number(text: &str) -> Result<i64, TransportError> {
@@ -334,9 +280,14 @@ impl Transport for Telegram {
         if let Some(replied) = &message.reply_to {
             params["reply_parameters"] = json!({ "message_id": number(replied.as_str())? });
         }
-        self.rate.wait(chat, Urgency::Message).await;
-        let sent = self.send_once(chat, &params, &content).await?;
-        let id = sent.ok_or_else(|| TransportError::failed("sendMessage: no message id"))?;
+        let mut key = params.clone();
+        if is_progress(&message.content)
+            && let Some(key) = key.as_object_mut()
+        {
+            // What it shows may have changed when it is sent again.
+            key.retain(|name, _| content.get(name).is_none());
+        }
+        let id = self.send_once(&Delivery { chat, params, content, key }).await?;
         self.saw(chat, id);
         let answers = message.reply_to.as_ref().and_then(|it| it.as_str().parse().ok());
         self.remember(chat, id, &message.place, answers.unwrap_or(id));
@@ -346,8 +297,7 @@ impl Transport for Telegram {
 
     async fn edit(&self, message: MessageRef, content: Content) -> Result<(), TransportError> {
         let (chat, id) = (number(&message.chat)?, number(message.message.as_str())?);
-        let progress = matches!(content.kind, Kind::Queued | Kind::Progress);
-        let urgency = if progress { Urgency::Progress } else { Urgency::Message };
+        let urgency = if is_progress(&content) { Urgency::Progress } else { Urgency::Message };
         if !self.rate.wait(chat, urgency).await {
             return Err(TransportError::failed("progress waits for the rate limit of the chat"));
         }

@@ -62,6 +62,52 @@ async fn a_message_that_was_sent_is_found_behind_an_error_of_the_service() {
     assert_eq!(shown.iter().filter(|it| it.text.contains("You said: one")).count(), 1);
 }
 
+/// The transport alone, with nothing to wait for.
+fn telegram(lab: &Lab) -> Telegram {
+    let brief = std::time::Duration::ZERO;
+    let limits = Limits { per_second: 1_000_000, chat_interval: brief, group_minute: 1_000_000 };
+    Telegram::new(lab.api(), Rate::new(limits), Arc::new(lab.store()))
+}
+
+fn to_alice(text: &str) -> Outgoing {
+    Outgoing::new(Place::new(ALICE.to_string()), Content::new(Kind::Final, text))
+}
+
+#[tokio::test]
+async fn a_message_is_not_sent_again_while_it_is_unknown_whether_it_arrived() {
+    let lab = Lab::new();
+    let (mut sent, mut looked) = (0, 0);
+    lab.fake.fail(move |call| {
+        if call.method == "sendMessage" {
+            sent += 1;
+            return (sent == 1).then_some(Fault::ResetBehind);
+        }
+        looked += 1;
+        (looked <= 60).then_some(Fault::BadGateway)
+    });
+    let found = telegram(&lab).send(to_alice("the answer")).await.unwrap();
+    let ids: Vec<String> = lab.fake.messages(ALICE).iter().map(|it| it.id.to_string()).collect();
+    assert_eq!(ids, [found.as_str()]);
+}
+
+#[tokio::test]
+async fn a_message_whose_call_was_given_up_is_looked_for_before_it_is_sent_again() {
+    let lab = Lab::new();
+    let mut hung = false;
+    lab.fake.fail(move |call| {
+        let first = call.method == "sendMessage" && !std::mem::replace(&mut hung, true);
+        first.then_some(Fault::HangBehind)
+    });
+    let telegram = telegram(&lab);
+    tokio::select! {
+        sent = telegram.send(to_alice("the answer")) => panic!("{sent:?}"),
+        _ = lab.fake.shows(Room::chat(ALICE), "the answer") => {}
+    }
+    let found = telegram.send(to_alice("the answer")).await.unwrap();
+    let ids: Vec<String> = lab.fake.messages(ALICE).iter().map(|it| it.id.to_string()).collect();
+    assert_eq!(ids, [found.as_str()]);
+}
+
 #[tokio::test]
 async fn two_pollers_and_a_service_that_is_down_do_not_end_the_bot() {
     let lab = Lab::new();
@@ -152,9 +198,7 @@ fn hostile(dice: &mut Dice) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_text_makes_a_message_that_the_service_refuses() {
     let lab = Lab::new();
-    let brief = std::time::Duration::ZERO;
-    let limits = Limits { per_second: 1_000_000, chat_interval: brief, group_minute: 1_000_000 };
-    let telegram = Telegram::new(lab.api(), Rate::new(limits), Arc::new(lab.store()));
+    let telegram = telegram(&lab);
     let mut dice = Dice::new(0xbad);
     let mut texts: Vec<String> = (0..1000).map(|_| hostile(&mut dice)).collect();
     texts.push("x".repeat(100_000));

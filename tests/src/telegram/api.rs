@@ -53,7 +53,9 @@ pub(super) async fn handle(
             return (StatusCode::FOUND, location).into_response();
         }
         Some(Fault::Reset) => return reset(),
-        Some(Fault::ResetBehind | Fault::ErrorBehind) | None => {}
+        Some(Fault::Hang) => std::future::pending().await,
+        Some(Fault::Refused(code, description)) => return refusal(&(code, description.to_owned())),
+        Some(Fault::ResetBehind | Fault::ErrorBehind | Fault::HangBehind) | None => {}
     }
     if let Some(file) = file {
         let found = shared.state().file(file).map(|(_, bytes)| bytes.clone());
@@ -72,6 +74,7 @@ pub(super) async fn handle(
     match fault {
         Some(Fault::ResetBehind) => return reset(),
         Some(Fault::ErrorBehind) => return refusal(&(500, "Internal Server Error".to_owned())),
+        Some(Fault::HangBehind) => std::future::pending().await,
         _ => {}
     }
     match result {

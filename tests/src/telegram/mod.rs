@@ -50,6 +50,12 @@ pub enum Fault {
     Reset,
     /// The service acts, and the connection is closed before the response.
     ResetBehind,
+    /// The service acts, and never responds.
+    HangBehind,
+    /// The service neither acts nor responds.
+    Hang,
+    /// The service refuses with this code and this description.
+    Refused(u16, &'static str),
 }
 
 type Faults = Box<dyn FnMut(&Call) -> Option<Fault> + Send>;
