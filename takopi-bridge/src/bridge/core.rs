@@ -171,10 +171,10 @@ impl<T: Transport> Core<T> {
             // In the form the engine writes: two spellings are one session with one queue.
             let canonical = owner.extract_resume(&owner.format_resume(token));
             let token = canonical.unwrap_or_else(|| token.clone());
-            return Ok(destination(owner.clone(), Conversation::of(token)));
+            return Ok(destination(owner.clone(), memory.conversation_of(&token)));
         }
         if let Some(token) = resume {
-            return Ok(destination(runner, Conversation::of(token)));
+            return Ok(destination(runner, memory.conversation_of(&token)));
         }
         if let Some(earlier) = earlier {
             check(&*earlier.runner)?;

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
+use takopi_core::ResumeToken;
+
 use super::job::{Conversation, Record};
 use crate::scheduler::JobId;
 use crate::transport::{MessageRef, Place};
@@ -74,6 +76,13 @@ impl Memory {
         let active = self.active.values().rev();
         let of_it = active.filter(|record| Arc::ptr_eq(&record.conversation, conversation));
         of_it.map(|record| record.job)
+    }
+
+    /// The conversation of a session. Its active jobs share one, so that their answers come in order.
+    pub(super) fn conversation_of(&self, session: &ResumeToken) -> Arc<Conversation> {
+        let known = self.active.values().find(|record| record.session() == Some(session));
+        known
+            .map_or_else(|| Conversation::of(session.clone()), |record| record.conversation.clone())
     }
 
     pub(super) fn active_in(&self, place: &Place) -> Vec<Arc<Record>> {

@@ -166,3 +166,29 @@ async fn a_message_without_a_prompt_starts_no_session_and_continues_one() {
         (Some(token("s1")), "continue")
     );
 }
+
+/// After a restart the bridge knows an old answer by its text alone.
+#[tokio::test(start_paused = true)]
+async fn answers_to_two_replies_to_an_old_answer_come_in_order() {
+    let (bridge, room, mut runs) = bridge(Settings::default());
+    room.set_faults(|call| call.text.contains("first answer").then_some(RoomFault::Fail));
+    for id in ["u1", "u2"] {
+        let reply = message(id, id).replying_to_text("old", "done\n\nlab resume s1");
+        bridge.receive(reply).unwrap();
+    }
+    let first = runs.next().await;
+    assert_eq!(first.request.prompt, "u1");
+    settle().await;
+    assert!(runs.is_empty(), "one at a time on a session");
+    first.done("first answer");
+    let second = runs.next().await;
+    assert_eq!(second.request.resume, Some(token("s1")));
+    second.done("second answer");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(room.messages().iter().all(|it| it.kind() != Kind::Final), "{:?}", room.texts());
+    room.clear_faults();
+    room.shows(Kind::Final, "second answer").await;
+    let finals = room.messages().into_iter().filter(|it| it.kind() == Kind::Final);
+    let answers: Vec<bool> = finals.map(|it| it.text().contains("first answer")).collect();
+    assert_eq!(answers, [true, false]);
+}
