@@ -7,7 +7,7 @@
 //! - a request that is not answered in time is declined; one that the agent takes back, or whose run
 //!   ends first, is withdrawn; its message shows both;
 //! - a question that takes a text is answered by replying to its message or, where a place is one
-//!   conversation, by the next message there;
+//!   conversation, by the next message of that conversation;
 //! - a request that cannot be shown is declined; one that cannot be shown completely can only be
 //!   declined;
 //! - dropping the future of [`Approvals::serve`] declines the open requests.
@@ -153,12 +153,13 @@ impl<T: Transport> Approvals<T> {
         self.choose(message, reply.by(by))
     }
 
-    /// The oldest message of a place with a question that takes a text.
-    pub(crate) fn question_in(&self, place: &Place) -> Option<MessageRef> {
+    /// The messages of a place with a question that takes a text, the oldest first.
+    pub(crate) fn questions_in(&self, place: &Place) -> Vec<MessageRef> {
         let open = self.open();
         let asks = |waiting: &Waiting| waiting.place == *place && !waiting.questions.is_empty();
-        let asking = open.waiting.iter().filter(|(_, waiting)| asks(waiting));
-        asking.min_by_key(|(_, waiting)| waiting.since).map(|(message, _)| message.clone())
+        let mut asking: Vec<_> = open.waiting.iter().filter(|it| asks(it.1)).collect();
+        asking.sort_by_key(|(_, waiting)| waiting.since);
+        asking.into_iter().map(|(message, _)| message.clone()).collect()
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {

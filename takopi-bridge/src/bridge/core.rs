@@ -91,18 +91,28 @@ impl<T: Transport> Core<T> {
     }
 
     /// Answers a question that takes a text, and returns its job: the one that the message replies to or,
-    /// where a place is one conversation, the one that is open there.
+    /// where a place is one conversation, the oldest one of that conversation.
     fn answer(&self, incoming: &Incoming) -> Option<JobId> {
         let chat = &incoming.place.chat;
         let replied = incoming.reply_to.as_ref().map(|it| &it.message);
-        let question = match replied.filter(|message| **message != incoming.message) {
-            Some(message) => message.clone().at(chat),
+        let (question, asked) = match replied.filter(|message| **message != incoming.message) {
+            Some(message) => {
+                let question = message.clone().at(chat);
+                let asked = self.memory().of_message(&question)?;
+                (question, asked)
+            }
             None if self.settings.continuity == Continuity::Place => {
-                self.approvals.question_in(&incoming.place)?
+                let questions = self.approvals.questions_in(&incoming.place);
+                let memory = self.memory();
+                let current = memory.of_place(&incoming.place)?;
+                questions.into_iter().find_map(|question| {
+                    let asked = memory.of_message(&question)?;
+                    let is_here = Arc::ptr_eq(&asked.conversation, &current.conversation);
+                    is_here.then_some((question, asked))
+                })?
             }
             None => return None,
         };
-        let asked = self.memory().of_message(&question)?;
         let by = incoming.user.as_deref().unwrap_or("a user");
         self.approvals.answer(&question, incoming.text.trim(), by).ok()?;
         self.memory().put_message(incoming.at(), &asked);

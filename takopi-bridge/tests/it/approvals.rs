@@ -30,7 +30,7 @@ struct Stage {
     bridge: Bridge<Room>,
     room: Room,
     run: Run,
-    _runs: Runs,
+    runs: Runs,
 }
 
 async fn stage(settings: Settings) -> Stage {
@@ -41,7 +41,7 @@ async fn stage(settings: Settings) -> Stage {
     let run = runs.next().await;
     run.started("s1");
     room.shows(Kind::Progress, "working").await;
-    Stage { bridge, room, run, _runs: runs }
+    Stage { bridge, room, run, runs }
 }
 
 fn asks(title: &str) -> ApprovalRequest {
@@ -314,4 +314,30 @@ async fn where_a_place_is_one_conversation_the_next_message_answers_a_question()
     let job = stage.bridge.receive(message("u4", "go on")).unwrap();
     stage.room.shows(Kind::Queued, "queued behind 1").await;
     drop(job);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_of_a_new_conversation_answers_no_question_of_the_one_before() {
+    let mut stage = stage(settings().continuity(Continuity::Place)).await;
+    let asked = ask(&stage.run, asks_for_text(Vec::new()));
+    let question = stage.room.question().await;
+    stage.bridge.forget(&Place::new("general"));
+    stage.bridge.receive(message("u2", "something else")).unwrap();
+    settle().await;
+    assert!(!asked.is_finished(), "it is a prompt");
+    let new = stage.runs.next().await;
+    assert_eq!((new.request.prompt.as_str(), &new.request.resume), ("something else", &None));
+    // A question of the new conversation is answered before the older one.
+    new.started("s2");
+    let newer = ask(&new, asks_for_text(Vec::new()));
+    let two =
+        |room: &Room| room.calls().iter().filter(|it| it.kind == Some(Kind::Question)).count();
+    while two(&stage.room) < 2 {
+        settle().await;
+    }
+    settle().await;
+    stage.bridge.receive(message("u3", "next")).unwrap();
+    assert_eq!(newer.await.unwrap().content["q1"].as_str(), Some("next"));
+    stage.bridge.receive(message("u4", "main").replying_to(question.message)).unwrap();
+    assert_eq!(asked.await.unwrap().content["q1"].as_str(), Some("main"));
 }
