@@ -22,11 +22,13 @@ use takopi_core::EngineId;
 use takopi_projects::{Names, Projects};
 use thiserror::Error;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Api, ApiError, FIRST_PAUSE, LONGEST_PAUSE, retried};
 use crate::commands;
 use crate::config::{Config, Mode};
+use crate::gather::Gathering;
 use crate::lanes::Lanes;
 use crate::prompt::Bundle;
 use crate::rate::{Limits, Rate};
@@ -221,13 +223,17 @@ impl Bot {
 
     /// Handles updates for ever; returns only when the token is refused.
     async fn poll(self: &Arc<Self>) -> BotError {
+        let mut gathering = Gathering::new(self.config.forward_window);
         let mut pause = FIRST_PAUSE;
         loop {
-            match self.next_updates().await {
+            let asked = Instant::now();
+            let failed = match self.next_updates().await {
                 Ok(updates) => {
                     pause = FIRST_PAUSE;
-                    self.handle_all(&updates);
-                    self.settle().await;
+                    for update in &updates {
+                        self.handle(update, &mut gathering);
+                    }
+                    None
                 }
                 Err(error) if matches!(error.code(), Some(401 | 404)) => return error.into(),
                 Err(error) => {
@@ -238,9 +244,18 @@ impl Bot {
                     } else {
                         tracing::warn!(%error, "cannot get updates");
                     }
-                    tokio::time::sleep(error.retry_after().unwrap_or(pause)).await;
+                    let wait = error.retry_after().unwrap_or(pause);
                     pause = (pause * 2).min(LONGEST_PAUSE);
+                    Some(wait)
                 }
+            };
+            for (numbers, bundle) in gathering.ready(asked) {
+                self.handle_message(numbers, bundle);
+            }
+            match (failed, gathering.next()) {
+                (Some(wait), _) => tokio::time::sleep(wait).await,
+                (None, Some(window)) => tokio::time::sleep_until(window).await,
+                (None, None) => self.settle().await,
             }
         }
     }
@@ -255,86 +270,60 @@ impl Bot {
         let _ = tokio::time::timeout(PAUSE, idle).await;
     }
 
-    /// The next updates. What is forwarded behind a message comes a moment later, so the same offset is
-    /// asked for again: that confirms nothing.
+    /// The next updates. Those that are being handled are delivered again and skipped: the offset confirms nothing that
+    /// is not finished.
     async fn next_updates(&self) -> Result<Vec<Value>, ApiError> {
-        let new = |mut updates: Vec<Value>| {
-            updates.retain(|it| update::number(it).is_some_and(|it| self.updates.is_new(it)));
-            updates
-        };
         let (offset, wait) = (self.updates.offset(), self.updates.is_idle());
-        let updates = self.api.updates(offset, wait).await?;
+        let mut updates = self.api.updates(offset, wait).await?;
         if let Some(first) = updates.iter().filter_map(update::number).min()
             && first < offset
         {
             tracing::info!(first, offset, "the service numbers the updates anew");
             self.updates.renumber(first);
         }
-        let updates = new(updates);
-        let last = updates.last().map(update::read);
-        let window = self.config.forward_window;
-        if matches!(last, Some(Update::Message(_))) && !window.is_zero() {
-            tokio::time::sleep(window).await;
-            let offset = self.updates.offset();
-            return Ok(self.api.updates(offset, false).await.map_or(updates, new));
-        }
+        updates.retain(|it| update::number(it).is_some_and(|it| self.updates.is_new(it)));
         Ok(updates)
     }
 
-    fn handle_all(self: &Arc<Self>, updates: &[Value]) {
-        let mut rest = updates.iter().peekable();
-        while let Some(update) = rest.next() {
-            let Some(number) = update::number(update) else { continue };
-            let mut last = number;
-            match update::read(update) {
-                Update::Message(message) => {
-                    let mut bundle = Bundle::new(*message);
-                    while let Some(next) = rest.peek() {
-                        let Update::Message(forwarded) = update::read(next) else { break };
-                        if !bundle.takes(&forwarded) {
-                            break;
-                        }
-                        last = update::number(next).unwrap_or(last);
-                        bundle.add(*forwarded);
-                        rest.next();
-                    }
-                    self.updates.begin(number, last);
-                    self.handle_message(number, bundle);
-                }
-                Update::Press(press) => {
-                    self.updates.begin(number, last);
-                    self.handle_press(press);
-                    self.finish(number);
-                }
-                Update::Other => {
-                    self.updates.begin(number, last);
-                    self.finish(number);
-                }
+    /// Handles an update; a message waits for what is forwarded behind it.
+    fn handle(self: &Arc<Self>, update: &Value, gathering: &mut Gathering) {
+        let Some(number) = update::number(update) else { return };
+        self.updates.begin(number);
+        match update::read(update) {
+            Update::Message(message) => gathering.add(number, *message),
+            Update::Press(press) => {
+                self.handle_press(press);
+                self.finish(&[number]);
             }
+            Update::Other => self.finish(&[number]),
         }
     }
 
     /// Handles a message behind those of its chat.
-    fn handle_message(self: &Arc<Self>, number: i64, bundle: Bundle) {
-        let (bot, chat) = (self.clone(), bundle.chat());
+    fn handle_message(self: &Arc<Self>, numbers: Vec<i64>, bundle: Bundle) {
+        let (bot, chat, of_it) = (self.clone(), bundle.chat(), numbers.clone());
         let handled = self.messages.add(chat, async move {
             // One that cannot be handled must not be delivered for ever.
             if AssertUnwindSafe(bot.message(bundle)).catch_unwind().await.is_err() {
                 tracing::error!(chat, "handling a message panicked");
             }
-            bot.finish(number);
+            bot.finish(&of_it);
         });
         if !handled {
             tracing::warn!(chat, "too many messages wait in a chat");
-            self.finish(number);
+            self.finish(&numbers);
         }
     }
 
-    /// An update was handled.
-    fn finish(&self, number: i64) {
+    /// Updates were handled.
+    fn finish(&self, numbers: &[i64]) {
         // Both in one step: of two that finish at once, the later offset is stored last. It may be lower than the
         // stored one, if the service numbers anew.
-        self.store.change(|stored| stored.offset = self.updates.finish(number));
+        self.store.change(|stored| {
+            for number in numbers {
+                stored.offset = self.updates.finish(*number);
+            }
+        });
     }
 
     /// Sends a notice of the bot itself behind those of its chat, in the background.

@@ -5,7 +5,7 @@
 //! In the order a message travels:
 //!
 //! - [`api`] polls the Bot API; [`update`] reads what came, tolerantly; chats do not wait for each other
-//!   (`lanes`), and what was not finished is delivered again after a crash (`window`);
+//!   (`lanes`), what is forwarded behind a message is gathered (`gather`), and what was not finished is delivered again after a crash (`window`);
 //! - [`bot`] decides who is answered (`access`), reads commands (`commands`), projects, branches (`prompt`) and
 //!   files (`attach`), and passes the rest to the bridge;
 //! - [`transport`] shows what the bridge has to show, at a rate that Telegram allows ([`rate`]) and once, though
@@ -21,6 +21,7 @@ mod commands;
 pub mod config;
 mod delivery;
 pub mod files;
+mod gather;
 mod lanes;
 mod prompt;
 pub mod rate;

@@ -286,13 +286,14 @@ impl Bundle {
         self.message.origin.chat
     }
 
-    /// Whether a message was forwarded right behind this one. A command stands alone.
+    /// Whether a message is of the same person in the same chat and topic.
+    pub(crate) fn is_beside(&self, next: &Message) -> bool {
+        next.user.id == self.message.user.id && next.origin == self.message.origin
+    }
+
+    /// Whether such a message was forwarded behind this one. A command stands alone.
     pub(crate) fn takes(&self, next: &Message) -> bool {
-        let first = &self.message;
-        next.forwarded
-            && next.user.id == first.user.id
-            && next.origin == first.origin
-            && commands::read(&first.text).is_none()
+        next.forwarded && commands::read(&self.message.text).is_none()
     }
 
     pub(crate) fn add(&mut self, message: Message) {

@@ -9,7 +9,7 @@ use takopi_core::runner::Decision;
 use takopi_tests::telegram::Room;
 use tokio::sync::Notify;
 
-use crate::lab::{ALICE, GROUP, Lab};
+use crate::lab::{ALICE, BOB, GROUP, Lab};
 
 const CHAT: Room = Room { chat: ALICE, topic: None };
 
@@ -119,6 +119,25 @@ async fn a_message_and_what_is_forwarded_behind_it_are_one_prompt() {
     bot.stop().await;
     let answers = lab.fake.messages(ALICE).into_iter().filter(|it| it.text.contains("You said"));
     assert_eq!(answers.count(), 1);
+}
+
+#[tokio::test]
+async fn a_message_of_another_chat_does_not_part_a_message_from_what_is_forwarded_behind_it() {
+    let lab = Lab::new().with("forward_window", "50ms");
+    let forwarded = |text: &str| json!({ "text": text, "forward_origin": { "type": "user" } });
+    lab.fake.write(CHAT, ALICE, "what do they want?");
+    lab.fake.write(Room::chat(BOB), BOB, "and these?");
+    lab.fake.receive(CHAT, ALICE, forwarded("a cup of tea"));
+    lab.fake.receive(Room::chat(BOB), BOB, forwarded("a biscuit"));
+    lab.fake.press_data(BOB, 1000, "cancel", BOB);
+    let bot = lab.bot().await;
+    for (chat, text, more) in
+        [(ALICE, "what do they want?", "a cup of tea"), (BOB, "and these?", "a biscuit")]
+    {
+        let answer = lab.fake.shows(Room::chat(chat), &format!("You said: {text}")).await;
+        assert!(answer.text.contains(more), "{}", answer.text);
+    }
+    bot.crash().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
