@@ -1,8 +1,8 @@
 //! The bot: it polls for updates and handles them, those of a chat one after another.
 //!
 //! Promises:
-//! - an update is handled once: its number is stored when its job, and those of the updates before it, were
-//!   accepted. One that was not stored when the process died is delivered again by the service;
+//! - an update is handled once: its number is stored when its job was accepted. One that was not stored when the
+//!   process died is delivered again by the service;
 //! - a chat whose message takes long to prepare (a voice note, a large file, a new worktree) or that the bot may
 //!   not write to yet delays no other chat;
 //! - nothing but a refused token ends the loop: everything else is retried, with pauses.
@@ -185,7 +185,7 @@ impl Bot {
             .continuity(continuity)
             .while_busy(while_busy)
             .pace(pace);
-        let updates = Window::new(store.read(|stored| stored.offset));
+        let updates = store.read(|stored| Window::new(stored.offset, stored.handled.clone()));
         let resume = router.clone();
         let bridge = Bridge::new(transport.clone(), router, settings);
         Ok(Arc::new(Self {
@@ -270,25 +270,25 @@ impl Bot {
         let _ = tokio::time::timeout(PAUSE, idle).await;
     }
 
-    /// The next updates. Those that are being handled are delivered again and skipped: the offset confirms nothing that
-    /// is not finished.
+    /// The next updates, and again those that are being handled: the offset confirms nothing that is not finished.
     async fn next_updates(&self) -> Result<Vec<Value>, ApiError> {
         let (offset, wait) = (self.updates.offset(), self.updates.is_idle());
-        let mut updates = self.api.updates(offset, wait).await?;
+        let updates = self.api.updates(offset, wait).await?;
         if let Some(first) = updates.iter().filter_map(update::number).min()
             && first < offset
         {
             tracing::info!(first, offset, "the service numbers the updates anew");
             self.updates.renumber(first);
         }
-        updates.retain(|it| update::number(it).is_some_and(|it| self.updates.is_new(it)));
         Ok(updates)
     }
 
     /// Handles an update; a message waits for what is forwarded behind it.
     fn handle(self: &Arc<Self>, update: &Value, gathering: &mut Gathering) {
         let Some(number) = update::number(update) else { return };
-        self.updates.begin(number);
+        if !self.updates.begin(number) {
+            return;
+        }
         match update::read(update) {
             Update::Message(message) => gathering.add(number, *message),
             Update::Press(press) => {
@@ -321,8 +321,10 @@ impl Bot {
         // stored one, if the service numbers anew.
         self.store.change(|stored| {
             for number in numbers {
-                stored.offset = self.updates.finish(*number);
+                self.updates.finish(*number);
             }
+            stored.offset = self.updates.offset();
+            stored.handled = self.updates.handled();
         });
     }
 

@@ -4,7 +4,7 @@
 //! One small JSON file that only its owner can read, replaced at once (written beside it, synced, renamed): a
 //! crash at any moment leaves the old or the new state. It holds no prompts and no answers.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -43,6 +43,8 @@ pub struct PlaceState {
 pub struct Stored {
     /// The first update that was not handled.
     pub offset: i64,
+    /// The updates behind it that were handled.
+    pub handled: BTreeSet<i64>,
     /// By place: `chat` or `chat:topic`.
     pub places: BTreeMap<String, PlaceState>,
     /// Messages that show a running job or wait for a press, `chat/message`, with their last lines.

@@ -2,7 +2,7 @@
 //!
 //! Updates are handled in lanes, so one may be finished before an earlier one. The service forgets every update
 //! before the offset that it is asked for, so the offset is the first update that is not finished: what was
-//! being handled when the process died is delivered again.
+//! being handled when the process died is delivered again, and what was handled behind it is known.
 //!
 //! The numbers only grow, except that the service begins anywhere after a week without updates. It then delivers
 //! numbers below the offset, which it never does otherwise.
@@ -25,6 +25,8 @@ struct State {
     next: i64,
     /// Updates that are being handled.
     under_way: BTreeSet<i64>,
+    /// Updates behind the offset that are finished: a process that starts at the offset gets them again.
+    handled: BTreeSet<i64>,
 }
 
 impl State {
@@ -34,9 +36,9 @@ impl State {
 }
 
 impl Window {
-    /// Everything before this offset is finished.
-    pub(crate) fn new(offset: i64) -> Self {
-        let state = State { next: offset, under_way: BTreeSet::new() };
+    /// Everything before this offset is finished, and these behind it.
+    pub(crate) fn new(offset: i64, handled: BTreeSet<i64>) -> Self {
+        let state = State { next: offset, under_way: BTreeSet::new(), handled };
         Self { state: Mutex::new(state), finished: Notify::new() }
     }
 
@@ -49,14 +51,14 @@ impl Window {
         self.change(|state| state.offset())
     }
 
+    /// The updates behind the offset that are finished.
+    pub(crate) fn handled(&self) -> BTreeSet<i64> {
+        self.change(|state| state.handled.clone())
+    }
+
     /// Whether nothing is being handled.
     pub(crate) fn is_idle(&self) -> bool {
         self.change(|state| state.under_way.is_empty())
-    }
-
-    /// Whether an update was not seen before.
-    pub(crate) fn is_new(&self, number: i64) -> bool {
-        self.change(|state| number >= state.next)
     }
 
     /// The service begins to count anew with this number. What it delivered a week ago, it does not deliver again.
@@ -64,26 +66,36 @@ impl Window {
         self.change(|state| {
             state.next = first;
             state.under_way.clear();
+            state.handled.clear();
         });
         self.finished.notify_one();
     }
 
-    /// An update was seen.
-    pub(crate) fn begin(&self, number: i64) {
+    /// An update was delivered, behind those before it. `false` if it was delivered before and is not to be handled.
+    pub(crate) fn begin(&self, number: i64) -> bool {
         self.change(|state| {
-            state.under_way.insert(number);
-            state.next = state.next.max(number + 1);
-        });
+            if number < state.next {
+                return false;
+            }
+            state.next = number + 1;
+            let is_new = !state.handled.contains(&number);
+            if is_new {
+                state.under_way.insert(number);
+            }
+            is_new
+        })
     }
 
-    /// An update is finished. Returns the offset.
-    pub(crate) fn finish(&self, number: i64) -> i64 {
-        let offset = self.change(|state| {
-            state.under_way.remove(&number);
-            state.offset()
+    /// An update is finished.
+    pub(crate) fn finish(&self, number: i64) {
+        self.change(|state| {
+            if state.under_way.remove(&number) {
+                state.handled.insert(number);
+            }
+            let offset = state.offset();
+            state.handled.retain(|it| *it >= offset);
         });
         self.finished.notify_one();
-        offset
     }
 
     /// Waits until something may have been finished.
@@ -98,26 +110,42 @@ mod tests {
 
     #[test]
     fn the_offset_is_the_first_update_that_is_not_finished() {
-        let window = Window::new(5);
+        let window = Window::new(5, BTreeSet::new());
         for number in 5..9 {
+            assert!(window.begin(number));
+        }
+        for (finished, offset) in [(6, 5), (5, 7), (8, 7), (7, 9)] {
+            window.finish(finished);
+            assert_eq!(window.offset(), offset, "after {finished}");
+        }
+        assert!(!window.begin(7) && window.is_idle());
+        assert!(window.begin(9) && !window.is_idle());
+    }
+
+    #[test]
+    fn what_is_finished_behind_the_offset_is_not_handled_by_the_next_process() {
+        let window = Window::new(5, BTreeSet::new());
+        for number in [5, 6, 8] {
             window.begin(number);
         }
-        assert_eq!(window.finish(6), 5);
-        assert!(!window.is_new(7) && window.is_new(9) && !window.is_idle());
-        assert_eq!(window.finish(5), 7);
-        assert_eq!(window.finish(8), 7);
-        assert_eq!(window.finish(7), 9);
-        assert!(window.is_idle());
+        window.finish(6);
+        window.finish(8);
+        assert_eq!(window.handled(), BTreeSet::from([6, 8]));
+        let next = Window::new(window.offset(), window.handled());
+        assert_eq!([5, 6, 8, 9].map(|number| next.begin(number)), [true, false, false, true]);
+        next.finish(5);
+        assert_eq!((next.offset(), next.handled()), (9, BTreeSet::new()));
     }
 
     #[test]
     fn a_service_that_counts_anew_is_followed_down() {
-        let window = Window::new(1000);
+        let window = Window::new(1000, BTreeSet::from([1005]));
         window.begin(1000);
         window.renumber(7);
-        assert!(window.is_new(7) && window.is_idle());
-        window.begin(7);
-        assert_eq!(window.finish(1000), 7, "of the old count");
-        assert_eq!(window.finish(7), 8);
+        assert!(window.is_idle() && window.begin(7));
+        window.finish(1000);
+        assert_eq!(window.offset(), 7, "of the old count");
+        window.finish(7);
+        assert_eq!((window.offset(), window.handled()), (8, BTreeSet::new()));
     }
 }

@@ -58,6 +58,30 @@ async fn a_message_that_is_being_prepared_during_a_crash_is_handled_by_the_next_
     bot.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_handled_behind_a_slow_message_is_not_handled_again_after_a_restart() {
+    for crashes in [true, false] {
+        let (lab, open) = slow_voice();
+        let bot = lab.bot().await;
+        lab.fake.write(OTHER, BOB, "one");
+        lab.fake.shows(OTHER, "You said: one").await;
+        if crashes {
+            bot.crash().await;
+        } else {
+            bot.stop().await;
+        }
+        std::fs::write(open, "").unwrap();
+        let bot = lab.bot().await;
+        lab.fake.shows(CHAT, "You said: spoken words").await;
+        // Behind it: what the service delivered before was handled.
+        lab.fake.write(OTHER, BOB, "two");
+        lab.fake.shows(OTHER, "You said: two").await;
+        bot.stop().await;
+        let answers = lab.fake.messages(BOB).into_iter();
+        assert_eq!(answers.filter(|it| it.text.contains("You said: one")).count(), 1, "{crashes}");
+    }
+}
+
 #[tokio::test]
 async fn notices_of_a_group_delay_no_other_chat() {
     let lab = Lab::new();
