@@ -39,8 +39,10 @@ use crate::window::Window;
 
 /// How often the calls are tried that nothing can begin without.
 const ATTEMPTS: usize = 9;
-/// How many messages of a chat can wait. The service delivers no more before some were handled.
+/// How many messages of a chat can wait. Further ones are refused.
 const MESSAGES: usize = 100;
+/// How many messages can be kept here. With more the service delivers nothing before some were handled.
+const KEPT: usize = 300;
 /// How many notices can wait for a chat. Further ones are dropped: the chat is flooded already.
 const NOTICES: usize = 16;
 /// How often the service is asked while messages are being prepared.
@@ -224,14 +226,22 @@ impl Bot {
     /// Handles updates for ever; returns only when the token is refused.
     async fn poll(self: &Arc<Self>) -> BotError {
         let mut gathering = Gathering::new(self.config.forward_window);
+        // The service has forgotten these.
+        for (number, update) in self.store.read(|stored| stored.kept.clone()) {
+            self.handle(number, &update, &mut gathering);
+        }
         let mut pause = FIRST_PAUSE;
         loop {
             let asked = Instant::now();
-            let failed = match self.next_updates().await {
+            let failed = match self.next_updates(gathering.next().is_none()).await {
                 Ok(updates) => {
                     pause = FIRST_PAUSE;
                     for update in &updates {
-                        self.handle(update, &mut gathering);
+                        if let Some(number) = update::number(update)
+                            && self.updates.begin(number, update)
+                        {
+                            self.handle(number, update, &mut gathering);
+                        }
                     }
                     None
                 }
@@ -250,12 +260,15 @@ impl Bot {
                 }
             };
             for (numbers, bundle) in gathering.ready(asked) {
-                self.handle_message(numbers, bundle);
+                self.handle_message(&numbers, bundle);
             }
             match (failed, gathering.next()) {
                 (Some(wait), _) => tokio::time::sleep(wait).await,
                 (None, Some(window)) => tokio::time::sleep_until(window).await,
-                (None, None) => self.settle().await,
+                (None, None) => {
+                    self.settle().await;
+                    self.keep();
+                }
             }
         }
     }
@@ -271,8 +284,9 @@ impl Bot {
     }
 
     /// The next updates, and again those that are being handled: the offset confirms nothing that is not finished.
-    async fn next_updates(&self) -> Result<Vec<Value>, ApiError> {
-        let (offset, wait) = (self.updates.offset(), self.updates.is_idle());
+    async fn next_updates(&self, wait: bool) -> Result<Vec<Value>, ApiError> {
+        let offset = self.updates.offset();
+        let wait = wait && self.updates.is_idle();
         let updates = self.api.updates(offset, wait).await?;
         if let Some(first) = updates.iter().filter_map(update::number).min()
             && first < offset
@@ -284,11 +298,7 @@ impl Bot {
     }
 
     /// Handles an update; a message waits for what is forwarded behind it.
-    fn handle(self: &Arc<Self>, update: &Value, gathering: &mut Gathering) {
-        let Some(number) = update::number(update) else { return };
-        if !self.updates.begin(number) {
-            return;
-        }
+    fn handle(self: &Arc<Self>, number: i64, update: &Value, gathering: &mut Gathering) {
         match update::read(update) {
             Update::Message(message) => gathering.add(number, *message),
             Update::Press(press) => {
@@ -299,9 +309,26 @@ impl Bot {
         }
     }
 
+    /// Stores what is being handled if it would keep the service from delivering anything else.
+    fn keep(&self) {
+        if !self.updates.is_crowded() {
+            return;
+        }
+        self.store.change(|stored| {
+            if stored.kept.len() > KEPT {
+                tracing::warn!("too many messages are being prepared");
+                return;
+            }
+            stored.kept.extend(self.updates.take());
+            stored.offset = self.updates.offset();
+            stored.handled = self.updates.handled();
+        });
+    }
+
     /// Handles a message behind those of its chat.
-    fn handle_message(self: &Arc<Self>, numbers: Vec<i64>, bundle: Bundle) {
-        let (bot, chat, of_it) = (self.clone(), bundle.chat(), numbers.clone());
+    fn handle_message(self: &Arc<Self>, numbers: &[i64], bundle: Bundle) {
+        let (bot, chat, of_it) = (self.clone(), bundle.chat(), numbers.to_owned());
+        let message = bundle.message().clone();
         let handled = self.messages.add(chat, async move {
             // One that cannot be handled must not be delivered for ever.
             if AssertUnwindSafe(bot.message(bundle)).catch_unwind().await.is_err() {
@@ -311,7 +338,11 @@ impl Bot {
         });
         if !handled {
             tracing::warn!(chat, "too many messages wait in a chat");
-            self.finish(&numbers);
+            if self.is_allowed(&message.user, &message.origin) {
+                let refusal = "too many messages wait in this chat; write this one again later";
+                self.notice(&message.origin.place(), &message, refusal.to_owned());
+            }
+            self.finish(numbers);
         }
     }
 
@@ -322,6 +353,7 @@ impl Bot {
         self.store.change(|stored| {
             for number in numbers {
                 self.updates.finish(*number);
+                stored.kept.remove(number);
             }
             stored.offset = self.updates.offset();
             stored.handled = self.updates.handled();

@@ -59,10 +59,7 @@ impl Bot {
         if !self.take_mention(message) {
             return;
         }
-        let mut place = Place::new(message.origin.chat.to_string());
-        if let Some(topic) = message.origin.topic {
-            place = place.thread(topic.to_string());
-        }
+        let place = message.origin.place();
         if message.text.trim().is_empty() && bundle.files.is_empty() && bundle.forwarded.is_empty()
         {
             return;
@@ -279,6 +276,11 @@ impl Bundle {
     pub(crate) fn new(mut message: Message) -> Self {
         let files = message.file.take().into_iter().collect();
         Self { message, forwarded: Vec::new(), files }
+    }
+
+    /// The message itself.
+    pub(crate) fn message(&self) -> &Message {
+        &self.message
     }
 
     /// Its chat.

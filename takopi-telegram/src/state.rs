@@ -2,7 +2,8 @@
 //! of answers in parts, the conversation of each place, and what people chose there.
 //!
 //! One small JSON file that only its owner can read, replaced at once (written beside it, synced, renamed): a
-//! crash at any moment leaves the old or the new state. It holds no prompts and no answers.
+//! crash at any moment leaves the old or the new state. It holds no answers, and no prompts but those of messages
+//! that are being prepared while many others come.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::OpenOptions;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// The most places that are remembered.
 const PLACES: usize = 1000;
@@ -45,6 +47,8 @@ pub struct Stored {
     pub offset: i64,
     /// The updates behind it that were handled.
     pub handled: BTreeSet<i64>,
+    /// Messages that are being handled and that the service has forgotten: what it delivered, by number.
+    pub kept: BTreeMap<i64, Value>,
     /// By place: `chat` or `chat:topic`.
     pub places: BTreeMap<String, PlaceState>,
     /// Messages that show a running job or wait for a press, `chat/message`, with their last lines.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use serde_json::Value;
+use takopi_bridge::Place;
 
 /// Something that happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +34,17 @@ pub struct Origin {
     pub topic: Option<i64>,
     /// Whether the chat is a private one.
     pub private: bool,
+}
+
+impl Origin {
+    /// The place of a bridge.
+    pub(crate) fn place(&self) -> Place {
+        let place = Place::new(self.chat.to_string());
+        match self.topic {
+            Some(topic) => place.thread(topic.to_string()),
+            None => place,
+        }
+    }
 }
 
 /// A message of a person.

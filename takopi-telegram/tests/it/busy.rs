@@ -4,7 +4,7 @@ use serde_json::json;
 use takopi_bridge::Settings;
 use takopi_tests::telegram::Room;
 
-use crate::lab::{ALICE, BOB, GROUP, Lab};
+use crate::lab::{ALICE, BOB, GROUP, Lab, MALLORY};
 
 const CHAT: Room = Room { chat: ALICE, topic: None };
 const OTHER: Room = Room { chat: BOB, topic: None };
@@ -56,6 +56,38 @@ async fn a_message_that_is_being_prepared_during_a_crash_is_handled_by_the_next_
     let bot = lab.bot().await;
     lab.fake.shows(CHAT, "You said: spoken words").await;
     bot.stop().await;
+}
+
+/// The service delivers 100 updates at once, beginning with the first that is not confirmed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_takes_long_stops_no_other_chat_however_many_come_behind_it() {
+    let (lab, open) = slow_voice();
+    let bot = lab.bot().await;
+    for number in 0..150 {
+        lab.fake.write(Room::chat(MALLORY), MALLORY, &format!("message {number}"));
+    }
+    lab.fake.write(OTHER, BOB, "hello");
+    lab.fake.shows(OTHER, "You said: hello").await;
+    assert!(lab.fake.messages(ALICE).iter().all(|it| !it.by_bot), "it waits");
+    bot.crash().await;
+    // The service has forgotten the voice note; takopi has not.
+    assert!(lab.fake.pending() < 100);
+    std::fs::write(open, "").unwrap();
+    let bot = lab.bot().await;
+    lab.fake.shows(CHAT, "You said: spoken words").await;
+    bot.stop().await;
+    assert!(lab.store().read(|stored| stored.kept.is_empty()));
+}
+
+#[tokio::test]
+async fn a_message_for_which_there_is_no_room_in_its_chat_is_refused_visibly() {
+    let (lab, _open) = slow_voice();
+    for number in 0..110 {
+        lab.fake.write(CHAT, ALICE, &format!("message {number}"));
+    }
+    let bot = lab.bot().await;
+    lab.fake.shows(CHAT, "too many messages wait in this chat").await;
+    bot.crash().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
