@@ -329,14 +329,18 @@ impl Bot {
     fn handle_message(self: &Arc<Self>, numbers: &[i64], bundle: Bundle) {
         let (bot, chat, of_it) = (self.clone(), bundle.chat(), numbers.to_owned());
         let message = bundle.message().clone();
-        let handled = self.messages.add(chat, async move {
+        let has_room = self.messages.add(chat, async move {
             // One that cannot be handled must not be delivered for ever.
-            if AssertUnwindSafe(bot.message(bundle)).catch_unwind().await.is_err() {
+            let handling = AssertUnwindSafe(bot.message(bundle)).catch_unwind();
+            let handled = handling.await.unwrap_or_else(|_| {
                 tracing::error!(chat, "handling a message panicked");
+                true
+            });
+            if handled {
+                bot.finish(&of_it);
             }
-            bot.finish(&of_it);
         });
-        if !handled {
+        if !has_room {
             tracing::warn!(chat, "too many messages wait in a chat");
             if self.is_allowed(&message.user, &message.origin) {
                 let refusal = "too many messages wait in this chat; write this one again later";

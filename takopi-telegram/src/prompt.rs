@@ -44,8 +44,9 @@ impl Destination {
 }
 
 impl Bot {
-    /// Handles a message, and shows why it is refused if it is.
-    pub(crate) async fn message(&self, mut bundle: Bundle) {
+    /// Handles a message, and shows why it is refused if it is. `false` if the bot stops before it was accepted: the next
+    /// process handles it.
+    pub(crate) async fn message(&self, mut bundle: Bundle) -> bool {
         let message = &mut bundle.message;
         self.transport.saw(message.origin.chat, message.id);
         if !self.is_allowed(&message.user, &message.origin) {
@@ -54,28 +55,29 @@ impl Bot {
                 chat = message.origin.chat,
                 "a message of somebody who is not allowed"
             );
-            return;
+            return true;
         }
         if !self.take_mention(message) {
-            return;
+            return true;
         }
         let place = message.origin.place();
         if message.text.trim().is_empty() && bundle.files.is_empty() && bundle.forwarded.is_empty()
         {
-            return;
+            return true;
         }
         let message = message.clone();
-        if let Err(refusal) = self.accept(bundle, &place).await {
+        self.accept(bundle, &place).await.unwrap_or_else(|refusal| {
             self.notice(&place, &message, refusal);
-        }
+            true
+        })
     }
 
-    /// Runs a command or passes a prompt on. `Err` is shown to the person.
-    async fn accept(&self, bundle: Bundle, place: &Place) -> Result<(), String> {
+    /// Runs a command or passes a prompt on. `Err` is shown to the person; `false` as above.
+    async fn accept(&self, bundle: Bundle, place: &Place) -> Result<bool, String> {
         let Bundle { mut message, forwarded, files } = bundle;
         self.complete(message.reply.as_mut(), message.origin.chat);
         if let Some((command, rest)) = commands::read(&message.text) {
-            return self.command(command, rest, &message, place).await;
+            return self.command(command, rest, &message, place).await.map(|()| true);
         }
         let session = message.reply.as_ref().filter(|reply| self.is_session(reply, place));
         let mut target = match session {
@@ -111,10 +113,10 @@ impl Bot {
         incoming.engine = target.engine;
         match self.bridge.receive(incoming) {
             // The bridge shows why it refuses a message.
-            Ok(_) | Err(ReceiveError::Duplicate(_)) => Ok(()),
+            Ok(_) | Err(ReceiveError::Duplicate(_)) => Ok(true),
             Err(error) => {
                 tracing::info!(%error, "a message was not accepted");
-                Ok(())
+                Ok(error != ReceiveError::ShuttingDown)
             }
         }
     }

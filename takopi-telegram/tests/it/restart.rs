@@ -91,6 +91,36 @@ async fn updates_with_lower_numbers_are_handled_also_after_a_restart() {
     assert_eq!(lab.store().read(|stored| stored.offset), 8);
 }
 
+/// The message is being accepted when the bot is told to stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_that_comes_too_late_for_a_stop_is_handled_by_the_next_process() {
+    let lab = Lab::new();
+    let (entered, mut has_entered) = tokio::sync::mpsc::channel(1);
+    let (open, gate) = std::sync::mpsc::channel::<()>();
+    let gate = Mutex::new(gate);
+    let settings = takopi_bridge::Settings::default().requests(move |message, request| {
+        if message.text == "late" {
+            entered.try_send(()).unwrap();
+            tokio::task::block_in_place(|| gate.lock().unwrap().recv().unwrap());
+        }
+        request
+    });
+    let bot = lab.run(lab.parts(lab.demo(), settings)).await;
+    let other = Room::chat(BOB);
+    lab.fake.write(other, BOB, "hello");
+    lab.fake.offers(other, "Accept").await;
+    lab.fake.write(CHAT, ALICE, "late");
+    has_entered.recv().await.unwrap();
+    let stopping = tokio::spawn(bot.stop());
+    lab.fake.shows(other, "cancelled: shutting down").await;
+    open.send(()).unwrap();
+    stopping.await.unwrap();
+    assert!(lab.fake.messages(ALICE).iter().all(|it| !it.text.contains("You said")));
+    let bot = lab.bot().await;
+    lab.fake.shows(CHAT, "You said: late").await;
+    bot.stop().await;
+}
+
 #[tokio::test]
 async fn messages_that_came_while_the_bot_was_away_are_answered() {
     let lab = Lab::new();
