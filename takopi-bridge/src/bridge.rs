@@ -3,7 +3,7 @@
 //! A bridge's author implements [`Transport`], creates a `Bridge`, and passes on what comes in: messages
 //! to [`Bridge::receive`], button presses to [`Bridge::press`]. A message is routed, queued for its
 //! session, run, and shown. Promises:
-//! - only [`Bridge::drain`] and [`Bridge::shutdown`] wait for the chat or the engine, so one loop can
+//! - only [`Bridge::drain`], [`Bridge::shutdown`] and [`Bridge::shutdown_within`] wait for the chat or the engine, so one loop can
 //!   pass on everything;
 //! - every accepted job ends in exactly one [`JobReport`], and its message shows how it ended;
 //! - a message that is not accepted is an error, and the chat shows why;
@@ -46,10 +46,12 @@ mod settings;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use takopi_core::runner::Reply;
 use takopi_core::{EngineId, ResumeToken};
 use thiserror::Error;
+use tokio::time::timeout;
 
 pub use incoming::{Incoming, ReplyTo, RunContext, WhileBusy};
 pub use job::{JobEnd, JobHandle, JobReport};
@@ -320,8 +322,17 @@ impl<T: Transport> Bridge<T> {
     /// It takes as long as the engines take to stop and the chat may take for the final messages
     /// ([`Pace`]). If the future is dropped, what it started continues.
     pub async fn shutdown(&self) -> Vec<Cancelled> {
+        self.shutdown_within(Duration::MAX).await
+    }
+
+    /// The same, but waits at most this long for the jobs and their final messages; then it shuts the
+    /// runners down. Final messages that are not delivered by then are tried for as long as the runtime
+    /// lives.
+    pub async fn shutdown_within(&self, limit: Duration) -> Vec<Cancelled> {
         let cancelled = self.core.cancel_everything();
-        self.drain().await;
+        if timeout(limit, self.drain()).await.is_err() {
+            tracing::warn!(?limit, "the chat did not accept all final messages in time");
+        }
         for runner in self.core.router.runners() {
             runner.shutdown().await;
         }

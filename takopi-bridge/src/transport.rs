@@ -141,7 +141,8 @@ pub enum TransportError {
     /// The message to edit, or to reply to, does not exist any more.
     #[error("the message does not exist any more")]
     Gone,
-    /// The chat accepts no more calls of this program, for example because its token was revoked. No call is repeated.
+    /// The chat accepts no more calls of this program, for example because its token was revoked, or will never accept
+    /// this one. The call is not repeated.
     #[error("the chat accepts no more calls: {0}")]
     Closed(String),
     /// Any other error; the call may be repeated. Displayed with all its causes.

@@ -59,7 +59,8 @@ pub(crate) fn main(
     let router = conversation::router(&args.options, args.keep_warm)?;
     let settings = conversation::approval_settings(&args.options, Approve::Ask);
     let directory = args.options.settings().cwd.map_or_else(std::env::current_dir, Ok)?;
-    run::runtime()?.block_on(async {
+    let runtime = run::runtime()?;
+    let ended = runtime.block_on(async {
         let _lock = lock(&token)?;
         let store = store(&token)?;
         let api = Api::new(bot.service.clone(), token)?;
@@ -80,7 +81,10 @@ pub(crate) fn main(
             host.settle().await;
         }
         Ok(exit::OK)
-    })
+    });
+    // A file or a call of git that hangs does not keep the process from exiting.
+    runtime.shutdown_background();
+    ended
 }
 
 /// One process runs a bot: a second one would take the messages of the first for those of a crash, and close them.

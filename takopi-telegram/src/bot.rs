@@ -5,6 +5,7 @@
 //!   process died is delivered again by the service;
 //! - a chat whose message takes long to prepare (a voice note, a large file, a new worktree) or that the bot may
 //!   not write to yet delays no other chat;
+//! - a stop ends in bounded time, though the service hangs;
 //! - nothing but a refused token ends the loop: everything else is retried, with pauses.
 //!
 //! Who is answered: `access`; what a message means: `prompt`, `commands` and `attach`.
@@ -49,6 +50,8 @@ const NOTICES: usize = 16;
 const PAUSE: Duration = Duration::from_millis(500);
 /// How many presses are handled at once. Further ones are dropped: nobody presses that fast.
 const PRESSES: usize = 64;
+/// How long a stop takes at most. Service managers kill what takes longer than 90 seconds.
+const STOP: Duration = Duration::from_mins(1);
 /// How often a message is edited at most.
 const INTERVAL: Duration = Duration::from_secs(2);
 
@@ -101,6 +104,9 @@ pub struct Parts {
     pub directory: PathBuf,
     /// How often messages are edited and calls are retried.
     pub pace: Pace,
+    /// How long a stop waits until everything that ran is shown as cancelled. What is not shown by then is closed by the
+    /// next start.
+    pub stop_within: Duration,
 }
 
 impl Parts {
@@ -118,6 +124,7 @@ impl Parts {
             limits: Limits::default(),
             directory,
             pace,
+            stop_within: STOP,
         }
     }
 }
@@ -136,6 +143,7 @@ pub struct Bot {
     pub(crate) resume: Router,
     pub(crate) me: Me,
     pub(crate) directory: PathBuf,
+    stop_within: Duration,
     presses: Arc<Semaphore>,
     updates: Window,
     messages: Lanes,
@@ -154,8 +162,18 @@ impl Bot {
     /// Connects to the service, registers the commands, and closes the messages of runs that a crash cut
     /// short.
     pub async fn start(parts: Parts) -> Result<Arc<Self>, BotError> {
-        let Parts { api, config, projects, router, settings, store, limits, directory, pace } =
-            parts;
+        let Parts {
+            api,
+            config,
+            projects,
+            router,
+            settings,
+            store,
+            limits,
+            directory,
+            pace,
+            stop_within,
+        } = parts;
         if config.allowed_users.is_empty() {
             return Err(BotError::NobodyAllowed);
         }
@@ -202,6 +220,7 @@ impl Bot {
             resume,
             me,
             directory,
+            stop_within,
             presses: Arc::new(Semaphore::new(PRESSES)),
             updates,
             messages: Lanes::new(MESSAGES),
@@ -209,7 +228,8 @@ impl Bot {
         }))
     }
 
-    /// Handles updates until `stop` fires, then cancels what runs and waits until that is shown.
+    /// Handles updates until `stop` fires, then cancels what runs and waits until that is shown, for as long as
+    /// [`Parts::stop_within`] says.
     pub async fn run(self: &Arc<Self>, stop: &CancellationToken) -> Result<(), BotError> {
         let ended = tokio::select! {
             biased;
@@ -218,7 +238,7 @@ impl Bot {
         };
         // What is not accepted yet is delivered again to the next process.
         self.messages.close();
-        self.bridge.shutdown().await;
+        self.bridge.shutdown_within(self.stop_within).await;
         self.notices.close();
         ended
     }

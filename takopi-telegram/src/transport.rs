@@ -5,6 +5,7 @@
 //!   allows is cut, which the limit of the bridge prevents;
 //! - calls keep to the [rate](crate::rate) of the service;
 //! - a message is sent exactly once, though responses are lost (`delivery`);
+//! - what the service refuses for good, as a bot that is blocked, is not tried again;
 //! - the messages of running jobs are stored, so that the next start can close those that a crash left open.
 
 use std::collections::HashMap;
@@ -149,6 +150,9 @@ impl Telegram {
                 }
                 Err(error) => {
                     tracing::warn!(%error, "cannot send a notice");
+                    if matches!(error, TransportError::Closed(_)) {
+                        return;
+                    }
                     tokio::time::sleep(Duration::from_secs(1 << attempt)).await;
                 }
             }
@@ -247,13 +251,14 @@ pub(crate) fn failure(error: ApiError) -> TransportError {
     if let Some(retry_after) = error.retry_after() {
         return TransportError::RateLimited { retry_after };
     }
-    if error.code() == Some(401) {
-        return TransportError::Closed(error.to_string());
-    }
     let gone =
         ["message to edit not found", "message to be replied not found", "MESSAGE_ID_INVALID"];
     if gone.iter().any(|text| error.says(text)) {
         return TransportError::Gone;
+    }
+    // The token was revoked, a person has blocked the bot, a group has removed it, …
+    if error.is_lasting() {
+        return TransportError::Closed(error.to_string());
     }
     TransportError::failed(error)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use takopi_bridge::{Content, Kind, Outgoing, Place, Transport as _};
+use takopi_bridge::{Content, Kind, Outgoing, Place, Transport as _, TransportError};
 use takopi_telegram::Telegram;
 use takopi_telegram::rate::{Limits, Rate};
 use takopi_tests::dice::Dice;
@@ -106,6 +106,22 @@ async fn a_message_whose_call_was_given_up_is_looked_for_before_it_is_sent_again
     let found = telegram.send(to_alice("the answer")).await.unwrap();
     let ids: Vec<String> = lab.fake.messages(ALICE).iter().map(|it| it.id.to_string()).collect();
     assert_eq!(ids, [found.as_str()]);
+}
+
+#[tokio::test]
+async fn a_lasting_refusal_is_not_retried() {
+    let lab = Lab::new();
+    let telegram = telegram(&lab);
+    for (code, description) in [
+        (403, "Forbidden: bot was blocked by the user"),
+        (403, "Forbidden: bot was kicked from the supergroup chat"),
+        (400, "Bad Request: chat not found"),
+        (400, "Bad Request: message thread not found"),
+    ] {
+        lab.fake.fail(move |_| Some(Fault::Refused(code, description)));
+        let refused = telegram.send(to_alice("the answer")).await.unwrap_err();
+        assert!(matches!(refused, TransportError::Closed(_)), "{refused}");
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use takopi_core::RunSettings;
 use takopi_projects::Project;
-use takopi_tests::telegram::Room;
+use takopi_tests::telegram::{Fault, Room};
 
 use crate::lab::{ALICE, BOB, Lab};
 
@@ -118,6 +118,26 @@ async fn a_message_that_comes_too_late_for_a_stop_is_handled_by_the_next_process
     assert!(lab.fake.messages(ALICE).iter().all(|it| !it.text.contains("You said")));
     let bot = lab.bot().await;
     lab.fake.shows(CHAT, "You said: late").await;
+    bot.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_ends_though_the_service_hangs() {
+    let lab = Lab::new();
+    let mut parts = lab.parts(lab.demo(), takopi_bridge::Settings::default());
+    parts.stop_within = std::time::Duration::from_millis(100);
+    let bot = lab.run(parts).await;
+    lab.fake.write(CHAT, ALICE, "hello");
+    lab.fake.offers(CHAT, "Accept").await;
+    // The bot learns the id of the message a moment after the service shows it.
+    while lab.store().read(|stored| stored.open.is_empty()) {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    lab.fake.fail(|_| Some(Fault::Hang));
+    bot.stop().await;
+    lab.fake.fail(|_| None);
+    let bot = lab.bot().await;
+    lab.fake.shows(CHAT, "interrupted: takopi was restarted").await;
     bot.stop().await;
 }
 
