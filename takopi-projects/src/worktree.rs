@@ -153,7 +153,7 @@ impl Repository {
             return Err(WorktreeError::Missing { project: name(), path });
         }
         let failed = |error| match error {
-            error @ GitError::Missing { .. } => {
+            error @ (GitError::Missing { .. } | GitError::TimedOut { .. }) => {
                 WorktreeError::Git { branch: project.name.clone(), error }
             }
             GitError::Failed(_) => {
@@ -258,6 +258,10 @@ impl Repository {
             args.extend([text, start]);
         }
         if let Err(error) = self.git.run(&self.main, &args) {
+            if matches!(error, GitError::TimedOut { .. }) {
+                let shown = path.to_string_lossy();
+                let _ = self.git.run(&self.main, ["worktree", "remove", "--force", "--", &shown]);
+            }
             // Somebody else's branch of that name stays.
             let is_ours = !error.to_string().contains("already exists");
             if let Some(start) = begun.filter(|_| is_ours) {

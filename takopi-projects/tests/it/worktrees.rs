@@ -1,7 +1,9 @@
 //! A branch has one worktree.
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use takopi_projects::{Git, Project, Repository};
 
@@ -221,11 +223,9 @@ fn a_hook_gets_no_secrets() {
         return;
     }
     let lab = Lab::new();
-    let hook = lab.path().join(".git/hooks/post-checkout");
-    std::fs::create_dir_all(hook.parent().unwrap()).unwrap();
     let seen = lab.path().join("seen");
-    std::fs::write(&hook, format!("#!/bin/sh\nenv > '{}'\n", seen.display())).unwrap();
-    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let script = format!("#!/bin/sh\nenv > '{}'\n", seen.display());
+    executable(&lab.path().join(".git/hooks/post-checkout"), &script);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "worktrees::a_hook_gets_no_secrets"]).env(PATH, lab.path());
     for name in ["TAKOPI_TELEGRAM_TOKEN", "TAKOPI_TOKEN", "TAKOPI_FLEET", "PGPASSWORD"] {
@@ -325,4 +325,52 @@ fn a_submodule_and_a_repository_with_a_separate_git_directory_are_their_own_dire
     let inside = Project::new("web", root.join("outer/sub/.worktrees/topic"));
     let inside = Repository::open(&inside).unwrap();
     assert_eq!(inside.main_directory(), root.join("outer/sub"));
+}
+
+#[test]
+fn git_that_hangs_is_stopped_with_what_it_started() {
+    let lab = Lab::new();
+    let (git, started) = (lab.root.path().join("git"), lab.root.path().join("started"));
+    let script = format!("#!/bin/sh\nsleep 1000 &\necho $! > {}\nwait\n", started.display());
+    executable(&git, &script);
+    let git = Git::at(&git).limit(Duration::from_millis(300));
+    let error = Repository::open_with(&lab.project(), git).unwrap_err().to_string();
+    assert!(error.contains("git rev-parse did not end within 0.3 s and was stopped"), "{error}");
+    // On a busy machine the script may not have come that far.
+    let pid = std::fs::read_to_string(started).unwrap_or_default();
+    if let Ok(pid) = pid.trim().parse::<u32>() {
+        while is_running(pid) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn a_worktree_that_git_could_not_complete_is_created_by_the_next_call() {
+    let lab = Lab::new();
+    let gate = lab.root.path().join("gate");
+    let hook = lab.path().join(".git/hooks/post-checkout");
+    let script = format!("#!/bin/sh\nif [ ! -e {} ]; then sleep 1000; fi\n", gate.display());
+    executable(&hook, &script);
+    // Long enough for all calls but the one with the hook.
+    let brief = Git::default().limit(Duration::from_secs(5));
+    let hanging = Repository::open_with(&lab.project(), brief).unwrap();
+    let error = hanging.directory("topic").unwrap_err().to_string();
+    assert!(error.contains("git worktree did not end within 5 s"), "{error}");
+    std::fs::write(gate, "").unwrap();
+    let made = lab.repository().directory("topic").unwrap();
+    assert!(made.join("README").is_file());
+    assert_eq!(git(&made, &["status", "--porcelain"]), "");
+}
+
+fn executable(path: &Path, script: &str) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, script).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Whether a process exists that is not only waiting for its parent.
+fn is_running(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|it| !it.trim().is_empty() && !it.trim().starts_with('Z'))
 }
