@@ -29,6 +29,7 @@
 pub mod config;
 pub mod context;
 pub mod directive;
+mod exclude;
 mod git;
 mod place;
 pub mod prune;
@@ -38,6 +39,7 @@ pub mod worktree;
 pub use config::{ConfigError, Project, Projects};
 pub use context::Context;
 pub use directive::{DirectiveError, Message, Names};
+pub use exclude::keep_out_of_status;
 pub use git::{Git, GitError};
 pub use place::PlaceError;
 pub use prune::{Kept, Pruned};

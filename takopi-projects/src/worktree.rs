@@ -12,13 +12,14 @@
 //! - every failure is one line.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Component, Path, PathBuf};
 
 use thiserror::Error;
 use uuid::Uuid;
 
 use crate::config::Project;
+use crate::exclude;
 use crate::git::{Git, GitError};
 
 /// The longest part of a branch's name in the name of its directory, in bytes.
@@ -365,19 +366,9 @@ impl Repository {
         let Some(inside) = inside.to_str().filter(|inside| !inside.is_empty()) else {
             return Ok(());
         };
-        let probe = format!("{inside}/x");
-        if self.git.agrees(&self.main, &["check-ignore", "--quiet", "--", &probe]) {
-            return Ok(());
-        }
-        let path = self.common.join("info/exclude");
-        let write = || {
-            std::fs::create_dir_all(self.common.join("info"))?;
-            let before = std::fs::read_to_string(&path).unwrap_or_default();
-            let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
-            let newline = if before.is_empty() || before.ends_with('\n') { "" } else { "\n" };
-            file.write_all(format!("{newline}/{inside}/\n").as_bytes())
-        };
-        write().map_err(|error| WorktreeError::File { path: path.clone(), error })
+        let path = self.common.join(exclude::FILE);
+        exclude::exclude(&self.git, &self.main, &self.common, "", inside)
+            .map_err(|error| WorktreeError::File { path, error })
     }
 }
 

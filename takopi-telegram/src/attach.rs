@@ -37,8 +37,13 @@ impl Bot {
         let directory = context.settings.cwd.clone().unwrap_or_else(|| self.directory.clone());
         let (uploads, name) = (self.config.uploads.clone(), attachment.name.clone());
         let root = directory.clone();
-        let stored =
-            tokio::task::spawn_blocking(move || files::store(&root, &uploads, &name, &bytes));
+        let stored = tokio::task::spawn_blocking(move || {
+            // So that a worktree with files of people can be removed.
+            if let Err(error) = takopi_projects::keep_out_of_status(&root, &uploads) {
+                tracing::warn!(%error, "git will report the files of people");
+            }
+            files::store(&root, &uploads, &name, &bytes)
+        });
         let path = stored.await.map_err(|it| it.to_string())?.map_err(|it| it.to_string())?;
         if attachment.kind == Kind::Image {
             context.settings.images.push(path);

@@ -328,6 +328,29 @@ fn a_submodule_and_a_repository_with_a_separate_git_directory_are_their_own_dire
 }
 
 #[test]
+fn a_directory_is_kept_out_of_the_status_of_all_worktrees() {
+    let lab = Lab::new();
+    let top = lab.repository().directory("topic").unwrap();
+    let below = top.join("a [b]");
+    std::fs::create_dir(&below).unwrap();
+    let excludes = || std::fs::read_to_string(lab.path().join(".git/info/exclude")).unwrap();
+    for directory in [&top, &below] {
+        std::fs::create_dir(directory.join("incoming*")).unwrap();
+        std::fs::write(directory.join("incoming*/notes"), "x").unwrap();
+        assert_ne!(git(&top, &["status", "--porcelain"]), "");
+        takopi_projects::keep_out_of_status(directory, Path::new("incoming*")).unwrap();
+        assert_eq!(git(&top, &["status", "--porcelain"]), "");
+        let once = excludes();
+        takopi_projects::keep_out_of_status(directory, Path::new("incoming*")).unwrap();
+        assert_eq!(excludes(), once);
+    }
+    std::fs::write(lab.path().join("incoming-too"), "x").unwrap();
+    assert_ne!(lab.git(&["status", "--porcelain"]), "", "only that name");
+    // Where there is no repository there is nothing to do.
+    takopi_projects::keep_out_of_status(lab.root.path(), Path::new("incoming")).unwrap();
+}
+
+#[test]
 fn git_that_hangs_is_stopped_with_what_it_started() {
     let lab = Lab::new();
     let (git, started) = (lab.root.path().join("git"), lab.root.path().join("started"));

@@ -23,6 +23,19 @@ async fn a_document_goes_into_the_project_and_is_named_in_the_prompt() {
 }
 
 #[tokio::test]
+async fn a_document_does_not_make_its_worktree_dirty() {
+    let (lab, branch) = Lab::with_branch();
+    let bot = lab.bot().await;
+    lab.fake.send_file(CHAT, ALICE, "notes.txt", b"hello", "/web @topic read this");
+    lab.fake.shows(CHAT, "Attached file: incoming/notes.txt").await;
+    bot.stop().await;
+    assert!(branch.join("incoming/notes.txt").is_file());
+    let repository = takopi_projects::Repository::open(lab.projects.get("web").unwrap()).unwrap();
+    let removed = repository.prune().unwrap().remove(0).result.unwrap();
+    assert!(removed.contains("ignored files went with it: incoming/"), "{removed}");
+}
+
+#[tokio::test]
 async fn a_file_that_is_too_large_is_refused() {
     let lab = Lab::new().with("max_file", 3);
     let bot = lab.bot().await;
