@@ -164,7 +164,8 @@ impl Turn<'_> {
             let place = place.map(ToString::to_string);
             for line in place.into_iter().chain([self.runner.format_resume(token)]) {
                 // Without its backticks: a shell would run what is between them.
-                self.terminal.line(&Line::new().with(Style::Dim, line.trim_matches('`')));
+                let line = line.trim_matches('`').trim();
+                self.terminal.line(&Line::new().with(Style::Dim, line));
             }
         }
     }

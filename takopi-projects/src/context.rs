@@ -36,10 +36,12 @@ impl Context {
         text.lines().rev().find_map(Self::read_line)
     }
 
-    /// Reads a line, with or without backticks.
+    /// Reads a line, as Markdown or as a chat shows it.
     pub fn read_line(line: &str) -> Option<Self> {
         let line = line.trim();
-        let line = line.strip_prefix('`').and_then(|line| line.strip_suffix('`')).unwrap_or(line);
+        let text = line.trim_start_matches('`');
+        // As many backticks close as open: a branch may end with one.
+        let line = text.strip_suffix(&line[..line.len() - text.len()])?.trim();
         let mut words = line.strip_prefix(MARK)?.split_whitespace();
         let project = words.next().filter(|name| check_name(name).is_ok())?;
         let branch = match words.next() {
@@ -54,11 +56,16 @@ impl Context {
 /// The line in Markdown, as it stands in a message.
 impl fmt::Display for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{MARK} {}", self.project)?;
-        if let Some(branch) = &self.branch {
+        let branch = self.branch.as_deref().unwrap_or_default();
+        // Code ends at as many backticks as it begins with: more than a branch has in a row.
+        let longest = branch.split(|c| c != '`').map(str::len).max().unwrap_or_default();
+        let fence = "`".repeat(longest + 1);
+        let space = if longest > 0 { " " } else { "" };
+        write!(f, "{fence}{space}{MARK} {}", self.project)?;
+        if !branch.is_empty() {
             write!(f, " @{branch}")?;
         }
-        f.write_str("`")
+        write!(f, "{space}{fence}")
     }
 }
 
@@ -72,11 +79,16 @@ mod tests {
             Context::new("web"),
             Context::new("web").branch("fix/parser"),
             Context::new("a-b_c").branch("größe/日本"),
+            Context::new("web").branch("a`b"),
+            Context::new("web").branch("`a``b`"),
+            Context::new("web").branch("```"),
         ] {
             let answer = format!("the answer\n\n{context}\n`codex resume 0199`");
             assert_eq!(Context::find(&answer), Some(context.clone()));
-            let plain = answer.replace('`', "");
-            assert_eq!(Context::find(&plain), Some(context), "as a chat shows code");
+            let branch = context.branch.as_ref().map(|it| format!(" @{it}")).unwrap_or_default();
+            let shown =
+                format!("the answer\n\nctx: {}{branch}\ncodex resume 0199", context.project);
+            assert_eq!(Context::find(&shown), Some(context), "as a chat shows code");
         }
     }
 

@@ -310,3 +310,20 @@ impl Bundle {
 pub(crate) fn root<'a>(context: Option<&'a RunContext>, otherwise: &'a Path) -> &'a Path {
     context.and_then(|context| context.settings.cwd.as_deref()).unwrap_or(otherwise)
 }
+
+#[cfg(test)]
+mod tests {
+    use takopi_bridge::present::markup::RichText;
+
+    use super::*;
+
+    #[test]
+    fn where_an_answer_ran_is_read_back_from_what_the_chat_shows() {
+        for branch in ["fix/parser", "a`b", "`a``b`", "_a_*b", "```"] {
+            let context = Context::new("web").branch(branch);
+            let answer = format!("done\n\n{context}  \n`codex resume 0199`");
+            let shown = RichText::from_markdown(&answer).telegram().text;
+            assert_eq!(Context::find(&shown), Some(context), "{shown}");
+        }
+    }
+}
