@@ -13,7 +13,7 @@ use clap::{Args, Subcommand};
 use takopi_core::Host;
 use takopi_core::settings::parse_duration;
 use takopi_telegram::bot::Parts;
-use takopi_telegram::{Api, Bot, Config as BotConfig, Store, Token};
+use takopi_telegram::{Api, Bot, BotError, Config as BotConfig, Store, Token};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::check::doctor;
@@ -74,7 +74,10 @@ pub(crate) fn main(
             () = stop.cancelled() => return Ok(exit::OK),
             started = Bot::start(parts) => started,
         };
-        let bot = started?;
+        let bot = started.map_err(|error| match error {
+            BotError::NobodyAllowed | BotError::Shadowed(_) => usage(error).into(),
+            error => anyhow!(error),
+        })?;
         terminal.note("the bot is running; Ctrl-C ends it");
         bot.run(&stop).await?;
         if let Ok(host) = Host::global() {

@@ -152,7 +152,14 @@ impl Config {
                     let length = text()?;
                     config.forward_window = parse_duration(&length).map_err(|it| wrong(&it))?;
                 }
-                "service" => text()?.trim_end_matches('/').clone_into(&mut config.service),
+                "service" => {
+                    let address = text()?;
+                    let read = reqwest::Url::parse(&address);
+                    if !read.is_ok_and(|url| matches!(url.scheme(), "http" | "https")) {
+                        return Err(wrong("an address, as http://localhost:8081"));
+                    }
+                    address.trim_end_matches('/').clone_into(&mut config.service);
+                }
                 _ => return Err(ConfigError(format!("unknown key `{key}`"))),
             }
         }
@@ -212,6 +219,10 @@ mod tests {
         assert_eq!(error, "[telegram]: `allowed_users`: expected a list of user ids");
         assert!(read(json!({ "uploads": "../x" })).unwrap_err().contains("inside of the project"));
         assert!(read(json!({ "transcribe": "whisper" })).unwrap_err().contains("{file}"));
+        for service in ["localhost:8081", "", "ftp://x", "api.telegram.org"] {
+            let error = read(json!({ "service": service })).unwrap_err();
+            assert!(error.contains("`service`: expected an address"), "{error}");
+        }
         let config = read(json!({ "token": "SECRETSECRET" })).unwrap();
         assert!(!format!("{config:?}").contains("SECRET"), "{config:?}");
         let error = config.token().unwrap_err().to_string();

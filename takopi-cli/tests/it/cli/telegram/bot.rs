@@ -133,10 +133,14 @@ fn what_keeps_the_bot_from_starting_is_one_line_and_an_exit_code() {
         assert_eq!(ran.code, Some(code), "{ran:?}");
         assert!(ran.stderr.contains(said) && !ran.stderr.contains("SECRET"), "{ran:?}");
     }
+    configure(&lab, &fake, &format!("token = {TOKEN:?}\n[projects.demo]\npath = '/'\n"));
+    let ran = refused(&lab);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("project `demo` has the name of an engine"), "{ran:?}");
     let text = format!("[telegram]\nservice = {:?}\ntoken = {TOKEN:?}\n", fake.url());
     lab.write("home/.config/takopi/config.toml", &text);
     let ran = refused(&lab);
-    assert_eq!(ran.code, Some(1));
+    assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.stderr.contains("nobody is allowed to use the bot; set `allowed_users`"));
 }
 
