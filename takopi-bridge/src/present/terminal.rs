@@ -150,17 +150,31 @@ pub fn entry(event: &ActionEvent, feed: Feed, width: Option<usize>) -> Vec<Line>
         };
         return speech(said, room, &head()).into_iter().map(|line| line.cut(width)).collect();
     }
-    let particulars = action::particulars(action).map(|it| format!(" {it}"));
-    let message = event.message.as_ref().map(|it| format!(": {}", one_line(it, room)));
-    let ended = particulars.into_iter().chain(message).collect::<String>();
-    // How it ended counts for more than the end of a long title.
-    let title = room.saturating_sub(text::width(&ended)).max(SHORTEST_TITLE);
-    let line = head().with(Style::Plain, describe(action, title)).with(Style::Dim, ended);
-    let mut lines = vec![line];
+    let mut lines = ended(event, head(), room, width.is_some());
     if action.kind == ActionKind::Command && status == ActionStatus::Failed {
         lines.extend(output_tail(action, width.unwrap_or(UNBOUNDED)));
     }
     lines.into_iter().map(|line| line.cut(width.unwrap_or(UNBOUNDED))).collect()
+}
+
+/// What an action was and how it ended, which counts for more than the end of a long title: beside it or, if
+/// the screen is too narrow for that, on lines of its own.
+fn ended(event: &ActionEvent, head: Line, room: usize, on_screen: bool) -> Vec<Line> {
+    let action = &event.action;
+    let particulars = action::particulars(action).map(|it| format!(" {it}"));
+    let message = event.message.as_ref().map(|it| format!(": {}", one_line(it, UNBOUNDED)));
+    let ended = particulars.into_iter().chain(message).collect::<String>();
+    let beside = room.saturating_sub(text::width(&ended));
+    let shortest = text::width(&describe(action, SHORTEST_TITLE));
+    if beside >= shortest || !on_screen {
+        let title = describe(action, beside.max(SHORTEST_TITLE));
+        return vec![head.with(Style::Plain, title).with(Style::Dim, ended)];
+    }
+    let below = wrap(ended.trim_start_matches([':', ' ']), room).into_iter();
+    let below = below.map(|line| Line::new().with(Style::Dim, line)).collect();
+    let mut lines = vec![head.with(Style::Plain, describe(action, room))];
+    lines.extend(speech(below, room, &Line::new().with(Style::Plain, "  ")));
+    lines
 }
 
 /// The action in at most `max` columns. Notes are Markdown: their markup is not shown.

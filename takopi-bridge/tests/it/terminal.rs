@@ -178,6 +178,23 @@ fn how_an_action_ended_is_shown_however_long_its_title_is() {
 }
 
 #[test]
+fn on_a_narrow_screen_how_an_action_ended_is_below_its_title() {
+    let asked = act("a", ActionKind::Approval, "1 update: src/lib.rs", Phase::Completed);
+    let asked = asked.ok(true).message("accepted by you");
+    let command = Action::new("b", ActionKind::Command, "cargo test").with("exit_code", 101);
+    let failed = ActionEvent::new("codex", command, Phase::Completed).ok(false);
+    let short = act("c", ActionKind::Tool, "x", Phase::Completed).ok(false).message("no such");
+    let entries = [asked, failed, short].map(|event| text(&entry(&event, Feed::Ends, Some(19))));
+    insta::assert_snapshot!(entries.join("\n"), @r"
+    ✓ asked: 1 update:…
+      accepted by you
+    ✗ cargo test
+      (exit 101)
+    ✗ tool: x: no such
+    ");
+}
+
+#[test]
 fn without_a_screen_every_step_is_one_line() {
     let lines: Vec<Line> = kinds().iter().flat_map(|event| entry(event, Feed::All, None)).collect();
     let long = lines.iter().position(|line| line.width() > 200).unwrap();

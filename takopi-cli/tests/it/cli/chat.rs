@@ -132,6 +132,21 @@ fn a_decision_is_for_the_request_of_its_own_conversation() {
 }
 
 #[test]
+fn on_a_narrow_screen_a_decision_is_shown_whole() {
+    let lab = Lab::new();
+    let screen = Screen::start(command(&lab, &[]), (60, 20));
+    screen.wait_for("[1] ›");
+    screen.press("hello\r");
+    screen.wait_for("stop; then");
+    screen.press("y\r");
+    let shown = screen.wait_for("[1] done");
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("accepted by you ✓ files:"), "{shown}");
+    screen.press("/quit\r");
+    assert_eq!(screen.end().0, Some(0));
+}
+
+#[test]
 fn an_answer_is_formatted_between_blank_lines() {
     let lab = Lab::new();
     let screen = start(&lab, &["--approve", "deny"]);
