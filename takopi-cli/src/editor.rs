@@ -146,8 +146,12 @@ impl Editor {
             text = text.replace(&note, &pasted);
         }
         self.clear();
-        self.history.add(&text);
         Typed::Line(text)
+    }
+
+    /// Adds a text to the history.
+    pub(crate) fn keep(&mut self, text: &str) {
+        self.history.add(text);
     }
 
     fn paste(&mut self, text: &str) {

@@ -24,6 +24,13 @@ fn enter(editor: &mut Editor) -> Typed {
     editor.handle(plain(KeyCode::Enter))
 }
 
+/// Finishes the text and keeps it in the history.
+fn kept(editor: &mut Editor) -> String {
+    let Typed::Line(line) = enter(editor) else { panic!("the text is not finished") };
+    editor.keep(&line);
+    line
+}
+
 fn editor() -> Editor {
     Editor::new(History::default())
 }
@@ -79,7 +86,7 @@ fn the_history_is_there_after_a_restart_and_can_be_searched() {
     let mut first = open();
     for text in ["alpha one", "beta\ntwo", "alpha three"] {
         first.handle(Event::Paste(text.to_owned()));
-        enter(&mut first);
+        kept(&mut first);
     }
     let mut editor = open();
     typed(&mut editor, "draft");
@@ -92,7 +99,7 @@ fn the_history_is_there_after_a_restart_and_can_be_searched() {
     typed(&mut editor, "alpha");
     editor.handle(ctrl('r'));
     assert!(editor.drawn("› ", 60, 5).lines[0].plain().ends_with("alpha one"));
-    assert_eq!(enter(&mut editor), Typed::Line("alpha one".to_owned()));
+    assert_eq!(kept(&mut editor), "alpha one");
     editor.handle(plain(KeyCode::Up));
     editor.handle(plain(KeyCode::Up));
     editor.handle(plain(KeyCode::Up));

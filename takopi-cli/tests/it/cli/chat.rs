@@ -147,6 +147,26 @@ fn on_a_narrow_screen_a_decision_is_shown_whole() {
 }
 
 #[test]
+fn a_decision_is_not_kept_in_the_history() {
+    let lab = Lab::new();
+    let screen = Screen::start(command(&lab, &[]), (60, 80));
+    screen.wait_for("[1] ›");
+    screen.press("hello\r");
+    screen.wait_for("then Enter");
+    screen.press("y\r");
+    screen.wait_for("[1] done");
+    screen.press("\x1b[A");
+    // The line that is typed, not the message above.
+    screen.wait_for_times("[1] › hello", 2);
+    screen.press("\x03");
+    screen.wait_for_times("[1] › hello", 1);
+    screen.press("/quit\r");
+    assert_eq!(screen.end().0, Some(0));
+    let history = std::fs::read_to_string(lab.path("state").join("chat-history")).unwrap();
+    assert_eq!(history, "hello\n/quit\n");
+}
+
+#[test]
 fn an_answer_is_formatted_between_blank_lines() {
     let lab = Lab::new();
     let screen = start(&lab, &["--approve", "deny"]);
