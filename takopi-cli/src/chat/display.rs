@@ -52,6 +52,23 @@ pub(super) enum Change {
     Deleted(MessageRef),
 }
 
+impl Change {
+    /// The message.
+    pub(super) fn message(&self) -> &MessageRef {
+        match self {
+            Self::Shown(message, _) | Self::Deleted(message) => message,
+        }
+    }
+
+    /// The job that asks, if this is a question.
+    pub(super) fn asks(&self) -> Option<JobId> {
+        match self {
+            Self::Shown(_, content) if content.kind == Kind::Question => content.job,
+            _ => None,
+        }
+    }
+}
+
 /// The terminal, as the bridge sees it.
 #[derive(Debug)]
 pub(super) struct TerminalTransport {

@@ -81,6 +81,7 @@ pub(crate) fn main(args: &ChatArgs, terminal: Terminal) -> anyhow::Result<u8> {
             messages: 0,
             prompts: HashMap::new(),
             finals: HashMap::new(),
+            early: Vec::new(),
             next_interrupt: NextInterrupt::Cancels,
             result: Outcome::Ok,
         };
@@ -106,6 +107,8 @@ struct Chat {
     prompts: HashMap<JobId, Prompt>,
     /// The parts of the final messages of jobs that have ended and are not yet reported.
     finals: HashMap<JobId, Vec<Content>>,
+    /// Questions, and what became of them, of turns that began before the end of another was shown.
+    early: Vec<Change>,
     next_interrupt: NextInterrupt,
     result: Outcome,
 }
@@ -202,18 +205,14 @@ impl Chat {
                     self.view.redraw();
                 }
                 events = watch.next() => self.events(events),
-                Some(change) = changes.recv() => {
-                    // What is asked comes after the steps before it.
-                    let events = self.watch.take();
-                    self.events(events);
-                    if let Some(message) = self.view.change(change) && let Some(job) = message.job {
-                        self.finals.entry(job).or_default().push(message);
-                    }
-                }
+                Some(change) = changes.recv() => self.change(change),
                 Some(ended) = reports.recv() => {
                     if let Err(error) = self.ended(ended) {
                         unwritten = Some(error);
                         phase = self.stop();
+                    }
+                    for change in std::mem::take(&mut self.early) {
+                        self.change(change);
                     }
                 }
                 typed = input.next(), if reads => {
@@ -251,6 +250,21 @@ impl Chat {
     fn events(&mut self, events: impl IntoIterator<Item = (JobId, ActionEvent)>) {
         for (job, event) in events {
             self.view.event(job, &event, self.prompts.get(&job));
+        }
+    }
+
+    /// Applies a change of a message. What is asked comes after the steps before it, and those come after the
+    /// report of the turn before.
+    fn change(&mut self, change: Change) {
+        let events = self.watch.take();
+        self.events(events);
+        let is_early = change.asks().is_some_and(|job| self.watch.waits_for_another(job));
+        if is_early || self.early.iter().any(|it| it.message() == change.message()) {
+            self.early.push(change);
+        } else if let Some(message) = self.view.change(change)
+            && let Some(job) = message.job
+        {
+            self.finals.entry(job).or_default().push(message);
         }
     }
 
@@ -333,7 +347,7 @@ impl Chat {
             // The job goes on.
             return Ok(());
         }
-        let events = self.watch.take();
+        let events = self.watch.reported(report.job);
         self.events(events);
         let prompt = self.prompts.remove(&report.job).map(|it| it.1).unwrap_or_default();
         let finals = self.finals.remove(&report.job).unwrap_or_default();

@@ -460,6 +460,18 @@ fn in_a_pipe_steps_come_before_what_is_asked_and_a_decision_is_shown_once() {
 }
 
 #[test]
+fn a_turn_is_reported_before_the_steps_of_the_next_one() {
+    let lab = Lab::new();
+    let ran = lab.run_with(&["chat", "--engine", "demo"], "hello\n".repeat(5).as_bytes());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let order = ran.stderr.lines().filter_map(|line| match line {
+        "• I will look around first." => Some("begins"),
+        line => line.starts_with("[1] done").then_some("done"),
+    });
+    assert_eq!(order.collect::<Vec<_>>(), ["begins", "done"].repeat(5), "{}", ran.stderr);
+}
+
+#[test]
 fn a_line_that_looks_like_a_command_but_is_none_is_not_sent() {
     let lab = Lab::new();
     let ran = lab.run_with(
