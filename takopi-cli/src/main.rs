@@ -43,7 +43,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use args::{Cli, Command};
+use args::{Cli, Color, Command};
 use fleet::Submitting;
 use terminal::Terminal;
 
@@ -56,9 +56,7 @@ fn main() -> ExitCode {
             let mut command = Cli::command();
             command.build();
             let error = variable::blamed(error, &command, &words);
-            // `--help` and `--version` are errors for clap too, with exit code 0.
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
+            return ExitCode::from(refused(&error));
         }
     };
     let verbose = cli.global.verbose > 0;
@@ -68,6 +66,24 @@ fn main() -> ExitCode {
         Err(error) => {
             terminal.error(&if verbose { format!("{error:#}") } else { error.to_string() });
             ExitCode::from(exit::of_error(&error))
+        }
+    }
+}
+
+/// Prints why a command line was not accepted, or what it asked for: `--help` and `--version` are errors for clap too.
+fn refused(error: &clap::Error) -> u8 {
+    if error.use_stderr() {
+        let _ = error.print();
+        return u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
+    }
+    let terminal = Terminal::detect(Color::Auto);
+    let text = error.render();
+    let text = if terminal.formats() { text.ansi().to_string() } else { text.to_string() };
+    match terminal::print(text.as_bytes()) {
+        Ok(()) => exit::OK,
+        Err(error) => {
+            terminal.error(&error.to_string());
+            exit::FAILED
         }
     }
 }

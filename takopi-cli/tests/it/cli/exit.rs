@@ -368,6 +368,25 @@ fn an_answer_that_cannot_be_written_fails_and_the_rest_is_still_shown() {
 }
 
 #[test]
+fn help_that_cannot_be_written_fails() {
+    let lab = Lab::new();
+    for (redirection, problem) in [
+        (">/dev/full", "error: cannot write to standard output: No space left on device"),
+        (">&-", "error: cannot write to standard output: it is closed"),
+    ] {
+        for arguments in ["--help", "run -h", "--version"] {
+            let mut command = std::process::Command::new("sh");
+            let script = format!("exec \"$0\" {arguments} {redirection}");
+            command.args(["-c", &script, env!("CARGO_BIN_EXE_takopi")]);
+            command.env_clear().envs(lab.env());
+            let ran = super::lab::ran(&mut command);
+            assert_eq!(ran.code, Some(1), "{script}: {}", ran.stderr);
+            assert!(ran.stderr.starts_with(problem), "{script}: {}", ran.stderr);
+        }
+    }
+}
+
+#[test]
 fn signals_that_come_together_are_one_and_the_report_is_still_written() {
     let lab = Lab::new();
     let args = ["run", "--engine", "demo", "-c", "pace=300ms", "hello"];
