@@ -358,7 +358,7 @@ pub(crate) enum SessionsCommand {
         /// Look only among the sessions of this engine
         #[arg(long, value_name = "ENGINE", value_parser = NameParser::Engine)]
         engine: Option<String>,
-        /// Print commands and notes too, not only messages
+        /// Print commands with the end of their output, and notes too, not only messages
         #[arg(long)]
         steps: bool,
         /// Print one message per line, as JSON

@@ -255,6 +255,7 @@ mod tests {
                 (Role::Agent, "done", None),
             ]
         );
+        assert_eq!(entries[2].output_tail.as_deref(), Some("x"));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// How many lines a note or a warning may take.
 const SAID_LINES: usize = 4;
 /// How many lines of the output of a failed command are shown.
-const TAIL_LINES: usize = 5;
+pub const TAIL_LINES: usize = 5;
 /// The maximum width of a line without a screen.
 const UNBOUNDED: usize = 500;
 /// The least columns that a title gets beside how its action ended.
@@ -152,7 +152,8 @@ pub fn entry(event: &ActionEvent, feed: Feed, width: Option<usize>) -> Vec<Line>
     }
     let mut lines = ended(event, head(), room, width.is_some());
     if action.kind == ActionKind::Command && status == ActionStatus::Failed {
-        lines.extend(output_tail(action, width.unwrap_or(UNBOUNDED)));
+        let output = action.detail.get("output_tail").and_then(serde_json::Value::as_str);
+        lines.extend(output_tail(output.unwrap_or_default(), TAIL_LINES, width));
     }
     lines.into_iter().map(|line| line.cut(width.unwrap_or(UNBOUNDED))).collect()
 }
@@ -187,13 +188,16 @@ fn describe(action: &Action, max: usize) -> String {
     one_line(&words.join(" "), max)
 }
 
-/// The last lines that a command printed, so that nobody has to ask why it failed.
-fn output_tail(action: &Action, width: usize) -> Vec<Line> {
-    let output = action.detail.get("output_tail").and_then(serde_json::Value::as_str);
-    let lines = output.unwrap_or_default().lines().map(str::trim_end);
-    let lines: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
-    let hidden = lines.len().saturating_sub(TAIL_LINES);
-    let more = (hidden > 0).then(|| format!("… {hidden} more lines"));
+/// The last lines that a command printed, at most `most`, so that nobody has to ask why it failed.
+///
+/// `width` is that of the screen; without one, lines are not truncated.
+pub fn output_tail(output: &str, most: usize, width: Option<usize>) -> Vec<Line> {
+    let width = width.unwrap_or(UNBOUNDED);
+    let lines: Vec<&str> =
+        output.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    let hidden = lines.len().saturating_sub(most);
+    let plural = if hidden == 1 { "" } else { "s" };
+    let more = (hidden > 0).then(|| format!("… {hidden} more line{plural}"));
     let shown = lines[hidden..].iter().map(|line| line.replace('\t', "    "));
     let tail = more.into_iter().chain(shown);
     let line = |text: String| Line::new().with(Style::Dim, "  │ ").with(Style::Dim, text);

@@ -85,11 +85,15 @@ impl Writer {
     }
 
     fn transcript(&self) -> Vec<(Role, String, Option<i64>)> {
+        let entries = self.entries();
+        entries.into_iter().map(|it| (it.role, it.text, it.exit_code)).collect()
+    }
+
+    fn entries(&self) -> Vec<TranscriptEntry> {
         let config = tempfile::tempdir().unwrap();
         self.write(config.path(), OLD, 0);
         let token = resume_codec().token(OLD).unwrap();
-        let entries = at(config.path()).transcript(&token).unwrap();
-        entries.into_iter().map(|it| (it.role, it.text, it.exit_code)).collect()
+        at(config.path()).transcript(&token).unwrap()
     }
 }
 
@@ -316,4 +320,34 @@ fn a_circle_of_lines_ends() {
     let mut writer = Writer::in_directory("/");
     writer.user("a", "b", "one").says("b", "a", "msg_1", "two");
     assert_eq!(said(&writer.transcript()), ["one", "two"]);
+}
+
+#[test]
+fn a_command_has_the_end_of_its_output() {
+    let mut writer = Writer::in_directory("/");
+    writer.user("a", "", "go");
+    let results = [
+        ("b", None),
+        ("c", Some("Exit code 3\none\ntwo")),
+        ("d", Some("Exit code 1")),
+        ("e", Some("The user doesn't want to proceed with this tool use.")),
+    ];
+    let mut last = "a".to_owned();
+    for (call, error) in results {
+        let result = format!("{call}2");
+        writer.runs(call, &last, call, "ls").result(&result, call, call, error);
+        last = result;
+    }
+    let shown = writer.entries().into_iter().skip(1).map(|it| (it.exit_code, it.output_tail));
+    let shown: Vec<(Option<i64>, Option<String>)> = shown.collect();
+    let output = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        shown,
+        [
+            (Some(0), output("fine")),
+            (Some(3), output("one\ntwo")),
+            (Some(1), None),
+            (None, output("The user doesn't want to proceed with this tool use.")),
+        ]
+    );
 }

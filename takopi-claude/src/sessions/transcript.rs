@@ -13,9 +13,12 @@ use std::path::Path;
 
 use serde_json::Value;
 use takopi_core::catalog::{Role, TranscriptEntry};
+use takopi_core::model::{OUTPUT_TAIL_BYTES, tail};
 
 /// What a command prints first if its exit code is not 0.
 const EXIT_CODE: &str = "Exit code ";
+/// What is stored for a command that printed nothing.
+const NO_OUTPUT: &str = "(Bash completed with no output)";
 /// What follows a turn that was interrupted.
 const INTERRUPTED: &str = "[Request interrupted by user";
 
@@ -29,6 +32,14 @@ pub(super) struct Entry {
     message: Option<String>,
 }
 
+/// How a tool call ended.
+struct ToolResult {
+    /// `None` if it did not run to its end.
+    exit_code: Option<i64>,
+    /// The end of what it printed.
+    output: String,
+}
+
 /// A line that is part of the tree.
 struct Node {
     uuid: String,
@@ -40,7 +51,7 @@ struct Node {
 
 /// All messages and commands of the newest branch, in order.
 pub(super) fn read(path: &Path) -> io::Result<Vec<TranscriptEntry>> {
-    let (mut nodes, mut codes, mut newest) = (Vec::new(), HashMap::new(), None);
+    let (mut nodes, mut found, mut newest) = (Vec::new(), HashMap::new(), None);
     for line in BufReader::new(File::open(path)?).split(b'\n') {
         let Ok(line) = serde_json::from_slice::<Value>(&line?) else { continue };
         let Some(uuid) = text(&line, "uuid").filter(|_| !is_true(&line, "isSidechain")) else {
@@ -49,7 +60,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<TranscriptEntry>> {
         if matches!(kind(&line), "user" | "assistant") {
             newest = Some(nodes.len());
         }
-        codes.extend(results(&line));
+        found.extend(results(&line));
         nodes.push(Node {
             uuid: uuid.to_owned(),
             parent: parent(&line),
@@ -59,7 +70,7 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<TranscriptEntry>> {
     }
     let branch = branch(&nodes, newest);
     let nodes = nodes.into_iter().enumerate().filter(|(at, _)| branch.contains(at));
-    Ok(joined(nodes.flat_map(|(_, node)| node.entries), &codes))
+    Ok(joined(nodes.flat_map(|(_, node)| node.entries), &found))
 }
 
 /// The lines that lead to the newest one, and the other blocks of the same messages.
@@ -87,14 +98,17 @@ fn branch(nodes: &[Node], newest: Option<usize>) -> HashSet<usize> {
     branch
 }
 
-/// The texts of one message in one entry, and commands with their exit codes.
+/// The texts of one message in one entry, and commands with their results.
 fn joined(
     entries: impl Iterator<Item = Entry>,
-    codes: &HashMap<String, Option<i64>>,
+    results: &HashMap<String, ToolResult>,
 ) -> Vec<TranscriptEntry> {
     let mut done: Vec<Entry> = Vec::new();
     for mut next in entries {
-        next.shown.exit_code = next.call.as_ref().and_then(|call| *codes.get(call)?);
+        if let Some(result) = next.call.as_ref().and_then(|call| results.get(call)) {
+            next.shown.exit_code = result.exit_code;
+            next.shown.set_output(&result.output);
+        }
         match done.last_mut() {
             Some(last) if last.message.is_some() && last.message == next.message => {
                 last.shown.text.push_str("\n\n");
@@ -177,19 +191,22 @@ fn queued(line: &Value) -> Option<Entry> {
     is_prompt.then(|| entry(Role::User, said.trim_end()))
 }
 
-/// The exit codes in the results of tool calls, by call; `None` for a call that did not run to its end.
-fn results(line: &Value) -> Vec<(String, Option<i64>)> {
+/// The results of tool calls, by call.
+fn results(line: &Value) -> Vec<(String, ToolResult)> {
     let blocks = line.pointer("/message/content").and_then(Value::as_array);
     let result = |block: &Value| {
         let call = text(block, "tool_use_id").filter(|_| kind(block) == "tool_result")?;
-        let code = if is_true(block, "is_error") {
-            let said = block.get("content").and_then(texts).unwrap_or_default();
-            let code = said.strip_prefix(EXIT_CODE).and_then(|rest| rest.lines().next());
-            code.and_then(|code| code.trim().parse().ok())
+        let said = block.get("content").and_then(texts).unwrap_or_default();
+        let (exit_code, output) = if is_true(block, "is_error") {
+            let failed = said.strip_prefix(EXIT_CODE);
+            let (code, output) = failed.map(|it| it.split_once('\n').unwrap_or((it, ""))).unzip();
+            (code.and_then(|code| code.trim().parse().ok()), output.unwrap_or(&said))
         } else {
-            Some(0)
+            (Some(0), said.as_str())
         };
-        Some((call.to_owned(), code))
+        let output = if output == NO_OUTPUT { "" } else { output };
+        let output = tail(output, OUTPUT_TAIL_BYTES).to_owned();
+        Some((call.to_owned(), ToolResult { exit_code, output }))
     };
     blocks.into_iter().flatten().filter_map(result).collect()
 }

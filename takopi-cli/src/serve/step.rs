@@ -115,13 +115,16 @@ impl Step {
             return step;
         }
         let code = entry.exit_code.filter(|code| *code != 0);
-        let is_short = is_short(&entry.text);
+        let mut body = if is_short(&entry.text) { String::new() } else { command(&entry.text) };
+        if let Some(output) = &entry.output_tail {
+            body += &pre(&escape(output), "Output");
+        }
         Self {
             state: if code.is_some() { "failed" } else { "done" },
             title: one_line(&entry.text, TITLE),
             code: true,
             about: code.map(|code| format!("exit {code}")),
-            body: if is_short { String::new() } else { command(&entry.text) },
+            body,
             ..step
         }
     }

@@ -364,6 +364,7 @@ mod tests {
     fn a_stored_turn_has_its_steps_and_its_answer() {
         let mut failed = TranscriptEntry::new(Role::Command, "cargo test");
         failed.exit_code = Some(101);
+        failed.set_output("a < b\n1 failed\n");
         let entries = [
             TranscriptEntry::new(Role::Agent, "I will look."),
             failed,
@@ -382,6 +383,7 @@ mod tests {
             ]
         );
         assert_eq!(turn.steps[1].about.as_deref(), Some("exit 101"));
+        assert!(turn.steps[1].body.contains("a &lt; b\n1 failed</code>"), "{}", turn.steps[1].body);
         assert_eq!((turn.source.as_str(), turn.outcome), ("It is **42**.", Some("done")));
         assert_eq!(Turn::stored(&entries[1..2]).outcome, None);
     }

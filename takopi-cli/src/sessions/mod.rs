@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde::Serialize;
-use takopi_bridge::present::terminal::answer;
+use takopi_bridge::present::terminal::{TAIL_LINES, answer, output_tail};
 use takopi_bridge::present::{Line, Style, one_line, wrap};
 use takopi_core::catalog::{
     EngineEntry, Role, SessionError, SessionStore, StoredSession, TranscriptEntry,
@@ -30,6 +30,8 @@ use search::{Found, Search};
 
 /// The most characters of a first prompt that are listed.
 const PROMPT_CHARS: usize = 200;
+/// The last lines of the output of a command that did not fail that are shown.
+const SHORT_TAIL: usize = 2;
 
 pub(crate) fn main(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
     match &args.command {
@@ -385,7 +387,10 @@ fn plain(entry: &TranscriptEntry) -> String {
             let quoted = entry.text.trim_end().lines().map(|line| format!("> {line}\n"));
             format!("{}\n", quoted.collect::<String>())
         }
-        _ => format!("{}\n\n", step(entry)),
+        _ => {
+            let output = output(entry, None).into_iter().map(|line| format!("{}\n", line.plain()));
+            format!("{}\n{}\n", step(entry), output.collect::<String>())
+        }
     }
 }
 
@@ -400,7 +405,11 @@ fn formatted(entry: &TranscriptEntry) -> Vec<Line> {
                 .map(|text| Line::new().with(Style::Good, "> ").with(Style::Strong, text))
                 .collect()
         }
-        _ => vec![Line::new().with(Style::Dim, step(entry))],
+        _ => {
+            let mut lines = vec![Line::new().with(Style::Dim, step(entry))];
+            lines.extend(output(entry, Some(width)));
+            lines
+        }
     };
     lines.push(Line::new());
     lines
@@ -414,6 +423,13 @@ fn step(entry: &TranscriptEntry) -> String {
         (Role::Command, _) => format!("$ {text}"),
         _ => format!("({text})"),
     }
+}
+
+/// The end of a command's output: as much as `takopi run` shows if it failed, else less.
+fn output(entry: &TranscriptEntry, width: Option<usize>) -> Vec<Line> {
+    let failed = entry.exit_code.is_none_or(|code| code != 0);
+    let most = if failed { TAIL_LINES } else { SHORT_TAIL };
+    output_tail(entry.output_tail.as_deref().unwrap_or_default(), most, width)
 }
 
 #[cfg(test)]

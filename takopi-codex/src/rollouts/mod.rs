@@ -82,7 +82,7 @@ impl SessionFormat for Rollouts {
         }
         let token = resume_codec().token(&text("id")?)?;
         let first_prompt = lines.map_while(Result::ok).find_map(|line| {
-            let (entry, _) = transcript::entry(&line)?;
+            let entry = transcript::entry(&line)?;
             (entry.role == Role::User).then_some(entry.text)
         });
         let mut session = StoredSession::new(token, updated);

@@ -1,7 +1,8 @@
 //! The messages and commands in a session file.
 //!
 //! Older releases of codex write messages as events of their own, newer ones as completed items; each file
-//! has one kind. Other lines, and lines that cannot be read, are skipped.
+//! has one kind. The result of a command is an item too in newer ones; in older ones it is only what the model got to
+//! read. Other lines, and lines that cannot be read, are skipped.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader};
@@ -13,27 +14,37 @@ use takopi_core::catalog::{Role, TranscriptEntry};
 /// What a call and its result have in common.
 type CallId = String;
 
+/// What comes before the exit code, and before the output, in what the model reads of a command.
+const EXIT_CODE: &str = "exited with code ";
+const OUTPUT: &str = "\nOutput:\n";
+
 /// All messages and commands, in order.
 pub(super) fn read(path: &Path) -> io::Result<Vec<TranscriptEntry>> {
     let mut entries: Vec<(TranscriptEntry, Option<CallId>)> = Vec::new();
     for line in BufReader::new(File::open(path)?).split(b'\n') {
-        let Some((entry, call)) = entry(&line?) else { continue };
-        // The result of a call replaces the call.
+        let Ok(line) = serde_json::from_slice::<Value>(&line?) else { continue };
+        let call = call_id(&line);
         let earlier = entries.iter_mut().rev().find(|(_, it)| it.is_some() && *it == call);
-        match earlier {
-            Some(earlier) => *earlier = (entry, call),
-            None => entries.push((entry, call)),
+        match (entry_of(&line), earlier) {
+            // The result of a call replaces the call.
+            (Some(entry), Some(earlier)) => *earlier = (entry, call),
+            (Some(entry), None) => entries.push((entry, call)),
+            (None, Some((command, _))) => add_result(command, &line),
+            (None, None) => {}
         }
     }
     Ok(entries.into_iter().map(|(entry, _)| entry).collect())
 }
 
 /// The message or command of a line, if it has one.
-pub(super) fn entry(line: &[u8]) -> Option<(TranscriptEntry, Option<CallId>)> {
-    let line: Value = serde_json::from_slice(line).ok()?;
+pub(super) fn entry(line: &[u8]) -> Option<TranscriptEntry> {
+    entry_of(&serde_json::from_slice(line).ok()?)
+}
+
+fn entry_of(line: &Value) -> Option<TranscriptEntry> {
     let payload = line.get("payload")?;
     let kind = text(payload, "type")?;
-    let (mut entry, call) = match (text(&line, "type")?, kind) {
+    let mut entry = match (text(line, "type")?, kind) {
         ("event_msg", "user_message") => message(Role::User, text(payload, "message")?),
         ("event_msg", "agent_message") => message(Role::Agent, text(payload, "message")?),
         ("event_msg", "turn_aborted") => message(Role::Note, "the turn was interrupted"),
@@ -41,15 +52,38 @@ pub(super) fn entry(line: &[u8]) -> Option<(TranscriptEntry, Option<CallId>)> {
         ("response_item", "function_call") => call(payload)?,
         _ => return None,
     };
-    entry.at = text(&line, "timestamp").map(str::to_owned);
-    Some((entry, call))
+    entry.at = text(line, "timestamp").map(str::to_owned);
+    Some(entry)
 }
 
-fn message(role: Role, text: &str) -> (TranscriptEntry, Option<CallId>) {
-    (TranscriptEntry::new(role, text), None)
+/// The call that a line is of.
+fn call_id(line: &Value) -> Option<CallId> {
+    let payload = line.get("payload")?;
+    let is_item = |item: &&Value| text(item, "type") == Some("CommandExecution");
+    let item = payload.get("item").filter(is_item);
+    let id = item.map_or_else(|| text(payload, "call_id"), |item| text(item, "id"));
+    id.map(str::to_owned)
 }
 
-fn item(item: &Value) -> Option<(TranscriptEntry, Option<CallId>)> {
+/// Adds what the model got to read of a command, unless better is known.
+fn add_result(command: &mut TranscriptEntry, line: &Value) {
+    let payload = line.get("payload").filter(|it| text(it, "type") == Some("function_call_output"));
+    let Some(result) = payload.and_then(|it| text(it, "output")) else { return };
+    let (head, output) = result.split_once(OUTPUT).unwrap_or((result, ""));
+    if command.exit_code.is_none() {
+        let code = head.rsplit_once(EXIT_CODE).and_then(|(_, rest)| rest.lines().next());
+        command.exit_code = code.and_then(|code| code.trim().parse().ok());
+    }
+    if command.output_tail.is_none() {
+        command.set_output(output);
+    }
+}
+
+fn message(role: Role, text: &str) -> TranscriptEntry {
+    TranscriptEntry::new(role, text)
+}
+
+fn item(item: &Value) -> Option<TranscriptEntry> {
     match text(item, "type")? {
         "UserMessage" => Some(message(Role::User, &pieces(item)?)),
         "AgentMessage" => Some(message(Role::Agent, &pieces(item)?)),
@@ -58,21 +92,21 @@ fn item(item: &Value) -> Option<(TranscriptEntry, Option<CallId>)> {
             let command = item.get("command")?.as_array()?.last()?.as_str()?;
             let mut entry = TranscriptEntry::new(Role::Command, command);
             entry.exit_code = item.get("exit_code").and_then(Value::as_i64);
-            Some((entry, text(item, "id").map(str::to_owned)))
+            entry.set_output(text(item, "aggregated_output").unwrap_or_default());
+            Some(entry)
         }
         _ => None,
     }
 }
 
-fn call(payload: &Value) -> Option<(TranscriptEntry, Option<CallId>)> {
+fn call(payload: &Value) -> Option<TranscriptEntry> {
     let arguments: Value = serde_json::from_str(text(payload, "arguments")?).ok()?;
     let command = match arguments.get("cmd").or_else(|| arguments.get("command"))? {
         Value::String(command) => command.clone(),
         Value::Array(words) => words.last()?.as_str()?.to_owned(),
         _ => return None,
     };
-    let call = text(payload, "call_id").map(str::to_owned);
-    Some((TranscriptEntry::new(Role::Command, command), call))
+    Some(TranscriptEntry::new(Role::Command, command))
 }
 
 /// The text of a message that comes in pieces.
@@ -92,12 +126,18 @@ mod tests {
 
     use super::*;
 
-    fn transcript(lines: &[Value]) -> Vec<(Role, String, Option<i64>)> {
+    type Shown = (Role, String, Option<i64>);
+
+    fn transcript(lines: &[Value]) -> Vec<Shown> {
+        let entries = entries(lines);
+        entries.into_iter().map(|it| (it.role, it.text, it.exit_code)).collect()
+    }
+
+    fn entries(lines: &[Value]) -> Vec<TranscriptEntry> {
         let file = tempfile::NamedTempFile::new().unwrap();
         let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
         std::fs::write(file.path(), lines.join("\n")).unwrap();
-        let entries = read(file.path()).unwrap();
-        entries.into_iter().map(|it| (it.role, it.text, it.exit_code)).collect()
+        read(file.path()).unwrap()
     }
 
     fn event(payload: &Value) -> Value {
@@ -135,6 +175,14 @@ mod tests {
         );
     }
 
+    /// What the model reads, as 0.166.0 stores it.
+    fn result() -> Value {
+        let output = "Chunk ID: 816c9f\nWall time: 0.0000 seconds\nProcess exited with code 4\n\
+                      Original token count: 1\nOutput:\nhi\n";
+        let payload = json!({ "type": "function_call_output", "call_id": "c1", "output": output });
+        json!({ "type": "response_item", "payload": payload })
+    }
+
     #[test]
     fn items_of_newer_releases_are_read() {
         let item = |item: Value| event(&json!({ "type": "item_completed", "item": item }));
@@ -146,8 +194,9 @@ mod tests {
             command(),
             item(json!({
                 "type": "CommandExecution", "id": "c1", "exit_code": 3,
-                "command": ["/bin/bash", "-lc", "ls"],
+                "command": ["/bin/bash", "-lc", "ls"], "aggregated_output": "one\ntwo\n",
             })),
+            result(),
             message("AgentMessage", "hello"),
             event(&json!({ "type": "turn_aborted", "reason": "interrupted" })),
         ]);
@@ -160,5 +209,23 @@ mod tests {
                 (Role::Note, "the turn was interrupted".to_owned(), None),
             ]
         );
+    }
+    #[test]
+    fn a_command_has_the_end_of_its_output() {
+        let item = json!({
+            "type": "CommandExecution", "id": "c1", "exit_code": 3,
+            "command": ["/bin/bash", "-lc", "ls"], "aggregated_output": "one\ntwo\n",
+        });
+        let item = event(&json!({ "type": "item_completed", "item": item }));
+        let shown = |lines: &[Value]| {
+            let entries = entries(lines);
+            assert_eq!(entries.len(), 1, "{entries:?}");
+            (entries[0].exit_code, entries[0].output_tail.clone())
+        };
+        assert_eq!(shown(&[command()]), (None, None));
+        let newer = [command(), item, result()];
+        assert_eq!(shown(&newer), (Some(3), Some("one\ntwo".to_owned())));
+        // Older releases store no item.
+        assert_eq!(shown(&[command(), result()]), (Some(4), Some("hi".to_owned())));
     }
 }

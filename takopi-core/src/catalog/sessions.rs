@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::model::ResumeToken;
+use crate::model::{OUTPUT_TAIL_BYTES, ResumeToken, tail};
 
 /// The stored sessions of an engine. Reading them changes nothing.
 pub trait SessionStore: Send + Sync {
@@ -90,6 +90,9 @@ pub struct TranscriptEntry {
     /// How the command ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i64>,
+    /// The end of what the command printed, if the engine stored it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_tail: Option<String>,
     /// When it was written, as the engine wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
@@ -98,7 +101,13 @@ pub struct TranscriptEntry {
 impl TranscriptEntry {
     /// An entry.
     pub fn new(role: Role, text: impl Into<String>) -> Self {
-        Self { role, text: text.into(), exit_code: None, at: None }
+        Self { role, text: text.into(), exit_code: None, output_tail: None, at: None }
+    }
+
+    /// Sets what the command printed, of which the end is kept.
+    pub fn set_output(&mut self, output: &str) {
+        let output = output.trim_end();
+        self.output_tail = (!output.is_empty()).then(|| tail(output, OUTPUT_TAIL_BYTES).to_owned());
     }
 }
 

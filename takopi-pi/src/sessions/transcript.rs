@@ -11,15 +11,27 @@ use std::path::Path;
 
 use serde_json::Value;
 use takopi_core::catalog::{Role, TranscriptEntry};
+use takopi_core::model::{OUTPUT_TAIL_BYTES, tail};
 
 /// What a command prints last if its exit code is not 0.
 const EXIT_CODE: &str = "Command exited with code ";
+
+/// What is stored for a command that printed nothing.
+const NO_OUTPUT: &str = "(no output)";
 
 /// One entry, and the tool call of a command.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) shown: TranscriptEntry,
     call: Option<String>,
+}
+
+/// How a tool call ended.
+struct ToolResult {
+    /// `None` if it did not run to its end.
+    exit_code: Option<i64>,
+    /// The end of what it printed.
+    output: String,
 }
 
 /// A line that is part of the tree.
@@ -31,11 +43,11 @@ struct Node {
 
 /// All messages and commands of the newest branch, in order.
 pub(super) fn read(path: &Path) -> io::Result<Vec<TranscriptEntry>> {
-    let (mut nodes, mut codes) = (Vec::new(), HashMap::new());
+    let (mut nodes, mut results) = (Vec::new(), HashMap::new());
     for line in BufReader::new(File::open(path)?).split(b'\n') {
         let Ok(line) = serde_json::from_slice::<Value>(&line?) else { continue };
         let Some(id) = line["id"].as_str().filter(|_| line["type"] != "session") else { continue };
-        codes.extend(exit_code(&line["message"]));
+        results.extend(result(&line["message"]));
         nodes.push(Node {
             id: id.to_owned(),
             parent: line["parentId"].as_str().map(str::to_owned),
@@ -45,7 +57,10 @@ pub(super) fn read(path: &Path) -> io::Result<Vec<TranscriptEntry>> {
     let branch = branch(&nodes);
     let nodes = nodes.into_iter().enumerate().filter(|(at, _)| branch.contains(at));
     let entries = nodes.flat_map(|(_, node)| node.entries).map(|mut entry| {
-        entry.shown.exit_code = entry.call.as_ref().and_then(|call| *codes.get(call)?);
+        if let Some(result) = entry.call.as_ref().and_then(|call| results.get(call)) {
+            entry.shown.exit_code = result.exit_code;
+            entry.shown.set_output(&result.output);
+        }
         entry.shown
     });
     Ok(entries.collect())
@@ -93,16 +108,18 @@ fn assistant(message: &Value) -> Vec<Entry> {
     said.into_iter().chain(calls).chain(error).collect()
 }
 
-/// The exit code in the result of a command, by call; `None` for one that did not run to its end.
-fn exit_code(message: &Value) -> Option<(String, Option<i64>)> {
+/// The result of a tool call, by call.
+fn result(message: &Value) -> Option<(String, ToolResult)> {
     let call = message["toolCallId"].as_str().filter(|_| message["role"] == "toolResult")?;
-    let code = if message["isError"] == true {
-        let text = texts(&message["content"]).unwrap_or_default();
-        text.rsplit_once(EXIT_CODE).and_then(|(_, code)| code.trim().parse().ok())
-    } else {
-        Some(0)
+    let said = texts(&message["content"]).unwrap_or_default();
+    let (exit_code, output) = match said.rsplit_once(EXIT_CODE) {
+        _ if message["isError"] != true => (Some(0), said.as_str()),
+        Some((output, code)) => (code.trim().parse().ok(), output),
+        None => (None, said.as_str()),
     };
-    Some((call.to_owned(), code))
+    let output = if output.trim() == NO_OUTPUT { "" } else { output };
+    let output = tail(output, OUTPUT_TAIL_BYTES).to_owned();
+    Some((call.to_owned(), ToolResult { exit_code, output }))
 }
 
 /// A text, or the texts in a list of blocks.

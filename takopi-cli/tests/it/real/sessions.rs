@@ -8,8 +8,11 @@ use super::lab::{Lab, TRANSPORTS};
 async fn sessions_are_listed_and_shown() {
     for transport in TRANSPORTS {
         let Some(lab) = Lab::new() else { return };
-        lab.model
-            .otherwise([Answer::new().exec("echo hi; exit 3"), Answer::text("It says **hi**.")]);
+        lab.model.otherwise([
+            Answer::new().exec("echo hi; exit 3"),
+            Answer::new().exec("seq 3"),
+            Answer::text("It says **hi**."),
+        ]);
         let ran = lab.run(&["run", "--transport", transport, "say hi"]).await;
         let id = ran.resume_line().rsplit(' ').next().unwrap();
 
@@ -19,7 +22,9 @@ async fn sessions_are_listed_and_shown() {
         assert_eq!((listed.code, fields[0], fields[1], fields[4]), expected, "{listed:?}");
 
         let shown = lab.run(&["sessions", "show", "--steps", id]).await;
-        assert_eq!(shown.stdout, "> say hi\n\n$ echo hi; exit 3 (exit 3)\n\nIt says **hi**.\n\n");
+        let commands =
+            "$ echo hi; exit 3 (exit 3)\n  │ hi\n\n$ seq 3\n  │ … 1 more line\n  │ 2\n  │ 3\n";
+        assert_eq!(shown.stdout, format!("> say hi\n\n{commands}\nIt says **hi**.\n\n"));
     }
 }
 

@@ -38,7 +38,7 @@ async fn a_run_and_its_resumption_by_line_and_by_last() {
     let shown = lab.run(&["sessions", "show", "--steps", &id[..13]]).await;
     assert_eq!(
         shown.stdout,
-        "> say hi\n\n$ echo hi; exit 3 (exit 3)\n\nIt says **hi**.\n\n> once more\n\nhi again\n\n> and last\n\nthe end\n\n"
+        "> say hi\n\n$ echo hi; exit 3 (exit 3)\n  │ hi\n\nIt says **hi**.\n\n> once more\n\nhi again\n\n> and last\n\nthe end\n\n"
     );
     lab.home.assert_no_processes().await;
 }

@@ -29,7 +29,7 @@ async fn a_run_and_its_resumption_by_line_and_its_stored_session() {
     let shown = lab.run(&["sessions", "show", "--steps", &id[..13]]).await;
     assert_eq!(
         shown.stdout,
-        "> say hi\n\n$ echo hi; exit 3 (exit 3)\n\nIt says **hi**.\n\n> once more\n\nhi again\n\n"
+        "> say hi\n\n$ echo hi; exit 3 (exit 3)\n  │ hi\n\nIt says **hi**.\n\n> once more\n\nhi again\n\n"
     );
     lab.home.assert_no_processes().await;
 }
