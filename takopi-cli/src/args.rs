@@ -338,10 +338,10 @@ pub(crate) struct SessionsArgs {
     /// List only sessions that began in this directory
     #[arg(long, short = 'C', value_name = "DIR")]
     pub(crate) cd: Option<PathBuf>,
-    /// List only sessions with these words in their messages, name, directory or id
+    /// List only sessions with these words in their messages, name, directory or id. Searches for at most 10 s
     #[arg(long, short, value_name = "WORDS")]
     pub(crate) search: Option<String>,
-    /// The number of sessions to list; 0 lists all
+    /// The number of sessions to list; 0 lists all, and searches for as long as it takes
     #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
     /// Print one session per line, as JSON

@@ -7,7 +7,7 @@ mod search;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -26,10 +26,14 @@ use crate::engines;
 use crate::exit::{self, Usage};
 use crate::hints;
 use crate::terminal::{self, Terminal, harmless};
-use search::{Found, Search};
+use search::{Found, LeftOut, Limits, Search};
 
 /// The most characters of a first prompt that are listed.
 const PROMPT_CHARS: usize = 200;
+/// How long `--search` takes at most.
+const SEARCH_TIME: Duration = Duration::from_secs(10);
+/// The messages of a larger session are not searched, in bytes.
+const LARGEST_FILE: u64 = 256 << 20;
 /// The last lines of the output of a command that did not fail that are shown.
 const SHORT_TAIL: usize = 2;
 
@@ -153,7 +157,7 @@ pub(crate) struct Offered {
 #[derive(Debug, Serialize)]
 pub(crate) struct Offers {
     sessions: Vec<Offered>,
-    /// Whether older sessions were left out because the search took too long.
+    /// Whether sessions were left out because the search took too long, or they are too large.
     left_out: bool,
 }
 
@@ -165,18 +169,14 @@ pub(crate) fn newest(
     count: usize,
     limit: Duration,
 ) -> anyhow::Result<Offers> {
-    let (search, began) = (Search::new(words), Instant::now());
+    let search = Search::new(words);
     let runner = |engine: &EngineId| runners.iter().find(|runner| runner.engine() == *engine);
     let stores = Stores::open(engines::all().filter(|entry| runner(&entry.id()).is_some()))?;
     let mut offers = Offers { sessions: Vec::new(), left_out: false };
-    for session in stores.list(None) {
-        if began.elapsed() > limit {
-            offers.left_out = true;
-            break;
-        }
-        let Some(found) = search.find(&session, || stores.transcript_of(&session)) else {
-            continue;
-        };
+    let limits = Limits { time: limit, file: LARGEST_FILE };
+    let read = |session: &StoredSession| stores.transcript_of(session);
+    let mut hits = search.of(stores.list(None), read, Some(limits));
+    for (session, found) in hits.by_ref() {
         let Some(runner) = runner(&session.token.engine) else { continue };
         offers.sessions.push(Offered {
             title: one_line(title(&session), 80),
@@ -194,6 +194,7 @@ pub(crate) fn newest(
             break;
         }
     }
+    offers.left_out = hits.left_out != LeftOut::default();
     Ok(offers)
 }
 
@@ -244,9 +245,11 @@ fn list(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
     let stores = Stores::of(args.engine.as_deref())?;
     let mut found = false;
     let search = Search::new(args.search.as_deref().unwrap_or_default());
-    let matches =
-        |session: &StoredSession| search.find(session, || stores.transcript_of(session)).is_some();
-    for session in stores.list(directory).filter(matches).take(limit) {
+    let limits = Limits { time: SEARCH_TIME, file: LARGEST_FILE };
+    let limits = (args.limit > 0 && !search.is_empty()).then_some(limits);
+    let read = |session: &StoredSession| stores.transcript_of(session);
+    let mut hits = search.of(stores.list(directory), read, limits);
+    for (session, _) in hits.by_ref().take(limit) {
         found = true;
         let holder = hints::holder(&host, &session.token);
         if args.json {
@@ -269,6 +272,9 @@ fn list(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
             terminal::print(row(&session, holder.as_ref()).as_bytes())?;
         }
     }
+    for note in unsearched(hits.left_out) {
+        terminal.note(&note);
+    }
     if args.json {
         return Ok(exit::OK);
     }
@@ -285,6 +291,25 @@ fn list(args: &SessionsArgs, terminal: Terminal) -> anyhow::Result<u8> {
         terminal.note(&format!("no sessions in {}", places.collect::<Vec<_>>().join(", ")));
     }
     Ok(exit::OK)
+}
+
+/// What a search did not look at, and what to do.
+fn unsearched(left_out: LeftOut) -> impl Iterator<Item = String> {
+    let LeftOut { older, large } = left_out;
+    let plural = if large == 1 { "" } else { "s" };
+    let size = LARGEST_FILE >> 20;
+    let large = (large > 0).then(|| {
+        format!(
+            "the messages of {large} session{plural} are larger than {size} MiB and were not searched; -n 0 searches everything"
+        )
+    });
+    let older = older.then(|| {
+        let seconds = SEARCH_TIME.as_secs();
+        format!(
+            "older sessions were not searched: {seconds} s are over; -n 0 searches everything, --engine and --cd less"
+        )
+    });
+    large.into_iter().chain(older)
 }
 
 /// How long ago something was, for people.

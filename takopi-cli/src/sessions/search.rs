@@ -1,9 +1,11 @@
 //! Search over stored sessions: by what a list shows of them, then by the texts of their messages.
 //!
 //! A session is found if it has every word of the search, in whatever order and case. Its list entry is looked at
-//! first, because that costs nothing; only if a word is missing there are its messages read.
+//! first, because that costs nothing; only if a word is missing there are its messages read. A search can have
+//! [`Limits`], and reports what it left out because of them.
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use takopi_bridge::present::one_line;
 use takopi_core::catalog::{StoredSession, TranscriptEntry};
@@ -29,7 +31,78 @@ pub(super) enum Found {
     Said(String),
 }
 
+/// What a search may cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// How long it takes at most, but for the session that it looks at then.
+    pub(super) time: Duration,
+    /// The messages of a larger file are not read, in bytes.
+    pub(super) file: u64,
+}
+
+/// What a search did not look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct LeftOut {
+    /// The time was over: sessions that are older than those it looked at.
+    pub(super) older: bool,
+    /// The messages of this many sessions.
+    pub(super) large: usize,
+}
+
+/// The sessions of a list that a search found.
+pub(super) struct Hits<'a, L, R> {
+    search: &'a Search,
+    list: L,
+    /// Reads the messages of a session.
+    read: R,
+    limits: Option<Limits>,
+    began: Instant,
+    pub(super) left_out: LeftOut,
+}
+
+impl<L, R> Iterator for Hits<'_, L, R>
+where
+    L: Iterator<Item = StoredSession>,
+    R: Fn(&StoredSession) -> Vec<TranscriptEntry>,
+{
+    type Item = (StoredSession, Found);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.left_out.older {
+            let session = self.list.next()?;
+            if self.limits.is_some_and(|it| self.began.elapsed() >= it.time) {
+                self.left_out.older = true;
+                break;
+            }
+            let messages = || {
+                let size = session.file.as_ref().and_then(|it| it.metadata().ok());
+                let size = size.map_or(0, |it| it.len());
+                if self.limits.is_some_and(|it| size > it.file) {
+                    self.left_out.large += 1;
+                    return Vec::new();
+                }
+                (self.read)(&session)
+            };
+            if let Some(found) = self.search.find(&session, messages) {
+                return Some((session, found));
+            }
+        }
+        None
+    }
+}
+
 impl Search {
+    /// Whether it finds every session.
+    pub(super) fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// The sessions of this list that have all words.
+    pub(super) fn of<L, R>(&self, list: L, read: R, limits: Option<Limits>) -> Hits<'_, L, R> {
+        let (began, left_out) = (Instant::now(), LeftOut::default());
+        Hits { search: self, list, read, limits, began, left_out }
+    }
+
     /// The words of a text. No words are found in every session.
     pub(super) fn new(text: &str) -> Self {
         Self { words: text.split_whitespace().map(str::to_lowercase).collect() }
@@ -124,6 +197,29 @@ mod tests {
         let unread = || panic!("they are not needed");
         assert_eq!(Search::new("count files").find(&session(), unread), Some(Found::Listed));
         assert_eq!(Search::new(" ").find(&session(), unread), Some(Found::Listed));
+    }
+
+    #[test]
+    fn a_search_ends_at_its_limits_and_says_what_it_left_out() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(10).unwrap();
+        let list = || {
+            let mut large = session();
+            large.file = Some(file.path().to_owned());
+            [large, session()].into_iter()
+        };
+        let read = |_: &StoredSession| vec![TranscriptEntry::new(Role::Agent, "squid")];
+        let found = |time: Duration, size: u64| {
+            let search = Search::new("squid");
+            let mut hits = search.of(list(), read, Some(Limits { time, file: size }));
+            (hits.by_ref().count(), hits.left_out)
+        };
+        let long = Duration::from_hours(1);
+        assert_eq!(found(long, 10), (2, LeftOut::default()));
+        assert_eq!(found(long, 9), (1, LeftOut { older: false, large: 1 }));
+        assert_eq!(found(Duration::ZERO, 10), (0, LeftOut { older: true, large: 0 }));
+        let search = Search::new("squid");
+        assert_eq!(search.of(list(), read, None).count(), 2);
     }
 
     #[test]

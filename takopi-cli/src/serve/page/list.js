@@ -58,7 +58,7 @@ function drawList() {
   updateChildren(at('#earlier'), 'session', earlier, makeEntry, fillEntry);
   const isSearch = Boolean(at('#open input').value.trim());
   at('#none').hidden = !isSearch || Boolean(sessions.length) && !leftOut;
-  setText(at('#none'), leftOut ? 'Older sessions were not searched: there are too many.' : 'No session has these words.');
+  setText(at('#none'), leftOut ? 'Not every session was searched: there are too many, or they are too long.' : 'No session has these words.');
 }
 
 // Many changes at once are drawn once.

@@ -126,3 +126,19 @@ fn a_search_finds_words_of_the_messages_in_any_order() {
     let note = "note: no session has \"squid\" in its messages, directory or id\n";
     assert_eq!((none.code, none.stderr.as_str()), (Some(0), note));
 }
+
+#[test]
+fn a_search_does_not_read_the_messages_of_a_huge_session_and_says_so() {
+    let lab = lab();
+    let day = lab.path("codex/sessions/2026/11/16");
+    let huge = day.join(format!("rollout-2026-11-16T02-45-30-{OTHER}.jsonl"));
+    std::fs::OpenOptions::new().write(true).open(huge).unwrap().set_len(300 << 20).unwrap();
+    let ran = lab.run(&["sessions", "--search", "there are"]);
+    assert_eq!((ran.code, ran.stdout.lines().count()), (Some(0), 1), "{}", ran.stderr);
+    let note = "note: the messages of 1 session are larger than 256 MiB and were not searched";
+    assert!(ran.stderr.starts_with(note), "{}", ran.stderr);
+    // It is still found by what a list shows of it.
+    let listed = lab.run(&["sessions", "--search", "greeting"]);
+    assert!(listed.stdout.starts_with(OTHER), "{}", listed.stdout);
+    assert_eq!(listed.stderr, "");
+}
