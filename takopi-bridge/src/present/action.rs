@@ -40,6 +40,13 @@ pub(super) fn particulars(action: &Action) -> Option<String> {
     }
 }
 
+/// What a lost connection is called when it came back; `None` for every other action.
+pub fn reconnected(action: &Action) -> Option<String> {
+    let attempts = action.detail.get("attempt").and_then(Value::as_u64)?;
+    let times = if attempts == 1 { "attempt" } else { "attempts" };
+    (action.kind == ActionKind::Note).then(|| format!("reconnected after {attempts} {times}"))
+}
+
 /// The changed files, up to three by name: `add a.rs, update b.rs`.
 fn files(action: &Action) -> String {
     let Some(changes) = Changes::of(action) else { return action.title.clone() };

@@ -18,7 +18,7 @@ mod question;
 pub mod terminal;
 mod text;
 
-pub use action::describe;
+pub use action::{describe, reconnected};
 pub use chat::{Chat, Moment};
 pub use limit::Limit;
 pub use line::{Line, Span, Style};

@@ -136,7 +136,9 @@ pub fn entry(event: &ActionEvent, feed: Feed, width: Option<usize>) -> Vec<Line>
     };
     let head = || Line::new().with(style, mark).with(Style::Plain, " ");
     let room = width.unwrap_or(UNBOUNDED).saturating_sub(2);
-    if let Some(again) = reconnected(action, status) {
+    if status == ActionStatus::Done
+        && let Some(again) = action::reconnected(action)
+    {
         return vec![head().with(Style::Plain, again).cut(width.unwrap_or(UNBOUNDED))];
     }
     if is_speech(&action.kind)
@@ -202,16 +204,6 @@ pub fn output_tail(output: &str, most: usize, width: Option<usize>) -> Vec<Line>
     let tail = more.into_iter().chain(shown);
     let line = |text: String| Line::new().with(Style::Dim, "  │ ").with(Style::Dim, text);
     tail.map(|text| line(text).cut(width)).collect()
-}
-
-/// What a lost connection that came back is called.
-fn reconnected(action: &Action, status: ActionStatus) -> Option<String> {
-    let attempts = action.detail.get("attempt").and_then(serde_json::Value::as_u64)?;
-    if action.kind != ActionKind::Note || status != ActionStatus::Done {
-        return None;
-    }
-    let times = if attempts == 1 { "attempt" } else { "attempts" };
-    Some(format!("reconnected after {attempts} {times}"))
 }
 
 /// Whether its title is prose rather than the name of an operation.

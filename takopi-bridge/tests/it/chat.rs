@@ -107,6 +107,16 @@ fn every_kind_of_action_has_its_line() {
 }
 
 #[test]
+fn a_connection_that_came_back_is_no_attempt_any_more() {
+    let action = Action::new("codex.reconnect", ActionKind::Note, "Reconnecting... 3/5");
+    let action = action.with("attempt", 3).with("max", 5).with("reason", "stream closed");
+    let again = ActionEvent::new("codex", action, Phase::Completed).ok(true).level(Level::Info);
+    let shown = message(&fold([started(), again.into()]));
+    assert!(shown.contains("✓ reconnected after 3 attempts"), "{shown}");
+    assert!(!shown.contains("3/5"), "{shown}");
+}
+
+#[test]
 fn the_header_shows_the_state_of_the_run() {
     let nothing = Progress::default();
     let at = |seconds| Moment::at(Duration::from_secs(seconds));

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use serde_json::Value;
-use takopi_bridge::present::{describe, one_line};
+use takopi_bridge::present::{describe, one_line, reconnected};
 use takopi_core::catalog::{Role, TranscriptEntry};
 use takopi_core::{ActionEvent, ActionKind, Level, Phase};
 
@@ -87,6 +87,9 @@ impl Step {
                 step.body = changes(&files);
             }
             ActionKind::Note | ActionKind::Warning => {
+                if let Some(title) = reconnected(action).filter(|_| state == "done") {
+                    return Some(Self { title, ..step });
+                }
                 return Some(Self { title: heading(&step.title), ..note(step, &action.title) });
             }
             _ => {
@@ -215,6 +218,18 @@ mod tests {
             ("failed", Some("exit 101"), true)
         );
         assert!(step.body.contains("a &lt; b\nfailed</code>"), "{}", step.body);
+    }
+
+    #[test]
+    fn a_connection_that_came_back_is_no_attempt_any_more() {
+        let action = Action::new("codex.reconnect", ActionKind::Note, "Reconnecting... 3/5");
+        let event = |phase| {
+            let action = action.clone().with("attempt", 3);
+            ActionEvent::new("lab", action, phase).level(Level::Info)
+        };
+        assert_eq!(step(&event(Phase::Updated)).title, "Reconnecting... 3/5");
+        let again = step(&event(Phase::Completed).ok(true));
+        assert_eq!((again.state, again.title.as_str()), ("done", "reconnected after 3 attempts"));
     }
 
     #[test]

@@ -23,6 +23,11 @@ pub(super) fn is_shown(tracked: &Tracked) -> bool {
 pub(super) fn line(tracked: &Tracked) -> String {
     let action = &tracked.action;
     let mut line = format!("{} ", mark(tracked));
+    if tracked.status == ActionStatus::Done
+        && let Some(again) = action::reconnected(action)
+    {
+        return line + &again;
+    }
     line += &match action.kind {
         ActionKind::Command => code(&action.title, TITLE),
         ActionKind::FileChange => files(tracked),
