@@ -6,8 +6,8 @@
 //! - an answer that is streamed is shown as the chat's [`Streaming`] says;
 //! - the run never waits for the chat. A chat that fails or hangs costs messages, not the run;
 //! - the final message is tried several times. It replaces the progress message or is a message of its
-//!   own ([`FinalBy`]), in as many parts as it takes, with the resume line however the run ended; what
-//!   could not be delivered is in [`RunResult::undelivered`];
+//!   own ([`FinalBy`]), in as many parts as it takes, with the resume line however the run ended, unless the
+//!   engine knows no such session; what could not be delivered is in [`RunResult::undelivered`];
 //! - dropping the future cancels the run and does not touch its message.
 
 #[cfg(test)]
@@ -197,7 +197,9 @@ impl<T: Transport> Handler<T> {
                 }
             }
         };
-        let session = progress.resume().or(resumed.as_ref());
+        // What does not exist cannot be resumed.
+        let exists = completed.reason != Some(Reason::SessionNotFound);
+        let session = progress.resume().or(resumed.as_ref()).filter(|_| exists);
         let resume = session.map(|token| runner.format_resume(token));
         let last = self.finished(&progress, begun.elapsed(), resume.as_deref(), target);
         let mut posted = |message: &MessageId| on_update(RunUpdate::Delivered(message));

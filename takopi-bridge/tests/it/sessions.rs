@@ -11,7 +11,7 @@ use takopi_bridge::{
     Bridge, Continuity, FinalBy, Incoming, Place, Press, PressOutcome, ReceiveError, Router,
     RunContext, Settings,
 };
-use takopi_core::EngineId;
+use takopi_core::{Completed, EngineId, Reason};
 
 fn bridge(settings: Settings) -> (Bridge<Room>, Room, Runs) {
     let (lab, runs) = lab();
@@ -38,6 +38,21 @@ async fn a_conversation_continues_while_the_final_message_of_a_cancelled_job_is_
         first.started("s1");
         first.done("one");
         assert_eq!(runs.next().await.request.resume, Some(token("s1")));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_does_not_exist_has_no_resume_line() {
+    for (reason, has_line) in [(Reason::SessionNotFound, false), (Reason::EngineFailed, true)] {
+        let (bridge, room, mut runs) = bridge(Settings::default());
+        bridge.receive(message("u1", "go on\n\n`lab resume s1`")).unwrap();
+        let run = runs.next().await;
+        assert_eq!(run.request.resume, Some(token("s1")));
+        let failure = Completed::failure("lab", reason, "it is gone");
+        run.emit(failure.resume(Some(token("s1"))));
+        let last = room.shows(Kind::Final, "it is gone").await;
+        assert_eq!(last.text().contains("lab resume s1"), has_line, "{}", last.text());
+        assert_eq!(last.sent.content.resume_line.is_some(), has_line);
     }
 }
 
