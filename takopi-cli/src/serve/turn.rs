@@ -273,12 +273,21 @@ fn usage(completed: &Completed) -> Option<String> {
     }
     parts.extend(completed.cost_usd.map(|cost| format!("${cost:.2}")));
     for window in completed.rate_limits.iter().flat_map(|limits| &limits.windows) {
-        let length = window.window_minutes.map(|minutes| elapsed(Duration::from_mins(minutes)));
+        let length = window.window_minutes.map(span);
         let name =
             length.map_or_else(|| one_line(&window.name, 40), |length| format!("{length} limit"));
         parts.push(format!("{name} {:.0}% used", window.used_percent));
     }
     (!parts.is_empty()).then(|| parts.join(" · "))
+}
+
+/// `5h`, `7d`.
+fn span(minutes: u64) -> String {
+    match minutes {
+        days if days > 0 && days.is_multiple_of(24 * 60) => format!("{}d", days / (24 * 60)),
+        hours if hours > 0 && hours.is_multiple_of(60) => format!("{}h", hours / 60),
+        minutes => elapsed(Duration::from_mins(minutes)),
+    }
 }
 
 /// A number with a comma before every third digit.
@@ -297,6 +306,7 @@ fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use takopi_core::ResumeToken;
+    use takopi_core::model::{RateLimitWindow, RateLimits};
     use takopi_core::{Action, Started};
 
     use super::*;
@@ -386,6 +396,19 @@ mod tests {
         assert!(turn.steps[1].body.contains("a &lt; b\n1 failed</code>"), "{}", turn.steps[1].body);
         assert_eq!((turn.source.as_str(), turn.outcome), ("It is **42**.", Some("done")));
         assert_eq!(Turn::stored(&entries[1..2]).outcome, None);
+    }
+
+    #[test]
+    fn limits_are_named_by_their_length() {
+        let mut completed = Completed::success("lab", "");
+        let window = |minutes: u64| {
+            let mut window = RateLimitWindow::new("primary", 42.0);
+            window.window_minutes = Some(minutes);
+            window
+        };
+        completed.rate_limits = Some(RateLimits::new([300, 10_080, 90].map(window).into()));
+        let expected = "5h limit 42% used · 7d limit 42% used · 1h 30m limit 42% used";
+        assert_eq!(usage(&completed).as_deref(), Some(expected));
     }
 
     #[test]
