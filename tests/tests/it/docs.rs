@@ -59,6 +59,38 @@ fn pages() -> Vec<(PathBuf, String)> {
     all.into_iter().filter(is_page).map(read).collect()
 }
 
+/// The example of the README.
+#[expect(dead_code, reason = "it would run the user's codex")]
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "as in the README")]
+async fn readme_example() {
+    // begin
+    use takopi_codex::Codex;
+    use takopi_core::{RunRequest, Runner};
+
+    let codex = Codex::new().app_server();
+    let completed = codex.ask(RunRequest::new("what does this project do?")).await;
+    match completed.error {
+        None => println!("{}", completed.answer),
+        Some(error) => eprintln!("failed: {error}"),
+    }
+    codex.shutdown().await;
+    // end
+}
+
+#[test]
+fn the_example_of_the_readme_compiles() {
+    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let (_, example) = readme.split_once("\n```rust\n").unwrap();
+    let example = example.split_once("\n```\n").unwrap().0;
+    let (_, compiled) = include_str!("docs.rs").split_once("    // begin\n").unwrap();
+    let compiled = compiled.split_once("    // end\n").unwrap().0;
+    let lines = |text: &str| {
+        let lines = text.lines().map(|line| line.trim().to_owned());
+        lines.filter(|line| !line.is_empty() && !line.starts_with("//")).collect::<Vec<_>>()
+    };
+    assert_eq!(lines(example), lines(compiled), "change both together");
+}
+
 #[test]
 fn files_named_in_the_docs_exist() {
     let repository = repository();
