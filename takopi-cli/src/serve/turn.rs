@@ -60,6 +60,9 @@ pub(super) struct Turn {
     usage: Option<String>,
     #[serde(skip)]
     writing: Option<Writing>,
+    /// The step of the last warning, and its words.
+    #[serde(skip)]
+    warning: Option<(String, String)>,
 }
 
 /// A message that is being written.
@@ -108,6 +111,11 @@ impl Turn {
         now: i64,
     ) -> Change {
         self.began.get_or_insert(now);
+        if let TakopiEvent::Action(ActionEvent { action, .. }) = event
+            && action.kind == ActionKind::Warning
+        {
+            self.warning = Some((action.id.clone(), action.title.trim().to_owned()));
+        }
         match event {
             TakopiEvent::Started(started) => {
                 self.engine = started.title.clone().or_else(|| Some(started.engine.to_string()));
@@ -210,6 +218,13 @@ impl Turn {
         });
         if !completed.ok && !is_cancelled {
             self.error.clone_from(&completed.error);
+            // Engines report many failures as a warning too.
+            if let (Some(error), Some((id, words))) = (&self.error, self.warning.take())
+                && !words.is_empty()
+                && error.contains(&words)
+            {
+                self.steps.retain(|step| step.id != id);
+            }
             self.hint = hints::of_run(completed);
         }
         self.usage = usage(completed);
@@ -396,6 +411,21 @@ mod tests {
         assert!(turn.steps[1].body.contains("a &lt; b\n1 failed</code>"), "{}", turn.steps[1].body);
         assert_eq!((turn.source.as_str(), turn.outcome), ("It is **42**.", Some("done")));
         assert_eq!(Turn::stored(&entries[1..2]).outcome, None);
+    }
+
+    #[test]
+    fn a_warning_that_the_error_repeats_is_no_step() {
+        let warning = |id: &str, text: &str| {
+            let action = Action::new(id, ActionKind::Warning, text);
+            TakopiEvent::from(ActionEvent::new("lab", action, Phase::Completed).ok(false))
+        };
+        let steps = |error: &str| {
+            let end = Completed::failure("lab", Reason::EngineFailed, error);
+            let turn = turn([warning("w0", "disk full"), warning("w1", "no model"), end.into()]);
+            turn.steps.into_iter().map(|step| step.id).collect::<Vec<_>>()
+        };
+        assert_eq!(steps("rc=1: no model\n"), ["w0"]);
+        assert_eq!(steps("something else"), ["w0", "w1"]);
     }
 
     #[test]
