@@ -247,8 +247,13 @@ impl Room {
         Some(id)
     }
 
-    /// Updates the resume line of a conversation.
+    /// Updates the resume line of a conversation. Until its engine confirmed a session, that may not exist.
     fn update_resume(&self, chat: &mut Chat, content: &Content) {
+        if let (Kind::Queued | Kind::Progress, Some(job)) = (content.kind, content.job)
+            && chat.turn_of(job.number()).is_some_and(|turn| !turn.has_started())
+        {
+            return;
+        }
         let line = content.resume_line.as_ref().map(|line| line.trim_matches('`').to_owned());
         if line.is_some() && line != chat.resume {
             chat.resume = line;

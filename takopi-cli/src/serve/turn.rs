@@ -230,6 +230,11 @@ impl Turn {
         self.usage = usage(completed);
     }
 
+    /// Whether the engine confirmed the session.
+    pub(super) fn has_started(&self) -> bool {
+        self.engine.is_some()
+    }
+
     /// The job ended without a run.
     pub(super) fn end_without_run(&mut self) {
         self.outcome.get_or_insert("cancelled");

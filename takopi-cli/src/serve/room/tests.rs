@@ -101,6 +101,23 @@ async fn an_answer_is_published_as_it_grows_and_only_what_is_new() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_not_confirmed_has_no_resume_line() {
+    let room = Room::new(None);
+    let (chat, job) = (start(&room, "hi"), takopi_bridge::testing::job(1));
+    let working = || {
+        let line = "`codex resume 0199`";
+        Content::new(Kind::Progress, format!("working\n\n{line}")).job(job).resume_line(line)
+    };
+    let message = Outgoing::new(Place::new(chat.as_str()), working());
+    let message = room.send(message).await.unwrap().at(&chat);
+    assert_eq!(snapshot(&room)["chats"][0]["resume"], Value::Null);
+    let token = takopi_core::ResumeToken::new("codex", "0199");
+    room.event(&Place::new(chat.as_str()), job, &takopi_core::Started::new(token).into());
+    room.edit(message, working()).await.unwrap();
+    assert_eq!(snapshot(&room)["chats"][0]["resume"], "codex resume 0199");
+}
+
+#[tokio::test]
 async fn the_resume_line_is_shown_with_the_conversation_and_not_in_the_message() {
     let room = Room::new(None);
     let chat = start(&room, "hello");
