@@ -4,6 +4,8 @@ const empty = at('#empty');
 
 function show(id, takesFocus = true) {
   current = id;
+  // What has the focus there is replaced.
+  takesFocus ||= log.contains(document.activeElement) && document.activeElement !== log;
   const chat = chats.get(id);
   history.replaceState(null, '', id ? '#' + id : '#');
   log.replaceChildren(...(chat ? [] : [empty]));
@@ -105,7 +107,8 @@ const handlers = {
   },
   gone({ chat, message }) {
     chats.get(chat)?.messages.delete(message);
-    if (chat === current) document.getElementById('m' + message)?.remove();
+    const element = chat === current && document.getElementById('m' + message);
+    if (element) keepingFocus(element, () => element.remove());
     drawListSoon();
   },
   closed({ chat }) {

@@ -11,13 +11,17 @@ function button(message, { press, label }) {
     // Not disabled: that would take the focus away from who uses the keyboard.
     if (isPressed) return;
     isPressed = true;
-    const hadFocus = document.activeElement === element;
     await call('press', { chat: current, message: message.id, press });
     isPressed = false;
-    // The button goes with what was asked.
-    if (hadFocus) field.focus();
   };
   return element;
+}
+
+// Changes what is in an element. The focus that was there goes to the field, which would take a selection away.
+function keepingFocus(element, change) {
+  const hadFocus = element.contains(document.activeElement) && getSelection().isCollapsed;
+  change();
+  if (hadFocus && !element.contains(document.activeElement)) field.focus({ preventScroll: true });
 }
 
 function tool(label, about, act) {
@@ -141,7 +145,7 @@ function fillAnswer(element, blocks, from = 0) {
 
 function fillButtons(footer, message) {
   const buttons = JSON.stringify(message.buttons);
-  if (footer.buttons !== buttons) footer.replaceChildren(...message.buttons.map(it => button(message, it)));
+  if (footer.buttons !== buttons) keepingFocus(footer, () => footer.replaceChildren(...message.buttons.map(it => button(message, it))));
   footer.buttons = buttons;
   footer.hidden = !message.buttons.length;
 }
@@ -158,7 +162,7 @@ function fill(element, message) {
 // Inserts or updates a message: a new one goes to the end, an approval request above the progress of its job.
 function put(message) {
   let shown = document.getElementById('m' + message.id);
-  if (shown && Boolean(shown.message.turn) !== Boolean(message.turn)) { shown.remove(); shown = null; }
+  if (shown && Boolean(shown.message.turn) !== Boolean(message.turn)) { keepingFocus(shown, () => shown.remove()); shown = null; }
   const create = message.turn ? makeTurn : message.kind === 'user' ? makeUser : makeText;
   const element = shown ?? Object.assign(create(message), { id: 'm' + message.id });
   fill(element, message);
