@@ -27,6 +27,9 @@ use crate::process::{Launch, Output, Process, SpawnError, StartCutoff, Stderr, S
 /// How long the end of stderr is waited for when the output has ended.
 const STDERR_WAIT: Duration = Duration::from_secs(5);
 
+/// How long killed processes are waited for.
+const KILL_WAIT: Duration = Duration::from_secs(10);
+
 /// How often it is looked whether a process group is gone.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -88,15 +91,18 @@ impl Peer {
     pub async fn close_with_group(&self, limit: Duration) {
         self.close().await;
         let Some(group) = self.inner.group else { return };
-        let is_gone = || killpg(group, None).is_err();
-        let gone = async {
-            while !is_gone() {
+        let gone = || async {
+            while killpg(group, None).is_ok() {
                 tokio::time::sleep(LOOK).await;
             }
         };
-        if tokio::time::timeout(limit, gone).await.is_err() {
+        if tokio::time::timeout(limit, gone()).await.is_err() {
             tracing::warn!(%group, "parts of the engine outlive it; ending them");
             let _ = killpg(group, Signal::SIGKILL);
+            // They exit a moment later; on a busy machine much later.
+            if tokio::time::timeout(KILL_WAIT, gone()).await.is_err() {
+                tracing::warn!(%group, "parts of the engine cannot be killed");
+            }
         }
     }
 
