@@ -362,7 +362,9 @@ fn a_takopi_that_lives_in_what_a_killed_one_left_does_not_end_its_own_home() {
     let state = Broom::new();
     // A shell that an agent opened and a person took over, and something else of that agent.
     std::fs::create_dir(state.path().join("runs")).unwrap();
-    std::fs::write(state.path().join("runs/dead.run"), "+1\n").unwrap();
+    // Another process of these tests may do the same.
+    let dead = format!("dead{}", std::process::id());
+    std::fs::write(state.path().join(format!("runs/{dead}.run")), "+1\n").unwrap();
     let script = r#"
         sleep 1000 > /dev/null 2>&1 & echo $! > $TAKOPI_STATE_DIR/other
         "$0" --exact actor --ignored --nocapture
@@ -371,7 +373,7 @@ fn a_takopi_that_lives_in_what_a_killed_one_left_does_not_end_its_own_home() {
     let output = Command::new("/bin/sh")
         .args(["-c", script])
         .arg(std::env::current_exe().unwrap())
-        .env("TAKOPI_RUN", "dead.1")
+        .env("TAKOPI_RUN", format!("{dead}.1"))
         .env("ACTOR", "ender")
         .env("TAKOPI_STATE_DIR", state.path())
         .env("LAB_TEST_HOST", state.path())
