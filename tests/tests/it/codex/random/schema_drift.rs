@@ -40,8 +40,8 @@ macro_rules! report {
 const THROUGH_THE_ENGINE: u64 = 10;
 /// Mutated runs beside one neighbour.
 const BESIDE: u64 = 8;
-/// Servers at once, each with a runner of its own.
-const LANES: u64 = 6;
+/// Servers at once, each with a runner of its own. Most of a round is waiting for a limit.
+const LANES: u64 = 18;
 /// After so many faults the rest is left out.
 const MOST_FAULTS: usize = 20;
 /// The session of runs over exec that resume one.
