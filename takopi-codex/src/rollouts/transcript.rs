@@ -210,6 +210,7 @@ mod tests {
             ]
         );
     }
+
     #[test]
     fn a_command_has_the_end_of_its_output() {
         let item = json!({
