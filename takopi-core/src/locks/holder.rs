@@ -1,5 +1,6 @@
 //! The process that holds a lock, as shown to waiters.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,8 +14,8 @@ use crate::sys::machine_name;
 #[non_exhaustive]
 pub struct Holder {
     /// The machine, by its host name; empty if it is not known.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub machine: String,
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub machine: Cow<'static, str>,
     /// The process.
     pub pid: u32,
     /// Since when, in seconds of the Unix epoch.
@@ -26,7 +27,7 @@ pub struct Holder {
 impl Holder {
     /// This process, from now on.
     pub fn here(engine: EngineId) -> Self {
-        let machine = machine_name().to_owned();
+        let machine = Cow::Borrowed(machine_name());
         Self { machine, pid: std::process::id(), since: unix_time(), engine }
     }
 
@@ -74,7 +75,7 @@ mod tests {
         assert_eq!(holder.to_string(), "another run of this process for 0 s");
         holder.pid += 1;
         assert_eq!(holder.to_string(), format!("process {} for 0 s", holder.pid));
-        holder.machine = "elsewhere".to_owned();
+        holder.machine = Cow::Borrowed("elsewhere");
         assert_eq!(holder.to_string(), format!("process {} on elsewhere for 0 s", holder.pid));
     }
 

@@ -104,15 +104,14 @@ impl LocalLocks {
 impl Table {
     /// Hands the key to the first waiter, or forgets it.
     fn release(&self, key: &SessionKey) {
-        let Entry::Occupied(mut occupied) = self.keys.entry(key.clone()) else { return };
-        if let Some(first) = occupied.get_mut().waiters.pop_front() {
-            occupied.get_mut().holder = first.holder;
+        self.keys.remove_if_mut(key, |_, held| {
+            let Some(first) = held.waiters.pop_front() else { return true };
+            held.holder = first.holder;
             // A receiver that is gone already is being dropped and waits for the shard: its claim
             // will find that it left the queue and pass the key on.
             let _ = first.granted.send(());
-        } else {
-            occupied.remove();
-        }
+            false
+        });
     }
 
     /// Leaves the line; `false` if the key was already handed to this place.

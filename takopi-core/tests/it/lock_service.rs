@@ -145,7 +145,7 @@ impl Remote {
     ) -> std::io::Result<Connection> {
         let (input, mut output) = TcpStream::connect(("127.0.0.1", self.port)).await?.into_split();
         let mut holder = holder.clone();
-        holder.machine = self.machine.to_owned();
+        holder.machine = self.machine.to_owned().into();
         let holder = serde_json::to_string(&holder).unwrap();
         output.write_all(format!("{what} {key} {holder}\n").as_bytes()).await?;
         Ok((BufReader::new(input).lines(), output))
