@@ -78,12 +78,17 @@ fn is_at(file: &File, path: &Path) -> bool {
 /// The lock file of the linked worktree that a directory is in: `.git` is then a file that names a directory
 /// in `worktrees` of the repository.
 fn lock_file(directory: &Path) -> Option<PathBuf> {
-    // One buffer for all places that are looked at: every run comes here.
+    // Every run comes here, most of them at the top of an ordinary repository: one look suffices for these.
+    if directory.join(".git").is_dir() {
+        return None;
+    }
     let mut top = directory.canonicalize().ok()?;
     loop {
         top.push(".git");
-        if top.symlink_metadata().is_ok() {
-            break;
+        match top.metadata() {
+            Ok(git) if git.is_dir() => return None,
+            Ok(_) => break,
+            Err(_) => {}
         }
         top.pop();
         if !top.pop() {
