@@ -78,6 +78,7 @@ impl<E: Engine> Runner for EngineRunner<E> {
     fn run(&self, request: RunRequest) -> EventStream {
         let (sender, events) = buffer::channel(self.bounds);
         let cancel = request.cancel.clone();
+        let request = Arc::new(request);
         match self.host.clone().map_or_else(Host::global, Ok).and_then(Host::checked) {
             Ok(host) => {
                 let engine = self.engine.clone();
@@ -97,7 +98,7 @@ impl<E: Engine> Runner for EngineRunner<E> {
             }
             Err(error) => sender.finish(
                 Completed::failure(self.engine.id(), Reason::SpawnFailed, error.to_string())
-                    .resume(request.resume),
+                    .resume(request.resume.clone()),
             ),
         }
         EventStream::new(self.engine.id(), events).cancelled_by(cancel)
@@ -168,7 +169,7 @@ impl Drop for UntakenMessages {
 async fn drive<E: Engine>(
     engine: Arc<E>,
     host: Host,
-    request: RunRequest,
+    request: Arc<RunRequest>,
     sender: Sender,
     processes: TaskTracker,
 ) {
@@ -195,7 +196,6 @@ async fn drive<E: Engine>(
         Ok(lock) => lock,
         Err(message) => return fail(RunError::new(Reason::InvalidRequest, message), resume),
     };
-    let request = Arc::new(request);
     let locks = locks_of(&host, engine.session_scope());
     let keys = engine.clone();
     let shared = Arc::new(Shared::new(Parts {

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, Ready, ready};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,9 @@ use crate::model::{ActionKind, Completed, EngineId, Reason, ResumeToken, TakopiE
 
 pub(super) use self::claim::ClaimError;
 pub use self::claim::WAIT_ACTION;
+
+/// Whether an event was passed on, or the run was stopped before.
+type Pushed = Result<(), StoppedError>;
 
 pub(super) struct Shared {
     engine: EngineId,
@@ -157,32 +160,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) async fn emit(&self, event: TakopiEvent) -> Result<(), StoppedError> {
-        let admission = {
-            let mut state = self.state();
-            if is_activity(&event) {
-                state.clock.renew_idle(Instant::now());
-            }
-            let admission = state.contract.admit(event);
-            if let Admission::Finish(completed) = admission {
-                // Under the mutex, so that a stop comes either before or behind it.
-                match &mut state.ending {
-                    Ending::Running => {
-                        state.ending = Ending::Completed;
-                        if self.processes.is_empty() {
-                            self.slot.clear();
-                        }
-                        self.end_stream(&mut state, completed);
-                        self.done.cancel();
-                    }
-                    Ending::Stopping { report, .. } => *report = Some(Box::new(completed)),
-                    Ending::Completed => {}
-                }
-                return Ok(());
-            }
-            admission
-        };
-        match admission {
+    pub(super) async fn emit(&self, event: TakopiEvent) -> Pushed {
+        match self.admit(event) {
             Admission::Pass(event) => self.push(event).await,
             Admission::Start(started) => {
                 self.claim_new(&started.resume).await?;
@@ -195,7 +174,36 @@ impl Shared {
                 Ok(())
             }
             Admission::Break(error) => self.break_off(error),
-            Admission::Finish(_) => Ok(()),
+            Admission::Finish(completed) => {
+                self.complete(completed);
+                Ok(())
+            }
+        }
+    }
+
+    fn admit(&self, event: TakopiEvent) -> Admission {
+        let mut state = self.state();
+        if is_activity(&event) {
+            state.clock.renew_idle(Instant::now());
+        }
+        state.contract.admit(event)
+    }
+
+    /// The engine completed the run by itself.
+    fn complete(&self, completed: Completed) {
+        // Under the mutex, so that a stop comes either before or behind it.
+        let mut state = self.state();
+        match &mut state.ending {
+            Ending::Running => {
+                state.ending = Ending::Completed;
+                if self.processes.is_empty() {
+                    self.slot.clear();
+                }
+                self.end_stream(&mut state, completed);
+                self.done.cancel();
+            }
+            Ending::Stopping { report, .. } => *report = Some(Box::new(completed)),
+            Ending::Completed => {}
         }
     }
 
@@ -244,28 +252,35 @@ impl Shared {
         odd
     }
 
-    /// Passes an event to the consumer, in its own time.
-    async fn push(&self, mut event: TakopiEvent) -> Result<(), StoppedError> {
+    /// Passes an event to the consumer: at once if there is room. What waits for room is boxed, because few events do, and
+    /// the future of each would be as large.
+    fn push(&self, event: TakopiEvent) -> Either<Ready<Pushed>, BoxFuture<'_, Pushed>> {
         if self.stop.is_cancelled() {
-            return Err(StoppedError);
+            return Either::Left(ready(Err(StoppedError)));
         }
         if let TakopiEvent::Action(action) = &event
             && self.state().clock.observe(action)
         {
             self.clock_changed.notify_one();
         }
-        let mut pause = None;
+        match self.sender.try_push(event) {
+            Ok(()) => Either::Left(ready(Ok(()))),
+            Err(back) => Either::Right(Box::pin(self.push_into_room(back))),
+        }
+    }
+
+    async fn push_into_room(&self, mut event: TakopiEvent) -> Pushed {
+        // The consumer is slow: the engine is not idle.
+        let _pause = self.pause_idle();
         loop {
-            match self.sender.try_push(event) {
-                Ok(()) => return Ok(()),
-                Err(back) => event = back,
-            }
-            // The consumer is slow: the engine is not idle.
-            pause.get_or_insert_with(|| self.pause_idle());
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Err(StoppedError),
                 () = self.sender.room() => {}
+            }
+            match self.sender.try_push(event) {
+                Ok(()) => return Ok(()),
+                Err(back) => event = back,
             }
         }
     }

@@ -6,12 +6,13 @@
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::stream::{BoxStream, FusedStream};
 use futures::{Stream, StreamExt};
 use pin_project::pin_project;
-use tokio::sync::watch;
+use tokio::sync::SetOnce;
 use tokio_util::sync::CancellationToken;
 
 use crate::model::{Completed, EngineId, Reason, ResumeToken, TakopiEvent};
@@ -41,17 +42,24 @@ pub struct EventStream {
     events: BoxStream<'static, TakopiEvent>,
     engine: EngineId,
     cancel: CancellationToken,
-    session: watch::Sender<Session>,
+    session: Session,
     over: bool,
 }
 
-/// What is known of the run's session.
-#[derive(Debug, Clone)]
-enum Session {
-    Unknown,
-    Known(ResumeToken),
-    /// The run ended without one.
-    None,
+/// The run's session, once it is known; nothing if the run ended without one, or the stream is gone.
+struct Session(Arc<SetOnce<Option<ResumeToken>>>);
+
+impl Session {
+    /// The first one counts.
+    fn set(&self, session: Option<ResumeToken>) {
+        let _ = self.0.set(session);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.set(None);
+    }
 }
 
 impl EventStream {
@@ -61,7 +69,7 @@ impl EventStream {
             events: events.boxed(),
             engine,
             cancel: CancellationToken::new(),
-            session: watch::Sender::new(Session::Unknown),
+            session: Session(Arc::default()),
             over: false,
         }
     }
@@ -96,14 +104,8 @@ impl EventStream {
     /// The session, as soon as the stream has yielded `Started`; `None` when the run ended without
     /// one. The future does not read the stream: await it beside the reader.
     pub fn session(&self) -> impl Future<Output = Option<ResumeToken>> + Send + 'static {
-        let mut session = self.session.subscribe();
-        async move {
-            let known = session.wait_for(|session| !matches!(session, Session::Unknown)).await;
-            match known.as_deref() {
-                Ok(Session::Known(token)) => Some(token.clone()),
-                _ => None,
-            }
-        }
+        let session = self.session.0.clone();
+        async move { session.wait().await.clone() }
     }
 }
 
@@ -122,18 +124,10 @@ impl Stream for EventStream {
         };
         match &event {
             TakopiEvent::Action(_) => {}
-            TakopiEvent::Started(started) => {
-                this.session.send_replace(Session::Known(started.resume.clone()));
-            }
+            TakopiEvent::Started(started) => this.session.set(Some(started.resume.clone())),
             TakopiEvent::Completed(_) => {
                 *this.over = true;
-                this.session.send_if_modified(|session| match session {
-                    Session::Unknown => {
-                        *session = Session::None;
-                        true
-                    }
-                    Session::Known(_) | Session::None => false,
-                });
+                this.session.set(None);
             }
         }
         Poll::Ready(Some(event))
@@ -218,5 +212,9 @@ mod tests {
         let session = events.session();
         events.completed().await;
         assert_eq!(session.await, None);
+        let events = EventStream::new(LAB, stream::iter([started()]));
+        let session = events.session();
+        drop(events);
+        assert_eq!(session.await, None, "nobody read the stream");
     }
 }

@@ -62,6 +62,12 @@ impl Shared {
             self.hold(guard);
             return Ok(());
         }
+        // Boxed: a wait has a large state, and every event of a run could be the one that waits.
+        Box::pin(self.claim_in_line(key, holder)).await
+    }
+
+    /// Waits for the lock of a session.
+    async fn claim_in_line(&self, key: SessionKey, holder: Holder) -> Result<(), ClaimError> {
         let Some(wait) = self.begin_wait() else { return Err(self.busy(&key).await) };
         let lock = self.locks.lock(key.clone(), holder, self.leases.clone());
         let locked = self.wait_visibly(&wait, lock, || self.holder_of(&key)).await?;
