@@ -105,6 +105,7 @@ impl CodexAppServer {
             run,
             client: session.client(),
             thread: &session.loaded.thread,
+            moved: session.loaded.moved,
             directory: directory.clone(),
             translator: TurnTranslator::new(self.codex.title(), directory_of(&directory), fresh)
                 .deltas(run.request.deltas),

@@ -5,6 +5,7 @@
 //! suit a run. While a server has a thread loaded it holds codex's own writer of that session, and
 //! only closing the server frees it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,8 +80,18 @@ pub(super) struct LoadedThread {
     pub(super) thread: Thread,
     /// What it was given, which holds until something else is given.
     pub(super) settings: SessionSettings,
+    /// Whether a turn was asked to work elsewhere than where codex opened the thread.
+    pub(super) moved: bool,
     /// Finds the commands of this thread among those of a shared server.
     pub(super) commands: Option<MarkedProcesses>,
+}
+
+impl LoadedThread {
+    /// The thread for a turn in this directory.
+    pub(super) fn in_directory(mut self, directory: &Path) -> Self {
+        self.moved |= self.thread.cwd().map(Path::new) != Some(directory);
+        self
+    }
 }
 
 impl Server for AppServer {

@@ -112,7 +112,7 @@ impl CodexAppServer {
         let settings = SessionSettings::of(&run.request);
         let mut seat = self.seat(run, key.as_ref(), launch, &settings).await?;
         if let Some(loaded) = seat.take_session() {
-            let loaded = LoadedThread { settings, ..loaded };
+            let loaded = LoadedThread { settings, ..loaded }.in_directory(directory);
             let (before, origin) = (StartCutoff::now(), Origin::Kept);
             return Ok(OpenSession { seat, loaded, before, origin });
         }
@@ -123,7 +123,8 @@ impl CodexAppServer {
                 if let Some(token) = resume_codec().token(thread.id()) {
                     seat.begun(SessionKey::new(&token));
                 }
-                let loaded = LoadedThread { thread, settings, commands };
+                let loaded = LoadedThread { thread, settings, moved: false, commands };
+                let loaded = loaded.in_directory(directory);
                 let (before, origin) = (StartCutoff::default(), Origin::Opened);
                 Ok(OpenSession { seat, loaded, before, origin })
             }
@@ -155,7 +156,8 @@ impl CodexAppServer {
                     };
                     match (reply, key) {
                         (Some(Ok(thread)), Some(key)) => {
-                            seat.release(key, LoadedThread { thread, settings, commands }, lease);
+                            let loaded = LoadedThread { thread, settings, moved: false, commands };
+                            seat.release(key, loaded, lease);
                         }
                         // A new session whose id was not reported, or none at all.
                         (Some(Ok(_)), None) | (Some(Err(ClientError::Refused { .. })), _) => {

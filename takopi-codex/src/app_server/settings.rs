@@ -54,17 +54,13 @@ pub(super) fn thread_options(
     }
 }
 
-/// The settings of the turn.
-pub(super) async fn turn_options(
-    request: &RunRequest,
-    directory: &Path,
-) -> Result<TurnOptions, RunError> {
+/// The settings of the turn, without its directory.
+pub(super) async fn turn_options(request: &RunRequest) -> Result<TurnOptions, RunError> {
     let output_schema = match &request.settings.output_schema {
         Some(file) => Some(read_schema(file).await?),
         None => None,
     };
     Ok(TurnOptions {
-        cwd: Some(directory.to_owned()),
         model: request.settings.model.clone(),
         effort: request.settings.effort.clone(),
         images: request.settings.images.clone(),

@@ -57,6 +57,40 @@ async fn a_run_and_a_warm_second_one_with_usage_of_each_alone() {
 }
 
 #[tokio::test]
+async fn a_session_works_where_each_of_its_runs_asks_cold_and_warm() {
+    let Some(codex) = real::codex_or_skip() else { return };
+    let model = ModelServer::start();
+    let home = TestHome::new(&model);
+    let (here, there) = (home.workspace(), home.workspace().with_file_name("there"));
+    std::fs::create_dir(&there).unwrap();
+    let (warm, cold) = (runner(&codex, &home, LONG), runner(&codex, &home, Duration::ZERO));
+    let mut session = None;
+    // Each time the warm one goes on where it was, goes elsewhere, and comes back.
+    for (number, (runner, directory)) in [
+        (&warm as &dyn Runner, &here),
+        (&warm, &here),
+        (&warm, &there),
+        (&warm, &there),
+        (&warm, &here),
+        (&cold, &there),
+        (&cold, &here),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let (prompt, file) = (format!("step {number}"), format!("file_{number}"));
+        model.when(&prompt, [Answer::new().exec(&format!("touch {file}")), Answer::text("done")]);
+        let request = request(&home, &prompt).cwd(directory).resume(session.clone());
+        let seen = run(runner, request).await;
+        assert_eq!(seen.ok().answer, "done");
+        assert!(directory.join(&file).exists(), "{prompt}: not in {}", directory.display());
+        session = Some(seen.session());
+    }
+    warm.shutdown().await;
+    cold.shutdown().await;
+}
+
+#[tokio::test]
 async fn the_same_events_as_over_exec_for_the_same_happenings() {
     let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
