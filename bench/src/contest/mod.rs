@@ -30,7 +30,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    pub(crate) const ALL: Self = Self { turns: 15, pair: 31, many: 3, start: 3 };
+    pub(crate) const ALL: Self = Self { turns: 15, pair: 101, many: 3, start: 3 };
     /// For an agent that takes long to start.
     pub(crate) const SOME: Self = Self { turns: 9, pair: 15, many: 1, start: 1 };
     /// To see that it works; the figures mean little.
@@ -163,26 +163,39 @@ impl Contest {
         Ok(table)
     }
 
-    /// What takopi adds to the raw protocol: differences within a round.
-    pub(crate) fn latency_table(&self, bare_and_takopi: [&Entrant; 2]) -> anyhow::Result<Added> {
+    /// What takopi adds to the raw protocol: differences within a round. The raw protocol takes part twice: by how much
+    /// it differs from itself is what the agent and the machine add.
+    pub(crate) fn latency_table(&self, [bare, takopi]: [&Entrant; 2]) -> anyhow::Result<Added> {
         let rounds = self.rounds.pair;
         let heading = format!("added by takopi to the raw protocol ({rounds} alternating rounds)");
-        let columns = ["turn", "bare, median", "takopi, median", "added, median", "added, p90"];
+        let columns = [
+            "turn",
+            "bare, median",
+            "takopi, median",
+            "added, median",
+            "added, p90",
+            "bare to itself, median",
+            "bare to itself, p90",
+        ];
         let mut table = Table::new(heading, &columns);
         let mut micros_at = Vec::new();
         for (what, command) in [("of a new session", "new"), ("of a warm session", "again")] {
-            let turns = self.turns(&bare_and_takopi.map(Clone::clone), command, rounds)?;
+            let entrants = [bare, takopi, bare].map(Clone::clone);
+            let turns = self.turns(&entrants, command, rounds)?;
             let micros = |time: &Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
-            let pairs = turns[0].times.iter().zip(&turns[1].times);
-            let added: Vec<i64> =
-                pairs.map(|(bare, takopi)| micros(takopi) - micros(bare)).collect();
-            #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-            let at = |percent| {
-                format!("{:.2} ms", quantile(added.iter().copied(), percent) as f64 / 1e3)
+            let added = |other: &Turns| {
+                let pairs = turns[0].times.iter().zip(&other.times);
+                let added = pairs.map(|(bare, other)| micros(other) - micros(bare));
+                let added: Vec<_> = added.collect();
+                [50, 90].map(|percent| quantile(added.iter().copied(), percent))
             };
-            let middles = turns.iter().map(|turns| millis(turns.median()));
-            table.row([what.to_owned()].into_iter().chain(middles).chain([at(50), at(90)]));
-            micros_at.push([50, 90].map(|percent| quantile(added.iter().copied(), percent)));
+            let (by_takopi, by_itself) = (added(&turns[1]), added(&turns[2]));
+            #[expect(clippy::cast_precision_loss, reason = "figures for people")]
+            let shown = |micros: i64| format!("{:.2} ms", micros as f64 / 1e3);
+            let middles = turns[..2].iter().map(|turns| millis(turns.median()));
+            let differences = by_takopi.into_iter().chain(by_itself).map(shown);
+            table.row([what.to_owned()].into_iter().chain(middles).chain(differences));
+            micros_at.push(by_takopi);
         }
         Ok(Added { table, new: micros_at[0], warm: micros_at[1] })
     }
