@@ -75,10 +75,10 @@ async fn turns_share_a_thread_and_each_reports_what_was_its_own() {
     assert_eq!((usage.input_tokens, usage.scope), (22, UsageScope::Turn));
     assert_eq!(first.thread_id, conversation.session().map(|token| token.value));
 
-    let servers = home.processes();
+    let servers = home.servers();
     let second = turn(&conversation, "second").await;
     assert_eq!(second.final_text.as_deref(), Some(""), "an empty answer is an answer");
-    assert_eq!(home.processes(), servers, "the same process ran both");
+    assert_eq!(home.servers(), servers, "the same process ran both");
     assert_ne!(second.turn_id, first.turn_id);
     let third = turn(&conversation, "third").await;
     assert_eq!(third.final_text, None, "commentary is none");
@@ -157,10 +157,10 @@ async fn a_turn_that_timed_out_retires_its_process_and_the_next_has_the_history(
         let home = TestHome::new(&model);
         let conversation = conversation(&codex, &home, |settings| settings.idle_timeout(idle));
         let begun = turn(&conversation, "begin").await;
-        let before = home.processes();
+        let before = home.servers();
         let hung = turn(&conversation, "hang").await;
         let after = turn(&conversation, "after").await;
-        let fresh = home.processes();
+        let fresh = home.servers();
         conversation.close().await;
         if !begun.ok() || !after.ok() || model.requests_about("hang").is_empty() {
             return false;
@@ -191,11 +191,11 @@ async fn a_process_that_dies_is_retired_and_the_next_turn_has_the_history() {
     let home = TestHome::new(&model);
     let conversation = conversation(&codex, &home, |settings| settings);
     assert!(turn(&conversation, "begin").await.ok());
-    let servers = home.processes();
+    let servers = home.servers();
     let beside = async {
         gate.reached().await;
         for server in &servers {
-            kill(Pid::from_raw(server.pid), Signal::SIGKILL).unwrap();
+            kill(Pid::from_raw(*server), Signal::SIGKILL).unwrap();
         }
     };
     let (died, ()) = tokio::join!(turn(&conversation, "die"), beside);
