@@ -221,6 +221,9 @@ impl CodexAppServer {
                 commands.end(before).await;
             }
         }
+        if keeps && run.request.settings.is_ephemeral() {
+            return seat.spend();
+        }
         let token = resume_codec().token(loaded.thread.id());
         match token.as_ref().map(SessionKey::new).filter(|_| keeps) {
             Some(key) => seat.release(key, loaded, run.keep_lease()),

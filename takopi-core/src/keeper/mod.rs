@@ -8,9 +8,10 @@
 //!
 //! Ownership: the keeper owns the servers and the leases of sessions that no run uses. A run has a
 //! [`Seat`] on its server, and the session's lock. At its end it gives the session back with the
-//! lease ([`Seat::release`]), reports that nothing was loaded ([`Seat::vacate`]), or that the state of
-//! the session is unknown ([`Seat::abandon`], and every seat that is dropped). A run that was handed
-//! a lease and ends before it has a seat returns it ([`Keeper::return_lease`]).
+//! lease ([`Seat::release`]), reports that no run can ask for it again ([`Seat::spend`]), that nothing
+//! was loaded ([`Seat::vacate`]), or that the state of the session is unknown ([`Seat::abandon`], and
+//! every seat that is dropped). A run that was handed a lease and ends before it has a seat returns it
+//! ([`Keeper::return_lease`]).
 //!
 //! A server is open, then draining (it gets no further run), then closing. Promises:
 //! - a session is on one server at a time: a run that asks for it gets that server, or waits until
@@ -324,7 +325,7 @@ impl<S: Server> Keeper<S> {
     /// Decides whether a server goes on.
     fn review(&self, slot: &mut Slot<S>, shut_down: bool) {
         let now = Instant::now();
-        if shut_down || slot.must_drain(now) {
+        if shut_down || slot.must_drain(now) || slot.is_spent(&self.inner.limits) {
             slot.drain();
         }
         let tired = slot.is_expendable()

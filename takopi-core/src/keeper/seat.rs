@@ -72,6 +72,16 @@ impl<S: Server> Seat<S> {
         });
     }
 
+    /// The run is over and its session stays loaded, but no run can ask for it again: it is not stored. A server that is full
+    /// of such sessions is closed.
+    pub fn spend(mut self) {
+        let used = self.key.take();
+        self.leave(|slot| {
+            slot.finish_use(used.as_ref());
+            slot.spent += 1;
+        });
+    }
+
     /// Nothing of the session came to be on the server.
     pub fn vacate(mut self) {
         let used = self.key.take();

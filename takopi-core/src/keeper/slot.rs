@@ -41,6 +41,8 @@ pub(super) struct Slot<S: Server> {
     pub(super) phase: Phase,
     pub(super) running: usize,
     pub(super) sessions: HashMap<SessionKey, Kept<S::Session>>,
+    /// How many sessions are loaded that no run will ask for again.
+    pub(super) spent: usize,
     /// Sessions of the runs on the server, and those that a run has left in an unknown state. No other
     /// server may load them.
     pub(super) in_use: Vec<SessionKey>,
@@ -59,6 +61,7 @@ impl<S: Server> Slot<S> {
             phase: Phase::Open,
             running: 0,
             sessions: HashMap::new(),
+            spent: 0,
             in_use: Vec::new(),
             orphaned: Vec::new(),
             idle_since: Instant::now(),
@@ -88,7 +91,12 @@ impl<S: Server> Slot<S> {
     pub(super) fn has_room(&self, limits: &KeeperLimits) -> bool {
         self.phase == Phase::Open
             && self.running < limits.running
-            && self.sessions.len() + self.running < limits.loaded
+            && self.sessions.len() + self.spent + self.running < limits.loaded
+    }
+
+    /// Whether it has no room, and nothing that is worth keeping.
+    pub(super) fn is_spent(&self, limits: &KeeperLimits) -> bool {
+        self.sessions.is_empty() && self.spent >= limits.loaded
     }
 
     /// Whether no run is on its way to one of the sessions.

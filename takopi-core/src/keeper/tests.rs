@@ -179,6 +179,28 @@ async fn a_session_that_is_not_to_be_kept_is_closed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_full_of_sessions_that_nobody_can_ask_for_is_closed_when_its_last_run_is_over() {
+    let yard = Yard::new();
+    let keeper = Keeper::new(KeeperLimits::shared(2, 3, 2, LONG));
+    let first = yard.start(permit(&keeper, None).await, "first");
+    seat(&keeper, None).await.spend();
+    seat(&keeper, None).await.spend();
+    settle().await;
+    assert_eq!(yard.closed(), 0, "a run is on it");
+    drop(permit(&keeper, None).await);
+    first.spend();
+    settle().await;
+    assert_eq!(yard.closed(), 1);
+    // One session that is worth keeping keeps its server.
+    let (keeper, _) = with_session(&yard, KeeperLimits::shared(2, 3, 2, LONG)).await;
+    seat(&keeper, None).await.spend();
+    seat(&keeper, None).await.spend();
+    pass(MINUTE).await;
+    assert_eq!(yard.closed(), 1);
+    assert_eq!(seat(&keeper, Some("a")).await.take_session(), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_session_that_is_wanted_elsewhere_is_given_up_within_a_second() {
     let yard = Yard::new();
     let (keeper, outside) = with_session(&yard, KeeperLimits::one_session(LONG)).await;

@@ -52,3 +52,17 @@ async fn a_session_that_is_not_stored_leaves_no_file_and_no_token() {
     }
     home.assert_no_processes().await;
 }
+
+#[tokio::test]
+async fn no_server_is_kept_for_a_session_that_is_not_stored() {
+    let Some(codex) = real::codex_or_skip() else { return };
+    let model = ModelServer::start();
+    model.when("fleeting", "Hello.");
+    let home = TestHome::new(&model);
+    let host = Host::builder().state_directory(home.state()).build().unwrap();
+    let engine = CodexAppServer::new(Codex::new().binary(&codex.path));
+    let runner = EngineRunner::new(engine.keep_warm(Duration::from_hours(1))).on(host);
+    let fleeting = run(&runner, request(&home, "fleeting").ephemeral(true)).await;
+    assert_eq!(fleeting.ok().answer, "Hello.");
+    home.assert_no_processes().await;
+}
