@@ -94,7 +94,7 @@ impl Contestant {
     }
 
     /// What it and what it started have used of the processors.
-    pub(crate) fn processor_time(&self) -> Duration {
+    pub(crate) fn processor_time(&self) -> tree::ProcessorTime {
         tree::processor_time(self.child.id())
     }
 }

@@ -204,8 +204,16 @@ impl Contest {
     pub(crate) fn at_once(&self, entrants: &[Entrant], crowd: &Crowd) -> anyhow::Result<Table> {
         let Crowd { heading, command, prepared } = *crowd;
         let rounds = self.rounds.many;
-        let columns =
-            ["", "median", "times as fast", "processor time", "peak PSS", "peak RSS", "of the RSS"];
+        let columns = [
+            "",
+            "median",
+            "times as fast",
+            "processor time",
+            "of it the client's",
+            "peak PSS",
+            "peak RSS",
+            "of the RSS",
+        ];
         let mut table = Table::new(format!("{heading} ({rounds} alternating rounds)"), &columns);
         let start = |entrant: &Entrant, place: &Place| {
             let mut contestant = entrant.start(place)?;
@@ -223,7 +231,7 @@ impl Contest {
                 let mut contestant = start(entrant, &place)?;
                 let before = contestant.processor_time();
                 times[number].push(contestant.ask(command)?);
-                processor[number].push(contestant.processor_time().saturating_sub(before));
+                processor[number].push(contestant.processor_time().since(before));
             }
         }
         let mut first = None;
@@ -235,11 +243,15 @@ impl Contest {
             let (first_time, first_memory) = *first.get_or_insert((time, memory));
             #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
             let of_first = memory.rss_kib as f64 / first_memory.rss_kib.max(1) as f64;
+            let used = median(processor[number].iter().map(|used| used.tree));
+            let own = median(processor[number].iter().map(|used| used.root));
+            let share = 100.0 * own.as_secs_f64() / used.as_secs_f64().max(f64::MIN_POSITIVE);
             table.row([
                 entrant.name.clone(),
                 millis(time),
                 ratio(first_time, time),
-                millis(median(processor[number].iter().copied())),
+                millis(used),
+                format!("{share:.1} %"),
                 mib(memory.pss_kib),
                 mib(memory.rss_kib),
                 format!("{of_first:.2}"),

@@ -47,18 +47,38 @@ impl Watch {
     }
 }
 
-/// What a tree has used of the processors, with those of its processes that are gone.
-pub(crate) fn processor_time(root: u32) -> Duration {
-    let ticks: u64 = family(root).into_iter().filter_map(stat).map(|stat| stat.1).sum();
+/// What a tree has used of the processors.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct ProcessorTime {
+    /// All of it, with those of its processes that are gone.
+    pub(crate) tree: Duration,
+    /// Its root alone.
+    pub(crate) root: Duration,
+}
+
+impl ProcessorTime {
+    pub(crate) fn since(self, before: Self) -> Self {
+        let tree = self.tree.saturating_sub(before.tree);
+        Self { tree, root: self.root.saturating_sub(before.root) }
+    }
+}
+
+/// What a tree has used of the processors so far.
+pub(crate) fn processor_time(root: u32) -> ProcessorTime {
     // The kernel reports hundredths of a second to every process.
-    Duration::from_millis(ticks * 10)
+    let time = |ticks: u64| Duration::from_millis(ticks * 10);
+    let ticks = family(root).into_iter().filter_map(stat).map(|stat| stat.own + stat.gone).sum();
+    ProcessorTime {
+        tree: time(ticks),
+        root: stat(root).map(|stat| time(stat.own)).unwrap_or_default(),
+    }
 }
 
 fn family(root: u32) -> HashSet<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let parents: Vec<(u32, u32)> = entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter_map(|pid: u32| Some((pid, stat(pid)?.0)))
+        .filter_map(|pid: u32| Some((pid, stat(pid)?.parent)))
         .collect();
     let mut family = HashSet::from([root]);
     loop {
@@ -72,13 +92,25 @@ fn family(root: u32) -> HashSet<u32> {
     }
 }
 
-/// The parent of a process, and its ticks with those of the children it has waited for.
-fn stat(pid: u32) -> Option<(u32, u64)> {
+/// What the kernel reports of a process.
+struct Stat {
+    parent: u32,
+    /// Ticks of its own.
+    own: u64,
+    /// Ticks of the children it has waited for.
+    gone: u64,
+}
+
+fn stat(pid: u32) -> Option<Stat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may contain anything: state, parent, …, and as 12th to 15th the times.
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    let ticks = fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
-    Some((fields.get(1)?.parse().ok()?, ticks))
+    let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    Some(Stat {
+        parent: fields.get(1)?.parse().ok()?,
+        own: ticks(11)? + ticks(12)?,
+        gone: ticks(13)? + ticks(14)?,
+    })
 }
 
 /// The proportional and the resident set size of a process.
