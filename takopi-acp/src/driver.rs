@@ -37,7 +37,7 @@ pub(crate) struct RunEnd {
     pub(crate) health: ProcessHealth,
     /// The last events, to be emitted ahead of `completed`.
     pub(crate) last_events: Vec<TakopiEvent>,
-    /// The process was gone before it could get the prompt: it may be sent to another.
+    /// The process was gone before it sent anything of the turn: the prompt may be sent to another.
     pub(crate) never_began: bool,
 }
 
@@ -79,6 +79,8 @@ pub(crate) struct RunDriver<'a> {
     pub(crate) session: &'a ResumeToken,
     pub(crate) translator: Translator,
     pub(crate) requests: RequestHandler,
+    /// Whether the agent sent anything since the prompt.
+    pub(crate) began: bool,
     /// Whether the agent began a turn that nobody waits for.
     pub(crate) strayed: bool,
     /// Translated and not emitted yet.
@@ -103,11 +105,7 @@ impl RunDriver<'_> {
         };
         let followed = match sent {
             Ok(true) => self.follow(&mut inbox).await,
-            Ok(false) => {
-                let mut end = self.died().await;
-                end.never_began = true;
-                return end;
-            }
+            Ok(false) => Err(FollowError::Died),
             Err(error) => Err(error),
         };
         match followed {
@@ -219,6 +217,7 @@ impl RunDriver<'_> {
     }
 
     fn receive(&mut self, incoming: Incoming) {
+        self.began = true;
         match incoming {
             Incoming::Update(update) => {
                 self.run.renew_idle();
@@ -299,7 +298,8 @@ impl RunDriver<'_> {
         let error = RunError::new(Reason::ProcessDied, message).stderr_tail(stderr);
         self.events.extend(self.run.stderr_warning(&error));
         let completed = Completed::failure(self.run.engine(), error.reason, error.message);
-        self.end(None, completed, ProcessHealth::Broken)
+        let never_began = !self.began;
+        RunEnd { never_began, ..self.end(None, completed, ProcessHealth::Broken) }
     }
 }
 

@@ -110,6 +110,7 @@ impl AcpEngine {
             session: &opened.token,
             translator,
             requests,
+            began: false,
             strayed: false,
             events: Vec::new(),
         };
@@ -189,8 +190,8 @@ impl AcpEngine {
         }
     }
 
-    /// Runs the prompt on another process: the one that kept the session was gone. Only once, because the session is
-    /// then opened anew.
+    /// Runs the prompt on another process: the one that kept the session was gone, and sent nothing. Only once, because the
+    /// session is then opened anew.
     async fn replace(&self, run: &EngineRun, opened: OpenSession) -> Result<(), OpenError> {
         opened.seat.server().client.kill_sparing(opened.before).await;
         opened.seat.abandon(None);

@@ -300,6 +300,26 @@ async fn a_warm_process_that_died_is_replaced_and_the_prompt_is_answered() {
 }
 
 #[tokio::test]
+async fn a_prompt_is_sent_again_only_if_a_warm_process_died_of_it_without_a_sign_of_life() {
+    for (before, answer_of_second) in [(None, Some("two")), (Some(thought("hm")), None)] {
+        let dies = Process::new()
+            .turns_when("[[die]]", before.into_iter().chain([Step::Exit(1)]))
+            .turns(answer("one"));
+        let script = Script { starts: vec![dies, Process::new().turns(answer("two"))] };
+        let lab = Lab::new(script);
+        let runner = lab.runner(WARM);
+        let first = run(&runner, lab.request("x")).await;
+        let second = run(&runner, lab.request("[[die]]").resume(first.session())).await;
+        match answer_of_second {
+            Some(answer) => assert_eq!(second.ok().answer, answer),
+            None => drop(second.failed("process_died")),
+        }
+        runner.shutdown().await;
+        lab.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
 async fn settings_that_the_agent_does_not_have_are_refused_by_name() {
     let lab = Lab::new(Process::new().turns([thought("hm")].into_iter().chain(answer("x"))));
     let runner = lab.runner(COLD);
