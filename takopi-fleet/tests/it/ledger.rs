@@ -8,7 +8,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
 use takopi_core::catalog::{PortableFile, PortableSessions};
@@ -61,15 +61,38 @@ impl Ledger {
                 write!(file, "{}", std::process::id()).unwrap();
             }
             Err(TryLockError::WouldBlock) => {
-                let holder = fs::read_to_string(&path).unwrap_or_default();
+                let holder = Self::named(&path);
                 // One that is suspended is in there and does nothing.
-                if !self.shared.join(format!("suspended-{holder}")).exists() {
-                    self.wrong(&format!("process {holder} is in {session}"));
+                if !self.is_suspended(holder.as_deref()) {
+                    self.wrong(&format!("process {holder:?} is in {session}"));
                 }
             }
             Err(TryLockError::Error(error)) => panic!("{error}"),
         }
         file
+    }
+
+    /// The process that the file of a session names. There is none while that process is between its lock and its name: for
+    /// a moment, unless it was suspended right there.
+    fn named(path: &Path) -> Option<String> {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(1) {
+            let holder = fs::read_to_string(path).unwrap_or_default();
+            if !holder.is_empty() {
+                return Some(holder);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        None
+    }
+
+    /// Whether this process is suspended; any, if it has no name.
+    fn is_suspended(&self, holder: Option<&str>) -> bool {
+        if let Some(holder) = holder {
+            return self.shared.join(format!("suspended-{holder}")).exists();
+        }
+        let mut names = fs::read_dir(&self.shared).unwrap().map(|entry| entry.unwrap().file_name());
+        names.any(|name| name.to_string_lossy().starts_with("suspended-"))
     }
 
     async fn turn(&self, run: &EngineRun) -> Option<Completed> {
