@@ -60,7 +60,16 @@ impl FleetLab {
         let args = [&["--engine", "demo", "--name", name], args].concat();
         let mut worker = Running::start(self.worker_command(&args));
         worker.wait_for("engines  demo");
+        // What it offers is printed before the fleet knows it.
+        while !self.has_worker(name) {}
         worker
+    }
+
+    fn has_worker(&self, name: &str) -> bool {
+        let ran = self.run(&["fleet", "status", "--json"]);
+        assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+        let shown: Value = serde_json::from_str(&ran.stdout).unwrap();
+        shown["status"]["workers"].as_array().unwrap().iter().any(|it| it["machine"] == name)
     }
 
     /// The command of a worker that ends when its input is dropped.

@@ -23,7 +23,7 @@ fn a_queue_is_created_once_and_then_up_to_date() {
 #[test]
 fn the_status_is_a_picture_and_json() {
     let Some(fleet) = FleetLab::new() else { return };
-    let _worker = fleet.worker("alpha", &["--slots", "3", "--label", "gpu"]);
+    let _worker = fleet.worker("alpha", &["--slots", "3", "--label", "gpu", "--lease", "10m"]);
     let shown = fleet.run(&["fleet", "status"]);
     assert_eq!(shown.code, Some(0), "{}", shown.stderr);
     for part in ["1 worker · 0/3 slots busy · 0 waiting", "● alpha  □□□", "demo, label:gpu"]
