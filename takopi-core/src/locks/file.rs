@@ -133,9 +133,39 @@ impl Opened {
         self.file.is_locked_by_other(ByteRange::from(TICKETS))
     }
 
-    /// Whether no other process holds the session or waits for it. Processes that come now wait.
-    fn is_last(&self) -> io::Result<bool> {
-        Ok(self.file.try_lock(LOCK)? && !self.is_wanted()? && self.file.is_at(&self.path)?)
+    /// Looks who else uses the file. Takes byte 0 for that if it can: processes that come now wait.
+    fn look(&self) -> io::Result<Others> {
+        if !self.file.try_lock(LOCK)? {
+            return Ok(Others::Responsible);
+        }
+        if self.is_wanted()? {
+            return Ok(Others::Wait);
+        }
+        Ok(if self.file.is_at(&self.path)? { Others::None } else { Others::Responsible })
+    }
+
+    /// Removes the file if no others use it, and gives up all locks.
+    ///
+    /// No file is left: of those that use it, the last one to give up a lock looks once more behind that.
+    fn settle(&self, mut others: Others) {
+        loop {
+            // Only the holder of byte 0 of the file at the path may remove it.
+            if others == Others::None {
+                let _ = std::fs::remove_file(&self.path);
+            }
+            // Not left to the descriptor's close: a process that was forked a moment ago may hold a
+            // copy of it until it executes its program.
+            let _ = self.file.unlock(ByteRange::from(0));
+            match others {
+                Others::None => return,
+                Others::Responsible => break,
+                Others::Wait if self.is_wanted().unwrap_or(true) => break,
+                // It gave up during this look, and found byte 0 taken.
+                Others::Wait => others = self.look().unwrap_or(Others::Responsible),
+            }
+        }
+        // For those who wait: it is behind the release, unlike the close of the file.
+        let _ = self.file.0.set_modified(SystemTime::now());
     }
 
     /// Byte 0 is locked and counts: records the holder of the session.
@@ -149,24 +179,20 @@ impl Drop for Opened {
     fn drop(&mut self) {
         // One's own ticket first: a process that gives up at the same moment must not count it as a waiter.
         let _ = self.file.unlock(ByteRange::from(TICKETS));
-        // Twice: of two that give up at once, each may see the other still there at its first look.
-        for _ in 0..2 {
-            // Only the holder of byte 0 of the file at the path may remove it. A waiter that gives up
-            // takes it if it can: it may be the last that knows of the file.
-            let last = self.is_last().unwrap_or(false);
-            if last {
-                let _ = std::fs::remove_file(&self.path);
-            }
-            // Not left to the descriptor's close: a process that was forked a moment ago may hold a
-            // copy of it until it executes its program.
-            let _ = self.file.unlock(ByteRange::from(0));
-            if last {
-                return;
-            }
-        }
-        // For those who wait: it is behind the release, unlike the close of the file.
-        let _ = self.file.0.set_modified(SystemTime::now());
+        // A waiter that gives up looks too: it may be the last that knows of the file.
+        self.settle(self.look().unwrap_or(Others::Responsible));
     }
+}
+
+/// Who else uses a lock file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// Nobody.
+    None,
+    /// Others wait. Each of them looks when it gives up.
+    Wait,
+    /// Another has byte 0, and looks when it has released it; or the path leads to another file.
+    Responsible,
 }
 
 /// Byte 0, held.
@@ -291,5 +317,19 @@ mod tests {
         let [_first, second, _third] = tickets;
         let holder = Holder::here(crate::model::EngineId::from_static("lab"));
         assert!(second.claim(&holder).unwrap().is_err(), "the first is before it");
+    }
+    #[test]
+    fn a_file_is_removed_though_the_last_waiter_gives_up_during_the_last_look() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        let waiter = Ticket::take(&path, TICKETS + 5).unwrap();
+        // It is not dropped, which would look again.
+        let last = std::mem::ManuallyDrop::new(Opened::new(&path).unwrap());
+        let others = last.look().unwrap();
+        assert_eq!(others, Others::Wait);
+        drop(waiter);
+        assert!(path.exists(), "byte 0 was taken");
+        last.settle(others);
+        assert!(!path.exists());
     }
 }
