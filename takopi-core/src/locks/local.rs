@@ -8,26 +8,41 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll};
 
 use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
 use futures::future::BoxFuture;
-use tokio::sync::oneshot;
+use futures::task::AtomicWaker;
 
 use super::{Holder, LeaseHolder, LockError, SessionGuard, SessionKey, SessionLocks};
 
 struct Held {
     holder: Holder,
     /// Sorted by number, because numbers are drawn under the shard lock.
-    waiters: VecDeque<Waiter>,
+    waiters: VecDeque<Arc<Waiter>>,
 }
 
+/// One of those that wait for a key: in the queue, and in the future that waits.
 struct Waiter {
     number: u64,
     holder: Holder,
-    granted: oneshot::Sender<()>,
+    granted: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Waiter {
+    fn grant(&self) {
+        self.granted.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    fn poll_granted(&self, cx: &Context<'_>) -> bool {
+        // Registered first, so that a grant from now on wakes it.
+        self.waker.register(cx.waker());
+        self.granted.load(Ordering::Acquire)
+    }
 }
 
 #[derive(Default)]
@@ -74,47 +89,48 @@ impl LocalLocks {
         self.table.keys.get(key).map(|held| held.holder.clone())
     }
 
-    /// Waits in the queue for the key.
-    pub async fn acquire(&self, key: SessionKey, holder: Holder) -> LocalGuard {
-        match self.join(key, holder) {
-            Ok(guard) => guard,
-            Err(place) => place.await,
-        }
-    }
-
-    fn join(&self, key: SessionKey, holder: Holder) -> Result<LocalGuard, PlaceInLine> {
-        match self.table.keys.entry(key) {
-            Entry::Vacant(vacant) => {
-                let key = vacant.key().clone();
-                vacant.insert(Held { holder, waiters: VecDeque::new() });
-                Ok(LocalGuard { table: self.table.clone(), key })
-            }
-            Entry::Occupied(mut occupied) => {
-                let number = self.table.next_number.fetch_add(1, Ordering::Relaxed);
-                let (granted, turn) = oneshot::channel();
-                occupied.get_mut().waiters.push_back(Waiter { number, holder, granted });
-                let key = occupied.key().clone();
-                let claim = Claim { table: self.table.clone(), key, number };
-                Err(PlaceInLine { claim: Some(claim), turn })
-            }
-        }
+    /// Waits in the queue for the key, from the first poll on. Dropping the future leaves the queue.
+    pub fn acquire(
+        &self,
+        key: SessionKey,
+        holder: Holder,
+    ) -> impl Future<Output = LocalGuard> + Send + use<> {
+        Acquire { table: self.table.clone(), state: Progress::New { key, holder } }
     }
 }
 
 impl Table {
+    /// Takes the key if it is free, else a place in its queue.
+    fn join(&self, key: SessionKey, holder: Holder) -> Progress {
+        match self.keys.entry(key) {
+            Entry::Vacant(vacant) => {
+                let key = vacant.key().clone();
+                vacant.insert(Held { holder, waiters: VecDeque::new() });
+                Progress::Granted { key }
+            }
+            Entry::Occupied(mut occupied) => {
+                let number = self.next_number.fetch_add(1, Ordering::Relaxed);
+                let (granted, waker) = (AtomicBool::new(false), AtomicWaker::new());
+                let waiter = Arc::new(Waiter { number, holder, granted, waker });
+                occupied.get_mut().waiters.push_back(waiter.clone());
+                Progress::Waiting { key: occupied.key().clone(), waiter }
+            }
+        }
+    }
+
     /// Hands the key to the first waiter, or forgets it.
     fn release(&self, key: &SessionKey) {
         self.keys.remove_if_mut(key, |_, held| {
             let Some(first) = held.waiters.pop_front() else { return true };
-            held.holder = first.holder;
-            // A receiver that is gone already is being dropped and waits for the shard: its claim
-            // will find that it left the queue and pass the key on.
-            let _ = first.granted.send(());
+            held.holder = first.holder.clone();
+            // A future that is being dropped waits for the shard: it will find that it left the queue and
+            // pass the key on.
+            first.grant();
             false
         });
     }
 
-    /// Leaves the line; `false` if the key was already handed to this place.
+    /// Leaves the queue; `false` if the key was already handed to this waiter.
     fn leave(&self, key: &SessionKey, number: u64) -> bool {
         let Some(mut held) = self.keys.get_mut(key) else { return false };
         match held.waiters.binary_search_by_key(&number, |waiter| waiter.number) {
@@ -140,37 +156,59 @@ impl Drop for LocalGuard {
     }
 }
 
-struct Claim {
+/// The future that waits for a key.
+struct Acquire {
     table: Arc<Table>,
-    key: SessionKey,
-    number: u64,
+    state: Progress,
 }
 
-struct PlaceInLine {
-    /// Taken when the place turns into a guard.
-    claim: Option<Claim>,
-    turn: oneshot::Receiver<()>,
+/// How far it has come.
+enum Progress {
+    /// It was not polled yet.
+    New { key: SessionKey, holder: Holder },
+    /// It is in the queue, or was taken from it with the key.
+    Waiting { key: SessionKey, waiter: Arc<Waiter> },
+    /// It has the key.
+    Granted { key: SessionKey },
+    /// It gave the key to its guard.
+    Done,
 }
 
-impl Future for PlaceInLine {
+impl Future for Acquire {
     type Output = LocalGuard;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<LocalGuard> {
-        // The sender is only ever dropped after it was used, so an error cannot come before a grant.
-        let _ = ready!(Pin::new(&mut self.turn).poll(cx));
-        match self.claim.take() {
-            Some(claim) => Poll::Ready(LocalGuard { table: claim.table, key: claim.key }),
-            None => Poll::Pending,
+        if let Progress::New { .. } = self.state
+            && let Progress::New { key, holder } = self.take()
+        {
+            self.state = self.table.join(key, holder);
+        }
+        if let Progress::Waiting { waiter, .. } = &self.state
+            && !waiter.poll_granted(cx)
+        {
+            return Poll::Pending;
+        }
+        match self.take() {
+            Progress::Waiting { key, .. } | Progress::Granted { key } => {
+                Poll::Ready(LocalGuard { table: self.table.clone(), key })
+            }
+            Progress::New { .. } | Progress::Done => Poll::Pending,
         }
     }
 }
 
-impl Drop for PlaceInLine {
+impl Acquire {
+    fn take(&mut self) -> Progress {
+        std::mem::replace(&mut self.state, Progress::Done)
+    }
+}
+
+impl Drop for Acquire {
     fn drop(&mut self) {
-        if let Some(claim) = self.claim.take()
-            && !claim.table.leave(&claim.key, claim.number)
-        {
-            claim.table.release(&claim.key);
+        match self.take() {
+            Progress::New { .. } | Progress::Done => {}
+            Progress::Waiting { key, waiter } if self.table.leave(&key, waiter.number) => {}
+            Progress::Waiting { key, .. } | Progress::Granted { key } => self.table.release(&key),
         }
     }
 }
