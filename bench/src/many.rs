@@ -25,7 +25,7 @@ use crate::measure;
 use crate::pipeline::{count_newlines, printer_path, run};
 use crate::table::{Table, goal, mib, millis, ratio};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 15;
 const SIDES: [&str; 2] = ["floor", "takopi"];
 const IN_A_ROW: u32 = 200;
 const AT_ONCE: u32 = 500;

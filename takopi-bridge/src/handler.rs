@@ -192,7 +192,7 @@ impl<T: Transport> Handler<T> {
                     }
                     on_update(RunUpdate::Event(&event));
                     if let TakopiEvent::Completed(completed) = event {
-                        break completed;
+                        break *completed;
                     }
                 }
             }

@@ -119,7 +119,7 @@ impl Progress {
                 if completed.resume.is_some() || completed.ok {
                     self.resume.clone_from(&completed.resume);
                 }
-                self.outcome = Some(completed.clone());
+                self.outcome = Some(Completed::clone(completed));
             }
             // Unknown events of later versions are ignored.
             _ => {}

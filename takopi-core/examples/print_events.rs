@@ -31,7 +31,7 @@ async fn print_run(
     while let Some(event) = events.next().await {
         println!("{}", serde_json::to_string(&event)?);
         if let TakopiEvent::Completed(end) = event {
-            return Ok(end);
+            return Ok(*end);
         }
     }
     anyhow::bail!("a stream without an end")

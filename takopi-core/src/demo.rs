@@ -6,7 +6,7 @@
 //! cancel.
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -122,26 +122,31 @@ impl Demo {
             accepted: false,
         };
         let mut script = VecDeque::from(script);
-        while let Some(step) = script.pop_front() {
-            let then = match step {
-                Step::IfAccepted(then) if turn.accepted => then,
-                Step::IfDeclined(then) if !turn.accepted => then,
-                Step::IfAccepted(_) | Step::IfDeclined(_) => Vec::new(),
-                step => {
-                    if turn.play(step).await? {
-                        return Ok(());
-                    }
-                    if turn.pause(self.pace).await.is_err() {
-                        run.emit(turn.cut_short()).await?;
-                        return Err(StoppedError);
-                    }
-                    continue;
-                }
-            };
-            then.into_iter().rev().for_each(|step| script.push_front(step));
+        while let Some(step) = next_step(&mut script, turn.accepted) {
+            if turn.play(step).await? {
+                return Ok(());
+            }
+            if turn.pause(self.pace).await.is_err() {
+                run.emit(turn.cut_short()).await?;
+                return Err(StoppedError);
+            }
         }
         let usage = Usage { input_tokens: 11, output_tokens: 7, ..Usage::default() };
         run.emit(Completed::success(DEMO, turn.answer_so_far()).usage(Some(usage))).await
+    }
+}
+
+/// Takes the next step; those that depend on what was asked last stand for the steps in them, or for none.
+fn next_step(script: &mut VecDeque<Step>, accepted: bool) -> Option<Step> {
+    loop {
+        let (applies, then) = match script.pop_front()? {
+            Step::IfAccepted(then) => (accepted, then),
+            Step::IfDeclined(then) => (!accepted, then),
+            step => return Some(step),
+        };
+        if applies {
+            then.into_iter().rev().for_each(|step| script.push_front(step));
+        }
     }
 }
 
@@ -172,7 +177,7 @@ impl Turn<'_> {
             Step::Say(text) => self.say(text).await.map(|()| false),
             Step::Pause(length) => self.pause(length).await.map(|()| false),
             Step::Ask { id, question } => self.ask(&id, question).await,
-            // The turn puts their steps into its script.
+            // `next_step` replaces them.
             Step::IfAccepted(_) | Step::IfDeclined(_) => Ok(false),
             Step::Fail(reason, error) => {
                 let failed = Completed::failure(DEMO, reason, error);
@@ -273,6 +278,11 @@ impl Engine for Demo {
             Some(problem) => Err(RunError::new(Reason::InvalidRequest, problem)),
             None => Ok(()),
         }
+    }
+
+    /// The one that was named: the demo itself touches no file.
+    fn directory<'a>(&self, request: &'a RunRequest) -> Option<&'a Path> {
+        request.settings.cwd.as_deref()
     }
 
     fn can_be_ephemeral(&self) -> bool {

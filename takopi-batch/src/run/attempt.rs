@@ -72,7 +72,7 @@ impl Attempt {
                 self.state.append(&opened(&self.queued, started.resume.clone()));
             }
             if let TakopiEvent::Completed(end) = &event {
-                completed = Some(end.clone());
+                completed = Some(Completed::clone(end));
             }
             if let Some(events) = &self.events {
                 let job = self.queued.job.id.clone();

@@ -35,43 +35,61 @@ type Entry = (Cow<'static, str>, Value);
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Default)]
-pub struct Detail {
-    /// Empty while they are text.
-    entries: Vec<Entry>,
-    unread: Option<Unread>,
+pub struct Detail(Content);
+
+enum Content {
+    Entries(Vec<Entry>),
+    Text(Unread),
+}
+
+impl Default for Content {
+    fn default() -> Self {
+        Self::Entries(Vec::new())
+    }
 }
 
 impl Detail {
     /// No particulars.
     pub const fn new() -> Self {
-        Self { entries: Vec::new(), unread: None }
+        Self(Content::Entries(Vec::new()))
     }
 
     /// No particulars yet, with room for so many.
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { entries: Vec::with_capacity(capacity), unread: None }
+        Self(Content::Entries(Vec::with_capacity(capacity)))
     }
 
     fn unread(unread: Unread) -> Self {
-        Self { entries: Vec::new(), unread: Some(unread) }
+        Self(Content::Text(unread))
     }
 
     fn entries(&self) -> &[Entry] {
-        self.unread.as_ref().map_or(&self.entries, Unread::entries)
+        match &self.0 {
+            Content::Entries(entries) => entries,
+            Content::Text(unread) => unread.entries(),
+        }
     }
 
-    fn entries_mut(&mut self) -> &mut Vec<Entry> {
-        if let Some(unread) = self.unread.take() {
-            self.entries = unread.into_entries();
+    fn into_entries(self) -> Vec<Entry> {
+        match self.0 {
+            Content::Entries(entries) => entries,
+            Content::Text(unread) => unread.into_entries(),
         }
-        &mut self.entries
+    }
+
+    /// Changes the entries, which are parsed for it.
+    fn change<T>(&mut self, change: impl FnOnce(&mut Vec<Entry>) -> T) -> T {
+        let mut entries = std::mem::take(self).into_entries();
+        let changed = change(&mut entries);
+        self.0 = Content::Entries(entries);
+        changed
     }
 
     /// About how many bytes they take.
     pub(super) fn weight(&self) -> usize {
-        match &self.unread {
-            Some(unread) => unread.weight,
-            None => entries_weight(self.iter()),
+        match &self.0 {
+            Content::Text(unread) => unread.weight,
+            Content::Entries(_) => entries_weight(self.iter()),
         }
     }
 
@@ -98,21 +116,25 @@ impl Detail {
     /// Adds a particular; an earlier one of the same name is replaced.
     pub fn insert(&mut self, name: impl Into<Cow<'static, str>>, value: impl Into<Value>) {
         let (name, value) = (name.into(), value.into());
-        let entries = self.entries_mut();
-        match entries.iter_mut().find(|(known, _)| *known == name) {
+        self.change(|entries| match entries.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => *known = value,
             None => entries.push((name, value)),
-        }
+        });
     }
 
     /// Keeps those for which this is true.
     pub(super) fn retain_mut(&mut self, mut keep: impl FnMut(&str, &mut Value) -> bool) {
-        self.entries_mut().retain_mut(|(name, value)| keep(name, value));
+        self.change(|entries| entries.retain_mut(|(name, value)| keep(name, value)));
     }
 
     /// All of them with values that can be changed, in the order in which they were added.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut Value)> {
-        self.entries_mut().iter_mut().map(|(name, value)| (&**name, value))
+        self.change(|_| ());
+        let entries = match &mut self.0 {
+            Content::Entries(entries) => &mut entries[..],
+            Content::Text(_) => &mut [],
+        };
+        entries.iter_mut().map(|(name, value)| (&**name, value))
     }
 
     /// All of them, in the order in which they were added.
@@ -123,13 +145,19 @@ impl Detail {
 
 impl Clone for Detail {
     fn clone(&self) -> Self {
-        Self { entries: self.entries.clone(), unread: self.unread.clone() }
+        Self(match &self.0 {
+            Content::Entries(entries) => Content::Entries(entries.clone()),
+            Content::Text(unread) => Content::Text(unread.clone()),
+        })
     }
 
     /// Keeps the memory of what is overwritten.
     fn clone_from(&mut self, other: &Self) {
-        self.entries.clone_from(&other.entries);
-        self.unread.clone_from(&other.unread);
+        match (&mut self.0, &other.0) {
+            (Content::Entries(entries), Content::Entries(others)) => entries.clone_from(others),
+            (Content::Text(unread), Content::Text(other)) => unread.clone_from(other),
+            _ => *self = other.clone(),
+        }
     }
 }
 
@@ -159,13 +187,13 @@ impl fmt::Debug for Detail {
 impl From<Map<String, Value>> for Detail {
     fn from(map: Map<String, Value>) -> Self {
         let entries = map.into_iter().map(|(name, value)| (name.into(), value)).collect();
-        Self { entries, unread: None }
+        Self(Content::Entries(entries))
     }
 }
 
 impl From<Detail> for Value {
-    fn from(mut detail: Detail) -> Self {
-        let entries = std::mem::take(detail.entries_mut()).into_iter();
+    fn from(detail: Detail) -> Self {
+        let entries = detail.into_entries().into_iter();
         entries.map(|(name, value)| (name.into_owned(), value)).collect::<Map<_, _>>().into()
     }
 }

@@ -146,7 +146,7 @@ pub enum TakopiEvent {
     /// The agent does something.
     Action(ActionEvent),
     /// The run is over.
-    Completed(Completed),
+    Completed(Box<Completed>),
 }
 
 impl From<Started> for TakopiEvent {
@@ -163,7 +163,7 @@ impl From<ActionEvent> for TakopiEvent {
 
 impl From<Completed> for TakopiEvent {
     fn from(completed: Completed) -> Self {
-        Self::Completed(completed)
+        Self::Completed(Box::new(completed))
     }
 }
 

@@ -157,17 +157,17 @@ impl Sender {
 
     /// Adds the last event, room or not. The first one counts.
     pub(super) fn finish(&self, completed: Completed) {
-        self.finish_after(None, completed);
+        self.finish_after(None, Box::new(completed));
     }
 
     /// The same, with an event right before it, room or not.
-    pub(super) fn finish_after(&self, before: Option<TakopiEvent>, completed: Completed) {
+    pub(super) fn finish_after(&self, before: Option<TakopiEvent>, completed: Box<Completed>) {
         let mut state = self.buffer.state();
         if !std::mem::replace(&mut state.finished, true) {
             if let Some(before) = before {
                 state.add(before);
             }
-            Buffer::add(state, completed.into());
+            Buffer::add(state, TakopiEvent::Completed(completed));
         }
     }
 

@@ -14,7 +14,7 @@ pub(super) enum Admission {
     /// It goes to the consumer once the session's lock is held; [`Contract::confirm`] is called then.
     Start(Started),
     /// The run is over.
-    Finish(Completed),
+    Finish(Box<Completed>),
     /// It is dropped.
     Ignore(&'static str),
     /// The engine broke the contract: the run ends.
@@ -112,7 +112,7 @@ impl Contract {
         Admission::Start(started)
     }
 
-    fn completed(&mut self, mut completed: Completed) -> Admission {
+    fn completed(&mut self, mut completed: Box<Completed>) -> Admission {
         let stage = std::mem::replace(&mut self.stage, Stage::Over);
         if completed.ok && stage == Stage::Opening {
             completed.ok = false;

@@ -6,7 +6,6 @@
 //! process of the run is gone, unless the engine emitted it by itself.
 
 use std::panic::AssertUnwindSafe;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::buffer::{self, Bounds, Sender};
-use super::shared::{ClaimError, Parts, Shared};
+use super::shared::{ClaimError, Parts, Sessions, Shared};
 use super::{
     Engine, EngineRun, EventStream, ResumeCodec, RunError, RunRequest, Runner, SessionScope,
     SteerMessages, SteerReceiver,
@@ -191,13 +190,11 @@ async fn drive<E: Engine>(
         return fail(failure, resume);
     }
     // Until the end: nobody removes the directory that an agent works in.
-    let directory = request.settings.cwd.as_deref().unwrap_or(Path::new("."));
-    let _worktree = match WorktreeLock::share(directory) {
-        Ok(lock) => lock,
+    let _worktree = match engine.directory(&request).map(WorktreeLock::share).transpose() {
+        Ok(lock) => lock.flatten(),
         Err(message) => return fail(RunError::new(Reason::InvalidRequest, message), resume),
     };
     let locks = locks_of(&host, engine.session_scope());
-    let keys = engine.clone();
     let shared = Arc::new(Shared::new(Parts {
         engine: engine.id(),
         host,
@@ -208,9 +205,8 @@ async fn drive<E: Engine>(
         request: &request,
         codec,
         resume: resume.clone(),
-        key_of: Arc::new(move |token: &ResumeToken| keys.session_key(token)),
+        sessions: Arc::new(EngineSessions(engine.clone())),
         locks,
-        leases: Arc::new(Leases(engine.clone())),
         sender: sender.clone(),
         processes,
     }));
@@ -312,10 +308,16 @@ fn conclude(shared: &Shared, panic: Option<Box<dyn std::any::Any + Send>>) {
     shared.finish(completed);
 }
 
-/// The leases of an engine.
-struct Leases<E>(Arc<E>);
+/// The sessions of an engine.
+struct EngineSessions<E>(Arc<E>);
 
-impl<E: Engine> LeaseHolder for Leases<E> {
+impl<E: Engine> Sessions for EngineSessions<E> {
+    fn key(&self, token: &ResumeToken) -> SessionKey {
+        self.0.session_key(token)
+    }
+}
+
+impl<E: Engine> LeaseHolder for EngineSessions<E> {
     fn take_lease(&self, key: &SessionKey) -> Option<SessionLease> {
         self.0.take_lease(key)
     }

@@ -1,5 +1,6 @@
 //! The trait that engines implement, and their view of a run.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,6 +57,11 @@ pub trait Engine: Send + Sync + 'static {
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         let _ = request;
         Ok(())
+    }
+
+    /// The directory of this machine that a run works in, which is not removed while it runs; `None` if it works in none.
+    fn directory<'a>(&self, request: &'a RunRequest) -> Option<&'a Path> {
+        Some(request.settings.cwd.as_deref().unwrap_or(Path::new(".")))
     }
 
     /// Whether it can run without storing the session. If not, requests for that are refused.

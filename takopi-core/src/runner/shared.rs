@@ -42,10 +42,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     clock_changed: Notify,
     lock_taken: Notify,
-    /// How a session's key is made from its token.
-    key_of: Arc<dyn Fn(&ResumeToken) -> SessionKey + Send + Sync>,
+    sessions: Arc<dyn Sessions>,
     locks: Arc<dyn SessionLocks>,
-    leases: Arc<dyn LeaseHolder>,
     slot: SessionSlot,
     /// The run's processes, each with a token.
     processes: TaskTracker,
@@ -74,6 +72,11 @@ enum Ending {
     Completed,
 }
 
+/// The sessions of an engine: their keys, and what is kept of them between two runs.
+pub(super) trait Sessions: LeaseHolder {
+    fn key(&self, token: &ResumeToken) -> SessionKey;
+}
+
 /// What a run is made of.
 pub(super) struct Parts<'a> {
     pub(super) engine: EngineId,
@@ -83,9 +86,8 @@ pub(super) struct Parts<'a> {
     pub(super) limits: (Option<Duration>, Option<Duration>),
     pub(super) codec: ResumeCodec,
     pub(super) resume: Option<ResumeToken>,
-    pub(super) key_of: Arc<dyn Fn(&ResumeToken) -> SessionKey + Send + Sync>,
+    pub(super) sessions: Arc<dyn Sessions>,
     pub(super) locks: Arc<dyn SessionLocks>,
-    pub(super) leases: Arc<dyn LeaseHolder>,
     pub(super) sender: Sender,
     pub(super) processes: TaskTracker,
 }
@@ -109,9 +111,8 @@ impl Shared {
             }),
             clock_changed: Notify::new(),
             lock_taken: Notify::new(),
-            key_of: parts.key_of,
+            sessions: parts.sessions,
             locks: parts.locks,
-            leases: parts.leases,
             slot: SessionSlot::default(),
             processes: parts.processes,
             next_id: AtomicU64::new(0),
@@ -190,7 +191,7 @@ impl Shared {
     }
 
     /// The engine completed the run by itself.
-    fn complete(&self, completed: Completed) {
+    fn complete(&self, completed: Box<Completed>) {
         // Under the mutex, so that a stop comes either before or behind it.
         let mut state = self.state();
         match &mut state.ending {
@@ -202,7 +203,7 @@ impl Shared {
                 self.end_stream(&mut state, completed);
                 self.done.cancel();
             }
-            Ending::Stopping { report, .. } => *report = Some(Box::new(completed)),
+            Ending::Stopping { report, .. } => *report = Some(completed),
             Ending::Completed => {}
         }
     }
@@ -361,11 +362,11 @@ impl Shared {
         let mut state = self.state();
         state.contract.close();
         let resume = state.contract.resume();
-        self.end_stream(&mut state, completed.resume(resume));
+        self.end_stream(&mut state, Box::new(completed.resume(resume)));
     }
 
     /// Emits the one `Completed`. The note about a wait does not stay open.
-    fn end_stream(&self, state: &mut State, completed: Completed) {
+    fn end_stream(&self, state: &mut State, completed: Box<Completed>) {
         let waited = std::mem::take(&mut state.wait_reported)
             .then(|| self.wait_closed("stopped waiting for the session", false).into());
         self.sender.finish_after(waited, completed);

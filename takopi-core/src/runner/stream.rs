@@ -89,7 +89,7 @@ impl EventStream {
     pub async fn completed(mut self) -> Completed {
         while let Some(event) = self.next().await {
             if let TakopiEvent::Completed(completed) = event {
-                return completed;
+                return *completed;
             }
         }
         missing_end(self.engine.clone())
@@ -117,20 +117,21 @@ impl Stream for EventStream {
         if *this.over {
             return Poll::Ready(None);
         }
-        let event = match this.events.poll_next(cx) {
-            Poll::Ready(Some(event)) => event,
-            Poll::Ready(None) => missing_end(this.engine.clone()).into(),
-            Poll::Pending => return Poll::Pending,
+        let polled = match this.events.poll_next(cx) {
+            Poll::Ready(None) => Poll::Ready(Some(missing_end(this.engine.clone()).into())),
+            polled => polled,
         };
-        match &event {
-            TakopiEvent::Action(_) => {}
-            TakopiEvent::Started(started) => this.session.set(Some(started.resume.clone())),
-            TakopiEvent::Completed(_) => {
+        match &polled {
+            Poll::Ready(Some(TakopiEvent::Started(started))) => {
+                this.session.set(Some(started.resume.clone()));
+            }
+            Poll::Ready(Some(TakopiEvent::Completed(_))) => {
                 *this.over = true;
                 this.session.set(None);
             }
+            _ => {}
         }
-        Poll::Ready(Some(event))
+        polled
     }
 }
 

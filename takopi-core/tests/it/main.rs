@@ -24,6 +24,7 @@ mod starting;
 mod steering;
 mod untrusted;
 mod waiting;
+mod worktrees;
 
 #[tokio::test]
 #[ignore = "a part that the other tests play in a process of its own"]

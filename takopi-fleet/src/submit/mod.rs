@@ -12,7 +12,7 @@ mod follow;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -227,6 +227,11 @@ impl Engine for FleetEngine {
     fn check(&self, request: &RunRequest) -> Result<(), RunError> {
         self.check_env(request)?;
         self.place(request).map(drop)
+    }
+
+    /// The directory is that of a worker.
+    fn directory<'a>(&self, _: &'a RunRequest) -> Option<&'a Path> {
+        None
     }
 
     fn is_steerable(&self) -> bool {

@@ -284,7 +284,7 @@ impl Turn {
                 biased;
                 event = stream.next() => match event {
                     Some(TakopiEvent::Completed(completed)) => {
-                        let completed = refused.map_or(completed, |error| self.failure(error));
+                        let completed = refused.map_or(*completed, |error| self.failure(error));
                         return (!self.cut.is_cancelled()).then_some(completed);
                     }
                     Some(TakopiEvent::Started(started)) => {

@@ -144,7 +144,7 @@ impl Conversation {
             watch(&event);
             match event {
                 TakopiEvent::Started(started) => inner.state().session = Some(started.resume),
-                TakopiEvent::Completed(completed) => end = Some(completed),
+                TakopiEvent::Completed(completed) => end = Some(*completed),
                 _ => {}
             }
         }

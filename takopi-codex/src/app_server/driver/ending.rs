@@ -111,7 +111,7 @@ impl TurnDriver<'_> {
         }
         let is_end = |event: &mut TakopiEvent| matches!(event, TakopiEvent::Completed(_));
         match self.events.extract_if(.., is_end).next() {
-            Some(TakopiEvent::Completed(completed)) => completed,
+            Some(TakopiEvent::Completed(completed)) => *completed,
             _ => interrupted(),
         }
     }

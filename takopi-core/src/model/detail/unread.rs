@@ -24,17 +24,18 @@ pub(super) struct Unread {
     json: Cow<'static, [u8]>,
     /// At least what the parsed details weigh.
     pub(super) weight: usize,
-    read: OnceLock<Vec<Entry>>,
+    /// Boxed, because few are read and all are moved from hand to hand.
+    read: OnceLock<Box<[Entry]>>,
 }
 
 impl Unread {
     /// What the text says, parsed at the first call.
     pub(super) fn entries(&self) -> &[Entry] {
-        self.read.get_or_init(|| parse(&self.json))
+        self.read.get_or_init(|| parse(&self.json).into_boxed_slice())
     }
 
     pub(super) fn into_entries(self) -> Vec<Entry> {
-        self.read.into_inner().unwrap_or_else(|| parse(&self.json))
+        self.read.into_inner().map_or_else(|| parse(&self.json), Vec::from)
     }
 }
 

@@ -51,12 +51,12 @@ impl Shared {
         if self.slot.is_taken() {
             return Ok(self.report_wait_over().await?);
         }
-        let key = (self.key_of)(token);
+        let key = self.sessions.key(token);
         let holder = Holder::here(self.engine.clone());
         let at_once = tokio::select! {
             biased;
             () = self.stop.cancelled() => return Err(ClaimError::Stopped),
-            at_once = self.locks.try_lock(&key, &holder, &*self.leases) => at_once,
+            at_once = self.locks.try_lock(&key, &holder, &*self.sessions) => at_once,
         };
         if let Some(guard) = at_once.map_err(ClaimError::Fault)? {
             self.hold(guard);
@@ -69,7 +69,7 @@ impl Shared {
     /// Waits for the lock of a session.
     async fn claim_in_line(&self, key: SessionKey, holder: Holder) -> Result<(), ClaimError> {
         let Some(wait) = self.begin_wait() else { return Err(self.busy(&key).await) };
-        let lock = self.locks.lock(key.clone(), holder, self.leases.clone());
+        let lock = self.locks.lock(key.clone(), holder, self.sessions.clone());
         let locked = self.wait_visibly(&wait, lock, || self.holder_of(&key)).await?;
         let Some(guard) = locked else { return Err(self.busy(&key).await) };
         let guard = guard.map_err(ClaimError::Fault)?;

@@ -1,6 +1,6 @@
 //! Engines for tests: one whose turn is a closure, one around a shell script.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,6 +49,15 @@ where
     EngineRunner::new(Lab { turn, scope: SessionScope::Machine }).on(host.clone())
 }
 
+/// The same, with sessions on another machine: it works in no directory of this one.
+pub fn lab_elsewhere<F, T>(host: &Host, turn: F) -> EngineRunner<Lab<F>>
+where
+    F: Fn(EngineRun) -> T + Send + Sync + 'static,
+    T: Future<Output = ()> + Send + 'static,
+{
+    EngineRunner::new(Lab { turn, scope: SessionScope::Elsewhere }).on(host.clone())
+}
+
 impl<F, T> Engine for Lab<F>
 where
     F: Fn(EngineRun) -> T + Send + Sync + 'static,
@@ -64,6 +73,10 @@ where
 
     fn session_scope(&self) -> SessionScope {
         self.scope
+    }
+
+    fn directory<'a>(&self, request: &'a RunRequest) -> Option<&'a Path> {
+        request.settings.cwd.as_deref().filter(|_| self.scope != SessionScope::Elsewhere)
     }
 
     fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
