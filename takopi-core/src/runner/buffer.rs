@@ -171,6 +171,11 @@ impl Sender {
         }
     }
 
+    /// Whether the last event was added.
+    pub(super) fn is_finished(&self) -> bool {
+        self.buffer.state().finished
+    }
+
     /// Fires when the consumer has dropped the stream.
     pub(super) fn dropped(&self) -> &CancellationToken {
         &self.buffer.dropped

@@ -146,6 +146,9 @@ struct LastResort {
 
 impl Drop for LastResort {
     fn drop(&mut self) {
+        if self.sender.is_finished() {
+            return;
+        }
         let (reason, error) = if std::thread::panicking() {
             (Reason::Protocol, "the engine panicked")
         } else {
