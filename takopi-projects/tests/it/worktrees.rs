@@ -1,6 +1,6 @@
 //! A branch has one worktree.
 
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -280,8 +280,7 @@ fn a_full_disk_is_one_clear_line_and_leaves_no_branch() {
              exec git \"$@\"\n",
             lab.path().display()
         );
-        std::fs::write(&script, text).unwrap();
-        std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+        executable(&script, &text);
         let repository = Repository::open_with(&lab.project(), Git::at(&script)).unwrap();
         let directory = lab.path().join(".worktrees");
         assert_eq!(
@@ -386,10 +385,14 @@ fn a_worktree_that_git_could_not_complete_is_created_by_the_next_call() {
     assert_eq!(git(&made, &["status", "--porcelain"]), "");
 }
 
+/// Written by a process of its own: what another test forks in this moment would hold a copy of the descriptor, and a
+/// file that is open for writing cannot be executed.
 fn executable(path: &Path, script: &str) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, script).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let write = r#"printf %s "$1" >"$0" && chmod 755 "$0""#;
+    let written =
+        std::process::Command::new("sh").args(["-c", write]).arg(path).arg(script).status();
+    assert!(written.unwrap().success());
 }
 
 /// Whether a process exists that is not only waiting for its parent.
