@@ -356,7 +356,7 @@ impl Bot {
                 tracing::error!(chat, "handling a message panicked");
                 true
             });
-            if handled && runtime_goes_on().await {
+            if handled {
                 bot.finish(&of_it);
             }
         });
@@ -405,42 +405,5 @@ impl Bot {
             bot.press(&press).await;
             drop(permit);
         });
-    }
-}
-
-/// Whether the runtime of this task goes on. On one that is being shut down, what a task waits for fails, which says
-/// nothing about the message: the next process handles it.
-async fn runtime_goes_on() -> bool {
-    tokio::task::spawn_blocking(|| ()).await.is_ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::mpsc;
-
-    use super::*;
-
-    #[test]
-    fn a_runtime_that_is_shut_down_under_a_task_does_not_go_on() {
-        for shut_down in [false, true] {
-            let runtime =
-                tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
-            let (begin, begun) = mpsc::channel();
-            let (go_on, waiting) = mpsc::channel::<()>();
-            let (report, reported) = mpsc::channel();
-            runtime.spawn(async move {
-                begin.send(()).unwrap();
-                // Its thread is kept, so that the task is not dropped meanwhile.
-                waiting.recv().unwrap();
-                report.send(runtime_goes_on().await).unwrap();
-            });
-            begun.recv().unwrap();
-            let mut runtime = Some(runtime);
-            if shut_down && let Some(runtime) = runtime.take() {
-                runtime.shutdown_background();
-            }
-            go_on.send(()).unwrap();
-            assert_eq!(reported.recv().unwrap(), !shut_down);
-        }
     }
 }

@@ -66,10 +66,14 @@ impl Bot {
             return true;
         }
         let message = message.clone();
-        self.accept(bundle, &place).await.unwrap_or_else(|refusal| {
-            self.notice(&place, &message, refusal);
-            true
-        })
+        match self.accept(bundle, &place).await {
+            Ok(handled) => handled,
+            Err(_) if !runtime_goes_on().await => false,
+            Err(refusal) => {
+                self.notice(&place, &message, refusal);
+                true
+            }
+        }
     }
 
     /// Runs a command or passes a prompt on. `Err` is shown to the person; `false` as above.
@@ -311,6 +315,12 @@ pub(crate) fn root<'a>(context: Option<&'a RunContext>, otherwise: &'a Path) -> 
     context.and_then(|context| context.settings.cwd.as_deref()).unwrap_or(otherwise)
 }
 
+/// Whether the runtime of this task goes on. On one that is being shut down, what a task waits for fails, which says
+/// nothing about the message: the next process handles it.
+async fn runtime_goes_on() -> bool {
+    tokio::task::spawn_blocking(|| ()).await.is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use takopi_bridge::present::markup::RichText;
@@ -324,6 +334,30 @@ mod tests {
             let answer = format!("done\n\n{context}  \n`codex resume 0199`");
             let shown = RichText::from_markdown(&answer).telegram().text;
             assert_eq!(Context::find(&shown), Some(context), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_runtime_that_is_shut_down_under_a_task_does_not_go_on() {
+        for shut_down in [false, true] {
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+            let (begin, begun) = std::sync::mpsc::channel();
+            let (go_on, waiting) = std::sync::mpsc::channel::<()>();
+            let (report, reported) = std::sync::mpsc::channel();
+            runtime.spawn(async move {
+                begin.send(()).unwrap();
+                // Its thread is kept, so that the task is not dropped meanwhile.
+                waiting.recv().unwrap();
+                report.send(runtime_goes_on().await).unwrap();
+            });
+            begun.recv().unwrap();
+            let mut runtime = Some(runtime);
+            if shut_down && let Some(runtime) = runtime.take() {
+                runtime.shutdown_background();
+            }
+            go_on.send(()).unwrap();
+            assert_eq!(reported.recv().unwrap(), !shut_down);
         }
     }
 }
