@@ -5,6 +5,7 @@
 //! - [`model`]: scripted models on loopback, so that a real agent runs with no account;
 //! - [`home`]: directories for every test, and the processes that were started there;
 //! - [`program`], [`version`]: real agents that run here;
+//! - [`executable`]: scripts that a test writes and executes;
 //! - [`fake`]: fake agents that play scripts, and what a test sees of them;
 //! - [`lab`]: takopi over a fake agent;
 //! - [`raw`]: a real agent with nothing of takopi around it;
@@ -44,6 +45,7 @@ pub mod contract;
 pub mod dice;
 pub mod dirs;
 pub mod drift;
+pub mod executable;
 pub mod fake;
 pub mod fuzz;
 pub mod home;

@@ -286,7 +286,6 @@ mod linux {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
-    use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::process::ExitStatusExt as _;
 
     use super::*;
@@ -367,8 +366,10 @@ mod tests {
     async fn a_script_that_names_no_shell_is_run_by_one() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("script");
-        std::fs::write(&path, "echo $1 && exit 3\n").unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        // Written by another process: what this one forks in the meantime would keep it open, and busy.
+        let write = ["-c", r#"echo 'echo $1 && exit 3' >"$0" && chmod 700 "$0""#];
+        let written = std::process::Command::new("sh").args(write).arg(&path).status();
+        assert!(written.unwrap().success());
         for start in WAYS {
             let args = ["one".into()];
             let mut started = start(program(path.to_str().unwrap(), &args)).unwrap();

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use takopi_projects::{Git, Project, Repository};
+use takopi_tests::executable::write_executable;
 
 use crate::lab::{Lab, commit, git};
 
@@ -225,7 +226,7 @@ fn a_hook_gets_no_secrets() {
     let lab = Lab::new();
     let seen = lab.path().join("seen");
     let script = format!("#!/bin/sh\nenv > '{}'\n", seen.display());
-    executable(&lab.path().join(".git/hooks/post-checkout"), &script);
+    write_executable(&lab.path().join(".git/hooks/post-checkout"), &script);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "worktrees::a_hook_gets_no_secrets"]).env(PATH, lab.path());
     for name in ["TAKOPI_TELEGRAM_TOKEN", "TAKOPI_TOKEN", "TAKOPI_FLEET", "PGPASSWORD"] {
@@ -280,7 +281,7 @@ fn a_full_disk_is_one_clear_line_and_leaves_no_branch() {
              exec git \"$@\"\n",
             lab.path().display()
         );
-        executable(&script, &text);
+        write_executable(&script, &text);
         let repository = Repository::open_with(&lab.project(), Git::at(&script)).unwrap();
         let directory = lab.path().join(".worktrees");
         assert_eq!(
@@ -354,7 +355,7 @@ fn git_that_hangs_is_stopped_with_what_it_started() {
     let lab = Lab::new();
     let (git, started) = (lab.root.path().join("git"), lab.root.path().join("started"));
     let script = format!("#!/bin/sh\nsleep 1000 &\necho $! > {}\nwait\n", started.display());
-    executable(&git, &script);
+    write_executable(&git, &script);
     let git = Git::at(&git).limit(Duration::from_millis(300));
     let error = Repository::open_with(&lab.project(), git).unwrap_err().to_string();
     assert!(error.contains("git rev-parse did not end within 0.3 s and was stopped"), "{error}");
@@ -373,7 +374,7 @@ fn a_worktree_that_git_could_not_complete_is_created_by_the_next_call() {
     let gate = lab.root.path().join("gate");
     let hook = lab.path().join(".git/hooks/post-checkout");
     let script = format!("#!/bin/sh\nif [ ! -e {} ]; then sleep 1000; fi\n", gate.display());
-    executable(&hook, &script);
+    write_executable(&hook, &script);
     // Long enough for all calls but the one with the hook.
     let brief = Git::default().limit(Duration::from_secs(5));
     let hanging = Repository::open_with(&lab.project(), brief).unwrap();
@@ -383,16 +384,6 @@ fn a_worktree_that_git_could_not_complete_is_created_by_the_next_call() {
     let made = lab.repository().directory("topic").unwrap();
     assert!(made.join("README").is_file());
     assert_eq!(git(&made, &["status", "--porcelain"]), "");
-}
-
-/// Written by a process of its own: what another test forks in this moment would hold a copy of the descriptor, and a
-/// file that is open for writing cannot be executed.
-fn executable(path: &Path, script: &str) {
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let write = r#"printf %s "$1" >"$0" && chmod 755 "$0""#;
-    let written =
-        std::process::Command::new("sh").args(["-c", write]).arg(path).arg(script).status();
-    assert!(written.unwrap().success());
 }
 
 /// Whether a process exists that is not only waiting for its parent.

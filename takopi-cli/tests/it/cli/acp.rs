@@ -1,7 +1,5 @@
 //! Agents of the configuration file, and the list of engines.
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use serde_json::Value;
 
 use super::lab::{Lab, Ran, Running, ran};
@@ -37,8 +35,7 @@ done
 /// A place with the agent and a configuration that names it.
 fn lab() -> Lab {
     let lab = Lab::new();
-    let agent = lab.write("bin/my-agent", AGENT);
-    std::fs::set_permissions(&agent, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let agent = lab.write_executable("bin/my-agent", AGENT);
     let config = format!(
         "[engines.mine]\nkind = 'acp'\ncommand = ['{}', '--acp']\nsessions = 'my-agent'\n\
          resume = 'my-agent --session'\ntitle = 'My Agent'\n",

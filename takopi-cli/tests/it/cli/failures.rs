@@ -71,17 +71,8 @@ fn each_failure_is_told_once_with_its_hint() {
 #[test]
 fn a_warning_that_the_error_does_not_repeat_is_shown() {
     let lab = Lab::new();
-    let program = lab.write(
-        "warning",
-        &std::fs::read_to_string(codex("doubled")).unwrap().replacen("said no", "is busy", 1),
-    );
-    nix::sys::stat::fchmodat(
-        nix::fcntl::AT_FDCWD,
-        &program,
-        nix::sys::stat::Mode::S_IRWXU,
-        nix::sys::stat::FchmodatFlags::FollowSymlink,
-    )
-    .unwrap();
+    let doubled = std::fs::read_to_string(codex("doubled")).unwrap();
+    let program = lab.write_executable("warning", &doubled.replacen("said no", "is busy", 1));
     let options = ["--transport", "exec", "--codex-bin", program.to_str().unwrap()];
     let run = [&["run"], &options[..], &["hello"]].concat();
     for shown in [lab.run(&run).stderr, on_a_terminal(&lab, &run), in_a_chat(&lab, &options)] {

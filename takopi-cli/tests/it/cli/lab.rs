@@ -43,6 +43,13 @@ impl Lab {
         path
     }
 
+    /// The same for a script that is executed.
+    pub(crate) fn write_executable(&self, name: &str, script: &str) -> PathBuf {
+        let path = self.path(name);
+        takopi_tests::executable::write_executable(&path, script);
+        path
+    }
+
     /// The variables that keep the machine out.
     pub(crate) fn env(&self) -> Vec<(&'static str, PathBuf)> {
         vec![

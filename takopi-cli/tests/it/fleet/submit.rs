@@ -1,7 +1,5 @@
 //! Runs on workers: one prompt, a batch, waiting, cancelling, and workers that come and go.
 
-use std::os::unix::fs::PermissionsExt as _;
-
 use nix::sys::signal::Signal;
 
 use super::lab::FleetLab;
@@ -181,8 +179,7 @@ fn the_fleets_database_is_not_in_the_environment_of_an_agent() {
         "#!/bin/sh\ncase \"$1\" in --version) echo codex-cli 0.166.0;; login) echo ok;; *) env >{}; exit 1;; esac\n",
         seen.display()
     );
-    let program = fleet.lab.write("codex.sh", &script);
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = fleet.lab.write_executable("codex.sh", &script);
     let program = program.to_str().unwrap();
     let mut command = fleet.worker_command(&["--engine", "codex", "--codex-bin", program]);
     command.env("PGPASSWORD", "hunter2").env("PGPASSFILE", "/none").env("OTHER", "visible");

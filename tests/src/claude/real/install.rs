@@ -54,9 +54,8 @@ fn find(place: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
+    use crate::executable::write_executable;
 
     const V: Version = Version::new(1, 2, 3);
 
@@ -64,8 +63,7 @@ mod tests {
     fn installer(root: &Path, script: &str) -> Installer {
         let npm = root.join("npm");
         let text = format!("#!/bin/sh\nfor last; do DIR=$before; before=$last; done\n{script}\n");
-        fs::write(&npm, text).unwrap();
-        fs::set_permissions(&npm, fs::Permissions::from_mode(0o755)).unwrap();
+        write_executable(&npm, &text);
         Installer { root: root.join("takopi-claude"), npm: npm.into() }
     }
 

@@ -4,7 +4,6 @@
 //! bundle runs without them: the package is unpacked as it is, and only what it loads at run time is installed beside it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -12,6 +11,7 @@ use anyhow::Context as _;
 
 use super::Version;
 use crate::command::run;
+use crate::executable::write_executable;
 use crate::install::{INSTALL_LIMIT, Installation, npm_install, stamp, stamped};
 
 const NODE: &str = "22.23.3";
@@ -48,8 +48,7 @@ pub(super) fn pi(root: &Path, version: Version) -> anyhow::Result<PathBuf> {
             "#!/bin/sh\nhere=$(dirname \"$0\")\n\
              exec \"$here/node_modules/{node}/bin/node\" \"$here/package/dist/bundle/cli.js\" \"$@\"\n"
         );
-        fs::write(&program, script).context("cannot write the program")?;
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+        write_executable(&program, &script);
         stamp(place, &program)
     };
     installation.get(&[("npm", &fill)])

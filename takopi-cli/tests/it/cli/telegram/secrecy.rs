@@ -1,6 +1,5 @@
 //! The token: where it must not be found.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::sys::signal::Signal;
@@ -16,8 +15,7 @@ fn secret() -> &'static str {
 }
 
 fn script(lab: &Lab, name: &str, text: &str) -> String {
-    let path = lab.write(name, &format!("#!/bin/sh\n{text}\n"));
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let path = lab.write_executable(name, &format!("#!/bin/sh\n{text}\n"));
     path.to_str().unwrap().to_owned()
 }
 
