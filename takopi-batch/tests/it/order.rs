@@ -42,6 +42,17 @@ async fn prompts_of_a_session_run_in_order_in_one_conversation_and_the_rest_side
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_journal_too_a_session_goes_on_when_nothing_else_runs() {
+    let lab = Lab::new();
+    let input = jobs(&[("1", "one", "s"), ("2", "two", "s"), ("3", "three", "s")]);
+    let batch = run(lab.batch(), Source::new(std::io::Cursor::new(input)), Journal::none());
+    // Of the paused clock: it fires when nothing else can happen.
+    let ran = tokio::time::timeout(Duration::from_secs(1), batch).await.expect("the batch ends");
+    assert_eq!(ran.outcome().report.ok, 3);
+    assert_eq!(lab.runner.prompts(), ["one", "two", "three"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn prompts_that_resume_one_token_run_in_order_whatever_its_spelling() {
     let lab = Lab::new();
     lab.runner.when("one", [Play::Take(Duration::from_secs(9))]);

@@ -130,7 +130,11 @@ impl Driver {
                 let job = std::mem::take(job);
                 self.halt(Halt::Failed { job }).await;
             }
-            self.hand_over_results().await;
+            if !self.outbox.is_empty() {
+                self.hand_over_results().await;
+                // Without a journal that releases their lanes: what waits there may start.
+                continue;
+            }
             if let Some(fault) = self.state.fault() {
                 return Err(BatchError::State(fault));
             }
