@@ -231,7 +231,11 @@ impl<'a> RunDriver<'a> {
                     self.translator.asked(&call);
                 }
             }
-            Incoming::Warning(warning) => self.events.push(self.run.warning(warning)),
+            Incoming::Warning(warning) => {
+                // What could not be read may have been of the run.
+                self.began = true;
+                self.events.push(self.run.warning(warning));
+            }
         }
     }
 

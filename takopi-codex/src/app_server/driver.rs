@@ -225,6 +225,9 @@ impl TurnDriver<'_> {
     ) -> Result<TurnStream, StartError> {
         let failed = |error| StartError::Failed { error, began: true };
         let mut turn = TurnStream::open(self.client, self.thread.id()).map_err(failed)?;
+        // Nothing was sent yet: these are of the time before the turn.
+        let earlier = turn.take_warnings().into_iter();
+        self.events.extend(earlier.map(|warning| self.run.warning(warning)));
         match self.send_prompt(&mut turn, prompt, options).await {
             Ok(()) => Ok(turn),
             Err(StartError::Failed { error, .. }) => {
@@ -314,7 +317,11 @@ impl TurnDriver<'_> {
                     began |= belongs_to_turn(&notification, self.thread.id());
                     self.handle(&notification, notification.kind());
                 }
-                Ok(Some(TurnEvent::Warning(_))) => {}
+                // What could not be read may have been of the turn.
+                Ok(Some(TurnEvent::Warning(warning))) => {
+                    began = true;
+                    self.events.push(self.run.warning(warning));
+                }
                 // A sub-agent, a request, or an end that was too long.
                 Ok(Some(TurnEvent::Subagent(_) | TurnEvent::Request(_))) | Err(_) => began = true,
                 Ok(None) => break,

@@ -4,6 +4,9 @@
 //! empty. When there is no room, the reader waits ([`Sender::room`]): on a process that serves one
 //! session for as long as it takes, on a shared one only while the consumer goes on reading, because
 //! the neighbours wait too. Behind that the inbox overflows: only the end of the turn is still kept.
+//!
+//! What the client itself has to report (warnings, an end that was too long) takes no room from the
+//! messages of the server, and overflows nothing.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +24,8 @@ use super::requests::ServerRequest;
 const INBOX_BYTES: usize = 32 * 1024 * 1024;
 /// What a message takes beside its text.
 const MESSAGE_BYTES: usize = 256;
+/// How many warnings wait for a turn's consumer; further ones are only logged.
+const WARNINGS: usize = 64;
 /// On a shared process: how long the reader waits for a consumer that takes nothing.
 const NO_PROGRESS: Duration = Duration::from_secs(1);
 /// On a shared process: how long the reader waits for the consumer of one turn, in all.
@@ -43,11 +48,7 @@ pub(super) enum TurnMessage {
 
 impl TurnMessage {
     fn is_end(&self) -> bool {
-        match self {
-            Self::Notification(notification) => notification.is_turn_end(),
-            Self::EndTooLong => true,
-            _ => false,
-        }
+        matches!(self, Self::Notification(notification) if notification.is_turn_end())
     }
 }
 
@@ -85,6 +86,8 @@ struct Shared {
 struct Queue {
     messages: VecDeque<(TurnMessage, usize)>,
     bytes: usize,
+    /// How many of the messages are warnings.
+    warnings: usize,
     /// How many messages were taken so far.
     taken: u64,
     /// How long the reader has waited for this inbox.
@@ -130,10 +133,24 @@ impl Inbox {
         let mut queue = self.shared.queue();
         let (message, weight) = queue.messages.pop_front()?;
         queue.bytes -= weight;
+        queue.warnings -= usize::from(matches!(message, TurnMessage::Warning(_)));
         queue.taken += 1;
         drop(queue);
         self.shared.taken.notify_one();
         Some(message)
+    }
+
+    /// The warnings that are there already, ahead of everything else.
+    pub(super) fn take_warnings(&mut self) -> Vec<String> {
+        let mut queue = self.shared.queue();
+        let mut warnings = Vec::new();
+        while let Some((TurnMessage::Warning(_), _)) = queue.messages.front()
+            && let Some((TurnMessage::Warning(warning), _)) = queue.messages.pop_front()
+        {
+            queue.warnings -= 1;
+            warnings.push(warning);
+        }
+        warnings
     }
 
     /// Resolves when more came than the consumer took.
@@ -153,7 +170,25 @@ impl Sender {
         Room { shared: self.shared.clone(), weight }
     }
 
-    /// Delivers a message. Without room the inbox overflows.
+    /// Delivers a warning of the client's own.
+    pub(super) fn warn(&self, warning: String) {
+        let mut queue = self.shared.queue();
+        if queue.warnings == WARNINGS || self.shared.overflow.is_cancelled() {
+            return tracing::warn!(warning, "a turn's consumer is too far behind for a warning");
+        }
+        queue.warnings += 1;
+        queue.push(TurnMessage::Warning(warning), 0);
+        drop(queue);
+        self.shared.arrived.notify_one();
+    }
+
+    /// The end of the turn was too long to be read.
+    pub(super) fn end_too_long(&self) {
+        self.shared.queue().push(TurnMessage::EndTooLong, 0);
+        self.shared.arrived.notify_one();
+    }
+
+    /// Delivers a message of the server. Without room the inbox overflows.
     pub(super) fn send(&self, message: TurnMessage, weight: usize) {
         let overflowed = self.shared.overflow.is_cancelled();
         let mut queue = self.shared.queue();
@@ -229,17 +264,18 @@ impl Room {
 mod tests {
     use super::*;
 
-    fn warning(text: &str) -> TurnMessage {
-        TurnMessage::Warning(text.to_owned())
+    fn message(method: &str) -> TurnMessage {
+        let params = RawValue::NULL.to_owned();
+        TurnMessage::Notification(Notification::new(method.to_owned(), params))
     }
 
     #[tokio::test]
     async fn a_message_over_the_bound_is_taken_when_the_inbox_is_empty() {
         let (sender, mut inbox) = inbox(None);
         assert!(sender.has_room(2 * INBOX_BYTES));
-        sender.send(warning("large"), 2 * INBOX_BYTES);
+        sender.send(message("large"), 2 * INBOX_BYTES);
         assert!(!sender.has_room(1));
-        assert!(matches!(inbox.next().await, Some(TurnMessage::Warning(_))));
+        assert!(matches!(inbox.next().await, Some(TurnMessage::Notification(_))));
         assert!(sender.has_room(1));
         drop(sender);
         assert!(inbox.next().await.is_none());
@@ -248,8 +284,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_consumer_that_reads_is_waited_for_and_one_that_does_not_is_not() {
         let (sender, mut inbox) = inbox(None);
-        sender.send(warning("first"), INBOX_BYTES / 2);
-        sender.send(warning("second"), INBOX_BYTES / 2 - 2 * MESSAGE_BYTES);
+        sender.send(message("first"), INBOX_BYTES / 2);
+        sender.send(message("second"), INBOX_BYTES / 2 - 2 * MESSAGE_BYTES);
         let room = sender.room(INBOX_BYTES);
         let reads = async {
             for _ in 0..2 {
@@ -258,19 +294,39 @@ mod tests {
             }
         };
         assert!(tokio::join!(room.wait_a_while(), reads).0);
-        sender.send(warning("third"), INBOX_BYTES);
+        sender.send(message("third"), INBOX_BYTES);
         assert!(!room.wait_a_while().await);
     }
 
     #[tokio::test]
     async fn behind_an_overflow_only_the_end_is_kept() {
         let (sender, mut inbox) = inbox(None);
-        sender.send(warning("first"), INBOX_BYTES);
-        sender.send(warning("second"), 1);
-        sender.send(TurnMessage::EndTooLong, 1);
+        sender.send(message("first"), INBOX_BYTES);
+        sender.send(message("second"), 1);
+        sender.warn("third".to_owned());
+        sender.send(message("turn/completed"), 1);
         inbox.overflowed().await;
-        assert!(matches!(inbox.next().await, Some(TurnMessage::Warning(_))));
+        assert!(matches!(inbox.next().await, Some(TurnMessage::Notification(_))));
         assert!(matches!(inbox.next().await, Some(TurnMessage::Overflow)));
-        assert!(matches!(inbox.next().await, Some(TurnMessage::EndTooLong)));
+        assert!(matches!(inbox.next().await, Some(message) if message.is_end()));
+        assert!(inbox.try_next().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_the_client_reports_itself_overflows_nothing() {
+        let (sender, mut inbox) = inbox(None);
+        sender.send(message("large"), 2 * INBOX_BYTES);
+        for n in 0..2 * WARNINGS {
+            sender.warn(n.to_string());
+        }
+        sender.end_too_long();
+        assert!(!sender.shared.overflow.is_cancelled());
+        assert!(matches!(inbox.try_next(), Some(TurnMessage::Notification(_))));
+        let warnings = inbox.take_warnings();
+        assert_eq!(warnings.len(), WARNINGS, "they are bounded");
+        assert_eq!(warnings[1], "1");
+        assert!(matches!(inbox.try_next(), Some(TurnMessage::EndTooLong)));
+        sender.warn("there is room again".to_owned());
+        assert_eq!(inbox.take_warnings().len(), 1);
     }
 }

@@ -110,7 +110,7 @@ impl Routes {
         }
         let (sender, inbox) = inbox(route.usage.clone());
         for warning in std::mem::take(unread).into_warnings() {
-            sender.send(TurnMessage::Warning(warning), 0);
+            sender.warn(warning);
         }
         if !pending.is_closed() {
             route.turn = Some(TurnRoute::new(sender));
@@ -248,7 +248,7 @@ impl Routes {
         };
         if let Some(fault) = request.unreadable() {
             let warning = format!("declined: `{}` cannot be read: {fault}", request.method());
-            turn.inbox.send(TurnMessage::Warning(warning), 0);
+            turn.inbox.warn(warning);
             request.decline();
         } else {
             turn.inbox.send(TurnMessage::Request(request), weight);
@@ -308,7 +308,7 @@ impl Routes {
         let mut state = self.state();
         let Some(route) = state.threads.get_mut(thread) else { return false };
         let Some(turn) = &mut route.turn else { return false };
-        turn.inbox.send(TurnMessage::EndTooLong, 0);
+        turn.inbox.end_too_long();
         route.end_turn();
         true
     }
@@ -379,7 +379,7 @@ impl State {
     fn warn(&mut self, thread: Option<&str>, warning: &str) -> bool {
         let mut warned = false;
         let warn = |turn: &mut TurnRoute| {
-            turn.inbox.send(TurnMessage::Warning(warning.to_owned()), warning.len());
+            turn.inbox.warn(warning.to_owned());
         };
         match thread {
             Some(thread) => warned = self.turn(thread).map(warn).is_some(),
@@ -406,7 +406,7 @@ impl State {
         );
         let report = |turn: &mut TurnRoute| {
             if !std::mem::replace(&mut turn.drift_reported, true) {
-                turn.inbox.send(TurnMessage::Warning(warning.clone()), warning.len());
+                turn.inbox.warn(warning.clone());
             }
         };
         match thread {
@@ -421,7 +421,7 @@ impl State {
         for turn in self.turns() {
             shown = true;
             if let Some(warning) = warning(&mut turn.lines) {
-                turn.inbox.send(TurnMessage::Warning(warning), 0);
+                turn.inbox.warn(warning);
             }
         }
         if !shown {

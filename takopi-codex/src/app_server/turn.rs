@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use takopi_core::model::Usage;
@@ -200,6 +199,11 @@ impl TurnStream {
         self.inbox.overflowed().await;
     }
 
+    /// The warnings that are there already, ahead of everything else.
+    pub(super) fn take_warnings(&mut self) -> Vec<String> {
+        self.inbox.take_warnings()
+    }
+
     fn event(&mut self, message: TurnMessage) -> Result<TurnEvent, ClientError> {
         let unread = |detail: &str| ClientError::Answer {
             method: "turn/completed".to_owned(),
@@ -261,10 +265,7 @@ impl TurnStream {
                     }
                 }
                 "turn/completed" => {
-                    if let Some(TurnEnded { turn }) = notification.parse() {
-                        report.status = status(turn.status);
-                        report.error = turn.error;
-                    }
+                    (report.status, report.error) = turn_end(&notification);
                 }
                 _ => {}
             }
@@ -284,26 +285,20 @@ impl Drop for TurnStream {
     }
 }
 
-#[derive(Deserialize)]
-struct TurnEnded {
-    turn: TurnBody,
-}
-
-#[derive(Deserialize)]
-struct TurnBody {
-    #[serde(default)]
-    status: String,
-    #[serde(default)]
-    error: Option<Value>,
-}
-
-fn status(label: String) -> TurnStatus {
-    match label.as_str() {
-        "completed" => TurnStatus::Completed,
-        "interrupted" => TurnStatus::Interrupted,
-        "failed" => TurnStatus::Failed,
-        _ => TurnStatus::Other(label),
-    }
+/// How a turn ended, and its error. An end that cannot be read is no success.
+fn turn_end(notification: &Notification) -> (TurnStatus, Option<Value>) {
+    let params: Value = notification.parse().unwrap_or_default();
+    let status = match &params["turn"]["status"] {
+        Value::String(label) => match label.as_str() {
+            "completed" => TurnStatus::Completed,
+            "interrupted" => TurnStatus::Interrupted,
+            "failed" => TurnStatus::Failed,
+            label => TurnStatus::Other(label.to_owned()),
+        },
+        Value::Null => TurnStatus::Other(String::new()),
+        unreadable => TurnStatus::Other(unreadable.to_string()),
+    };
+    (status, Some(params["turn"]["error"].clone()).filter(|error| !error.is_null()))
 }
 
 /// Records a message for the answer, if the item is one.

@@ -89,7 +89,7 @@ impl TurnRoute {
     /// Reports how many lines could not be read beside those that were shown.
     fn report_lines(&mut self) {
         for warning in self.lines.rest() {
-            self.inbox.send(TurnMessage::Warning(warning), 0);
+            self.inbox.warn(warning);
         }
     }
 }

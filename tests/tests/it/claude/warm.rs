@@ -93,6 +93,7 @@ async fn a_warm_process_that_printed_anything_is_never_replaced() {
         vec![turn::lifecycle("queued")],
         turn::opened([turn::bash("t", "rm -rf target")]),
         vec![turn::ask_bash("q", "t", "ls").without_waiting()],
+        vec![Step::line("half a line")],
     ] {
         let steps = printed.clone().into_iter().chain([Step::Die(Signal::Kill)]);
         let dies = Process::new().turn(turn::answer("one")).once("user", steps);

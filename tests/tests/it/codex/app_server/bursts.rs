@@ -45,6 +45,20 @@ async fn a_message_larger_than_the_inbox_reaches_a_consumer_that_reads() {
 }
 
 #[tokio::test]
+async fn a_line_that_cannot_be_read_behind_a_large_message_ends_no_run() {
+    let junk =
+        [large_delta(40 * MIB), Step::line("junk"), large_delta(40 * MIB), Step::line("more")];
+    let lab = Lab::new(Server::new().turns(junk.into_iter().chain(turn::answer("done"))).script());
+    for runner in [lab.app_server(Duration::ZERO), shared(&lab)] {
+        let seen = run(&runner, lab.request("hi")).await;
+        assert_eq!(seen.ok().answer, "done");
+        assert_eq!(seen.done(&ActionKind::Warning).len(), 2);
+        runner.shutdown().await;
+    }
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn very_many_short_notifications_at_once_end_no_run() {
     // Short enough that one read brings thousands.
     let notices = Step::FloodStdout { line: r#"{"method":"x"}"#.to_owned(), lines: 100_000 };

@@ -55,6 +55,22 @@ async fn a_turn_of_which_anything_was_seen_is_not_sent_again() {
 }
 
 #[tokio::test]
+async fn a_turn_of_which_something_came_that_cannot_be_read_is_not_sent_again() {
+    let item =
+        json!({"threadId": 7, "turnId": "$TURN", "item": {"type": "commandExecution", "id": "c"}});
+    for (what, step) in [
+        ("no JSON", Step::line("half a line")),
+        ("no readable address", Step::notify("item/completed", item)),
+        ("too long", Step::huge(r#"{"method":"item/completed","params":""#, r#""}"#, 65 << 20)),
+    ] {
+        let (seen, sent) = dies_before_the_reply([step]).await;
+        assert_eq!(sent, 1, "{what}");
+        seen.failed("process_died");
+        assert_eq!(seen.done(&ActionKind::Warning).len(), 1, "{what}: {:#?}", seen.events);
+    }
+}
+
+#[tokio::test]
 async fn a_turn_that_a_dead_warm_server_never_began_is_run_by_the_next_server() {
     let quota = Step::notify("account/rateLimits/updated", json!({"rateLimits": {}}));
     for (what, steps) in [

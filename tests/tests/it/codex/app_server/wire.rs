@@ -6,6 +6,7 @@ use futures::future::{BoxFuture, join};
 use serde_json::json;
 use takopi_codex::app_server::{
     Client, ClientError, CodexAppServer, ModelOptions, PoolLimits, ThreadOptions, TurnOptions,
+    TurnStatus,
 };
 use takopi_core::{ActionKind, ApprovalHandler, ApprovalRequest, Decision, EngineRunner, Runner};
 use takopi_tests::codex::fake::{Server, Step, turn};
@@ -173,6 +174,26 @@ async fn a_turn_report_has_the_usage_of_the_turn() {
     let usage = thread.run("early", &TurnOptions::default()).await.unwrap().usage.unwrap();
     assert_eq!((usage.input_tokens, usage.output_tokens), (22, 14));
     client.close().await;
+}
+
+#[tokio::test]
+async fn a_turn_report_is_a_success_only_if_the_end_says_so() {
+    for (end, status) in [
+        (r#""status":"failed","status":"failed""#, TurnStatus::Failed),
+        (r#""status":1"#, TurnStatus::Other("1".to_owned())),
+        (r#""other":1"#, TurnStatus::Other(String::new())),
+        (r#""status":"completed""#, TurnStatus::Completed),
+    ] {
+        let line = format!(
+            r#"{{"method":"turn/completed","params":{{"threadId":"$THREAD","turn":{{"id":"$TURN",{end}}}}}}}"#
+        );
+        let lab = Lab::new(Server::new().turns([Step::line(line.as_str())]).script());
+        let client = Client::start(&lab.host, &lab.launch()).await.unwrap();
+        let thread = client.start_thread(&ThreadOptions::default()).await.unwrap();
+        let report = thread.run("hi", &TurnOptions::default()).await.unwrap();
+        assert_eq!(report.status, status, "{end}");
+        client.close().await;
+    }
 }
 
 #[tokio::test]
