@@ -94,6 +94,18 @@ struct Run {
     inbox: mpsc::Sender<Incoming>,
     /// The request whose response ends the turn.
     prompt: Option<i64>,
+    drift_reported: bool,
+}
+
+impl Run {
+    /// An update cannot be attributed; the warning, once in a run.
+    fn drifted(&mut self) -> Option<String> {
+        let reported = std::mem::replace(&mut self.drift_reported, true);
+        (!reported).then(|| {
+            "the agent's protocol has drifted: `session/update` names no session that can be read, and is ignored"
+                .to_owned()
+        })
+    }
 }
 
 impl Client {
@@ -124,7 +136,8 @@ impl Client {
         let (inbox, receiver) = mpsc::channel(WAITING);
         let mut state = self.inner.routes.state();
         if !state.pending.is_closed() {
-            state.run = Some(Run { session: session.to_owned(), inbox, prompt: None });
+            let session = session.to_owned();
+            state.run = Some(Run { session, inbox, prompt: None, drift_reported: false });
         }
         state.lines = LineWarnings::default();
         receiver
@@ -312,8 +325,10 @@ impl Routes {
     fn notification(&self, method: &str, params: &RawValue) -> Option<Incoming> {
         match method {
             "session/update" => {
-                let SessionUpdate { session, update } = SessionUpdate::read(params);
                 let mut state = self.state();
+                let Some(SessionUpdate { session, update }) = SessionUpdate::read(params) else {
+                    return state.run.as_mut()?.drifted().map(Incoming::Warning);
+                };
                 state.last_update = Instant::now();
                 if let Update::Message { id, .. } = &update {
                     state.uses_ids |= id.is_some();

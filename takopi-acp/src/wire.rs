@@ -17,6 +17,7 @@ pub(crate) use session::{AgentInfo, ConfigOption, SessionPage, SessionReply};
 /// The part of a `session/update` that tells whose it is and what happened.
 #[derive(Debug)]
 pub(crate) struct SessionUpdate {
+    /// The session it names; nothing if it names none.
     pub(crate) session: Option<String>,
     pub(crate) update: Update,
 }
@@ -64,10 +65,21 @@ pub(crate) struct PromptReply {
 }
 
 impl SessionUpdate {
-    pub(crate) fn read(params: &RawValue) -> Self {
+    /// Reads an update; `None` if its session cannot be read.
+    pub(crate) fn read(params: &RawValue) -> Option<Self> {
         let params = Object::of(params);
-        Self { session: params.text("sessionId"), update: Update::read(&params.object("update")) }
+        let session = named_session(&params).ok()?;
+        Some(Self { session, update: Update::read(&params.object("update")) })
     }
+}
+
+/// A message names a session in a way that cannot be read: it may be anybody's.
+struct UnreadableSession;
+
+/// The session that a message names, if it names one.
+fn named_session(params: &Object<'_>) -> Result<Option<String>, UnreadableSession> {
+    let session = params.text("sessionId");
+    if session.is_none() && params.has("sessionId") { Err(UnreadableSession) } else { Ok(session) }
 }
 
 impl Update {

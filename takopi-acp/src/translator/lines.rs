@@ -41,7 +41,11 @@ fn receive(translator: &mut Translator, message: Incoming<'_>, events: &mut Vec<
     let null = serde_json::value::RawValue::NULL;
     let params = params.unwrap_or(null);
     match method.as_deref() {
-        Some("session/update") => translator.update(&SessionUpdate::read(params).update, events),
+        Some("session/update") => {
+            if let Some(update) = SessionUpdate::read(params) {
+                translator.update(&update.update, events);
+            }
+        }
         Some(crate::client::PERMISSION) => {
             if let Some(permission) = Permission::read(params) {
                 translator.asked(&permission.call, events);

@@ -79,7 +79,7 @@ fn turns(agent: &str, lines: &[Value]) -> Vec<Turn> {
         }
         match message["method"].as_str() {
             Some("session/update") => {
-                let update = SessionUpdate::read(&raw(&message["params"])).update;
+                let update = SessionUpdate::read(&raw(&message["params"])).unwrap().update;
                 translator.update(&update, &mut turn.events);
             }
             Some("session/request_permission") => {
@@ -193,7 +193,9 @@ fn blank_lines_ahead_of_a_message_are_no_part_of_it() {
 #[test]
 fn a_call_stays_the_kind_of_action_that_it_was_shown_as() {
     let update = |update: Value| {
-        SessionUpdate::read(&raw(&serde_json::json!({ "sessionId": "s", "update": update }))).update
+        SessionUpdate::read(&raw(&serde_json::json!({ "sessionId": "s", "update": update })))
+            .unwrap()
+            .update
     };
     let call = |kind: &str, status: &str| {
         update(serde_json::json!({

@@ -133,14 +133,14 @@ const KNOWN: [&str; 10] = [
 ];
 
 impl Permission {
-    /// Reads a request; `None` if it does not say what it is about, or offers nothing.
+    /// Reads a request; `None` if it does not say what or whom it is about, or offers nothing.
     pub(crate) fn read(params: &RawValue) -> Option<Self> {
         let params = Object::of(params);
         let call = params.object("toolCall");
         let unknown = call.iter().filter(|(name, _)| !KNOWN.contains(name));
         let unknown = unknown.map(|(name, raw)| (name.to_owned(), raw.get().to_owned())).collect();
         let options: Vec<_> = params.list("options").into_iter().filter_map(option).collect();
-        let session = params.text("sessionId");
+        let session = super::named_session(&params).ok()?;
         let call = CallUpdate::read(&call)?;
         (!options.is_empty()).then_some(Self { session, call, options, unknown })
     }

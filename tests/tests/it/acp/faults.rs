@@ -44,6 +44,23 @@ async fn a_no_that_stops_ends_the_turn_as_interrupted() {
     lab.assert_nothing_left().await;
 }
 
+#[tokio::test]
+async fn an_update_whose_session_cannot_be_read_is_nobodys_and_reported_once() {
+    let stray = |session: serde_json::Value| {
+        let content = json!({ "type": "text", "text": "stray" });
+        let update = json!({ "sessionUpdate": "agent_message_chunk", "content": content });
+        Step::notify("session/update", json!({ "sessionId": session, "update": update }))
+    };
+    let strays = [stray(json!(7)), stray(json!({ "id": "$SESSION" })), stray(json!("another"))];
+    let lab = Lab::new(Process::new().turns(strays.into_iter().chain(answer("own"))));
+    let seen = run(&lab.runner(COLD), lab.request("x")).await;
+    assert_eq!(seen.ok().answer, "own");
+    let warnings = seen.done(&ActionKind::Warning);
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert!(warnings[0].action.title.contains("has drifted"), "{warnings:#?}");
+    lab.assert_nothing_left().await;
+}
+
 /// opencode works in the directory of the session, and hangs at an approval if it is told another one.
 #[tokio::test]
 async fn opencode_resumes_a_session_in_the_directory_it_was_begun_in() {
