@@ -31,6 +31,13 @@ const WINDOWS: usize = 16;
 const VALUE_COST: usize = 32;
 
 impl TakopiEvent {
+    /// Cuts an action's id, whatever else the event has: one action keeps one id in all its events.
+    pub(crate) fn truncate_id(&mut self) {
+        if let Self::Action(event) = self {
+            truncate_id(&mut event.action.id);
+        }
+    }
+
     /// Cuts what is over the bounds of this module.
     pub fn truncate(&mut self) {
         match self {

@@ -204,19 +204,32 @@ pub fn end_strays(state_directory: &Path) -> Vec<Stray> {
 
 /// Ends every bearer of the marks, gently first.
 fn end_bearers(marks: &[Mark]) -> io::Result<Vec<Stray>> {
+    end_all(|| census::bearers(marks))
+}
+
+/// Ends whom the looks find, until two in a row find nobody: a process that is just being started may be
+/// missing in one.
+fn end_all(mut look: impl FnMut() -> io::Result<Vec<i32>>) -> io::Result<Vec<Stray>> {
     const GRACE: Duration = Duration::from_secs(1);
     const LIMIT: Duration = Duration::from_secs(4);
     let begun = Instant::now();
-    let mut left = census::bearers(marks)?;
-    let found = left.iter().copied().map(Stray::new).collect();
-    while !left.is_empty() {
-        if begun.elapsed() > LIMIT {
+    let mut found: Vec<Stray> = Vec::new();
+    let mut empty_looks = 0;
+    while empty_looks < 2 {
+        let left = look()?;
+        if left.is_empty() {
+            empty_looks += 1;
+        } else if begun.elapsed() > LIMIT {
             return Err(io::ErrorKind::TimedOut.into());
+        } else {
+            empty_looks = 0;
+            let known = |pid: &i32| found.iter().any(|stray| stray.pid == *pid);
+            let new: Vec<i32> = left.iter().copied().filter(|pid| !known(pid)).collect();
+            found.extend(new.into_iter().map(Stray::new));
+            let signal = if begun.elapsed() > GRACE { Signal::SIGKILL } else { Signal::SIGTERM };
+            census::signal(&left, signal);
         }
-        let signal = if begun.elapsed() > GRACE { Signal::SIGKILL } else { Signal::SIGTERM };
-        census::signal(&left, signal);
         std::thread::sleep(Duration::from_millis(30));
-        left = census::bearers(marks)?;
     }
     Ok(found)
 }
@@ -275,6 +288,17 @@ mod tests {
 
     fn records(state: &Path) -> usize {
         std::fs::read_dir(directory(state)).map_or(0, Iterator::count)
+    }
+
+    #[test]
+    fn nobody_is_left_only_if_two_looks_in_a_row_find_nobody() {
+        let mut stray = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = i32::try_from(stray.id()).unwrap();
+        let mut looks = [vec![], vec![pid], vec![], vec![]].into_iter();
+        let ended = end_all(|| Ok(looks.next().unwrap())).unwrap();
+        assert_eq!(ended.iter().map(|stray| stray.pid).collect::<Vec<_>>(), [pid]);
+        assert!(looks.next().is_none());
+        assert!(!stray.wait().unwrap().success(), "it was ended by a signal");
     }
 
     #[test]

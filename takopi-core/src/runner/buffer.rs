@@ -71,6 +71,7 @@ impl State {
     /// Adds an event. Every event of every engine passes here: it is bounded and its credentials are
     /// removed.
     fn add(&mut self, mut event: TakopiEvent) {
+        event.truncate_id();
         let mut weight = event.weight();
         if weight > TEXT_BYTES {
             event.truncate();

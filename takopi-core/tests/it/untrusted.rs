@@ -1,7 +1,7 @@
 //! What an engine writes is bounded and free of credentials when it reaches the consumer.
 
 use serde_json::json;
-use takopi_core::model::bounds::EVENT_BYTES;
+use takopi_core::model::bounds::{EVENT_BYTES, ID_BYTES};
 use takopi_core::model::{Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason};
 use takopi_core::{RunRequest, Runner, TakopiEvent};
 
@@ -82,6 +82,27 @@ async fn no_event_is_larger_than_its_bound() {
         assert_eq!(event.action.detail["truncated"], true);
         assert_eq!(event.action.detail["status"], "completed");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_action_keeps_its_id_whether_its_events_are_truncated_or_not() {
+    let event = |title: &str, phase| {
+        let action = Action::new("x".repeat(2_000), ActionKind::Command, title);
+        ActionEvent::new(LAB, action, phase).into()
+    };
+    let (small, large) =
+        (event("ls", Phase::Started), event(&"l".repeat(99_000), Phase::Completed));
+    let end = Completed::success(LAB, "").into();
+    let ids: Vec<_> = passed_on(vec![small, large, end])
+        .await
+        .into_iter()
+        .filter_map(|event| match event {
+            TakopiEvent::Action(event) => Some(event.action.id),
+            _ => None,
+        })
+        .collect();
+    assert!(ids[0].len() <= ID_BYTES, "{} bytes", ids[0].len());
+    assert_eq!(ids, [ids[0].as_str(); 2]);
 }
 
 #[tokio::test]
