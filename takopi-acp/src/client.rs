@@ -108,6 +108,14 @@ impl Run {
     }
 }
 
+impl State {
+    /// Which request of ours a response answers.
+    fn answered(&self, response: &rpc::Incoming<'_>) -> Option<i64> {
+        let prompt = self.run.as_ref().and_then(|run| run.prompt.as_ref());
+        response.answers(self.pending.ids().chain(prompt))
+    }
+}
+
 impl Client {
     /// Starts an agent.
     pub(crate) async fn start(host: &Host, launch: Launch) -> Result<Self, SpawnError> {
@@ -291,16 +299,16 @@ impl Routes {
     }
 
     fn message(&self, message: rpc::Incoming<'_>) -> Option<Incoming> {
-        let rpc::Incoming { id, method, params, result, error, .. } = message;
-        let Some(method) = method else {
-            // Our ids are small numbers; a response to another id is dropped.
-            let id = id.and_then(|id| id.get().parse().ok())?;
-            let response = match error {
+        if message.method.is_none() {
+            let id = self.state().answered(&message)?;
+            let response = match message.error {
                 Some(error) => Err(ResponseError::Refused(ErrorBody::read(error))),
-                None => Ok(result.unwrap_or(RawValue::NULL).to_owned()),
+                None => Ok(message.result.unwrap_or(RawValue::NULL).to_owned()),
             };
             return self.respond(id, response);
-        };
+        }
+        let rpc::Incoming { id, method, params, .. } = message;
+        let method = method?;
         let params = params.unwrap_or(RawValue::NULL);
         match id {
             None => self.notification(&method, params),

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 pub use lines::LineWarnings;
 pub use object::{Object, list, text, value};
-pub use repair::repair;
+pub use repair::{parse_repaired, repair};
 
 use crate::model::{Completed, EngineId, Reason, ResumeToken, TakopiEvent};
 use crate::process::{Exit, Frame, Launch, Output, Process};

@@ -207,6 +207,11 @@ impl<Id: Eq + Hash, Response, Tag> PendingRequests<Id, Response, Tag> {
         self.callers.as_mut()?.remove(id)
     }
 
+    /// The ids of the requests that wait.
+    pub fn ids(&self) -> impl Iterator<Item = &Id> {
+        self.callers.iter().flat_map(HashMap::keys)
+    }
+
     /// The peer is gone: every request fails, and every later one.
     pub fn close(&mut self) {
         self.callers = None;

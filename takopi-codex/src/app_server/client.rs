@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::Host;
+use takopi_core::jsonl::parse_repaired;
 use takopi_core::peer::Peer;
 use takopi_core::process::{EnvPolicy, Launch, StartCutoff, StdinPlan, StopSequence};
 use takopi_core::rpc::{CallError, Caller, Dialect, ResponseError};
@@ -290,7 +291,7 @@ impl Inner {
                 other => break other?,
             }
         };
-        serde_json::from_str(result.get()).map_err(|error| ClientError::Answer {
+        parse_repaired(result.get()).map_err(|error| ClientError::Answer {
             method: method.to_owned(),
             detail: error.to_string(),
         })

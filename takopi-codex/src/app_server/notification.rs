@@ -2,6 +2,7 @@
 //! the turn.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 use serde::de::MapAccess;
@@ -10,6 +11,7 @@ use serde_json::value::RawValue;
 
 use super::streams::Stream;
 use super::usage::TokenUsage;
+use takopi_core::jsonl::{Object, repair, value};
 use takopi_core::rpc::RequestId;
 
 use crate::common::{Item, Read, Step, Tolerant, first, next_key, skip};
@@ -25,11 +27,13 @@ pub struct Notification {
     pub params: Box<RawValue>,
     thread: Option<Box<str>>,
     turn: Option<Box<str>>,
+    /// The parameters without what no parser takes, such as half a surrogate pair; made when it is needed.
+    repaired: OnceLock<Option<Box<str>>>,
 }
 
 impl Notification {
     pub(super) fn new(method: String, params: Box<RawValue>) -> Self {
-        Self { method, params, thread: None, turn: None }
+        Self { method, params, thread: None, turn: None, repaired: OnceLock::new() }
     }
 
     /// Takes the ids over from the address that was read of the parameters.
@@ -50,7 +54,16 @@ impl Notification {
 
     /// Its parameters in a type of the caller's choice.
     pub fn parse<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
-        serde_json::from_str(self.params.get()).ok()
+        self.read(|json| serde_json::from_str(json))
+    }
+
+    /// Reads the parameters, and if they are not quite JSON once more behind a repair.
+    fn read<'a, T>(&'a self, read: impl Fn(&'a str) -> serde_json::Result<T>) -> Option<T> {
+        let repaired = || {
+            let repair = || repair(self.params.get().as_bytes()).map(String::into_boxed_str);
+            read(self.repaired.get_or_init(repair).as_deref()?).ok()
+        };
+        read(self.params.get()).ok().or_else(repaired)
     }
 
     pub(super) fn is_turn_end(&self) -> bool {
@@ -64,16 +77,14 @@ impl Notification {
 
     /// Its content. Parses the parameters: to be called once.
     pub(super) fn kind(&self) -> Kind<'_> {
-        Kind::read(&self.method, self.params.get())
+        let kind = self.read(|json| Kind::read(&self.method, json));
+        // It still is what its method says, without parameters.
+        kind.or_else(|| Kind::read(&self.method, "null").ok()).unwrap_or(Kind::Other)
     }
 
     /// The item it is about, with all its fields.
     pub(super) fn item(&self) -> Option<Value> {
-        #[derive(Deserialize)]
-        struct Params {
-            item: Value,
-        }
-        self.parse().map(|Params { item }| item)
+        Object::of(&self.params).raw("item").map(value)
     }
 }
 
@@ -116,45 +127,45 @@ pub(super) struct TurnEnd<'a> {
 }
 
 impl<'a> Kind<'a> {
-    fn read(method: &'a str, json: &'a str) -> Self {
+    fn read(method: &'a str, json: &'a str) -> serde_json::Result<Self> {
         let text = |stream: Stream| {
-            let Params { item_id, delta, message, .. } = Params::read(json);
-            match (item_id, delta.or(message)) {
+            let Params { item_id, delta, message, .. } = Params::read(json)?;
+            Ok(match (item_id, delta.or(message)) {
                 (Some(item), Some(text)) => Self::Text { stream, item, text },
                 _ if stream == Stream::Progress => Self::Other,
                 _ => Self::OtherText,
-            }
+            })
         };
-        match method {
+        Ok(match method {
             "turn/started" => Self::TurnStarted,
-            "turn/completed" => Self::TurnCompleted(Params::read(json).turn),
-            "item/started" => Params::read(json).item.map_or(Self::Other, Self::ItemStarted),
-            "item/completed" => Params::read(json).item.map_or(Self::Other, Self::ItemCompleted),
-            "item/agentMessage/delta" => text(Stream::Message),
+            "turn/completed" => Self::TurnCompleted(Params::read(json)?.turn),
+            "item/started" => Params::read(json)?.item.map_or(Self::Other, Self::ItemStarted),
+            "item/completed" => Params::read(json)?.item.map_or(Self::Other, Self::ItemCompleted),
+            "item/agentMessage/delta" => text(Stream::Message)?,
             "item/commandExecution/outputDelta" | "item/fileChange/outputDelta" => {
-                text(Stream::Output)
+                text(Stream::Output)?
             }
-            "item/mcpToolCall/progress" => text(Stream::Progress),
-            "turn/plan/updated" => Params::read(json).plan.map_or(Self::Other, Self::Plan),
-            "thread/tokenUsage/updated" => match Params::read(json) {
+            "item/mcpToolCall/progress" => text(Stream::Progress)?,
+            "turn/plan/updated" => Params::read(json)?.plan.map_or(Self::Other, Self::Plan),
+            "thread/tokenUsage/updated" => match Params::read(json)? {
                 Params { token_usage: Some(usage), turn_id: turn, .. } => {
                     Self::TokenUsage { turn, usage }
                 }
                 _ => Self::Other,
             },
             "account/rateLimits/updated" => Self::RateLimits(json),
-            "error" => Self::Error(Params::read(json).error.unwrap_or_default()),
+            "error" => Self::Error(Params::read(json)?.error.unwrap_or_default()),
             "warning" | "guardianWarning" | "configWarning" => {
-                let Params { message, summary, .. } = Params::read(json);
+                let Params { message, summary, .. } = Params::read(json)?;
                 Self::Warning(message.or(summary))
             }
             "serverRequest/resolved" => {
-                let id = Params::read(json).request_id;
+                let id = Params::read(json)?.request_id;
                 id.map_or(Self::Other, |id| Self::RequestResolved(RequestId::new(id)))
             }
             delta if delta.ends_with("elta") => Self::OtherText,
             _ => Self::Other,
-        }
+        })
     }
 }
 
@@ -175,11 +186,9 @@ struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    fn read(json: &'a str) -> Self {
-        match serde_json::from_str::<Read<Self>>(json) {
-            Ok(Read(params)) => params.unwrap_or_default(),
-            Err(_) => Self::default(),
-        }
+    fn read(json: &'a str) -> serde_json::Result<Self> {
+        let Read(params) = serde_json::from_str::<Read<Self>>(json)?;
+        Ok(params.unwrap_or_default())
     }
 }
 

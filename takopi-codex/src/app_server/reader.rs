@@ -56,17 +56,21 @@ fn route(line: &[u8], routes: &Routes, wire: &Wire) -> Option<Routed> {
 }
 
 fn route_message(incoming: Incoming<'_>, routes: &Routes, wire: &Wire) -> Option<Routed> {
-    let Incoming { id, method, params, result, error, .. } = incoming;
-    let Some(method) = method else {
-        // Our ids are small numbers; a response to another id is dropped.
-        let id = id.and_then(|id| id.get().parse().ok())?;
-        let response = match error {
+    if incoming.method.is_none() {
+        let answered = routes.answered(&incoming);
+        let response = match incoming.error {
             Some(error) => Err(ResponseError::Refused(ErrorBody::read(error))),
-            None => Ok(result.unwrap_or(RawValue::NULL).to_owned()),
+            None => Ok(incoming.result.unwrap_or(RawValue::NULL).to_owned()),
         };
-        routes.respond(id, response);
+        match (answered, response) {
+            (Some(id), response) => routes.respond(id, response),
+            (None, Err(ResponseError::Refused(error))) => routes.refused(&error),
+            (None, _) => {}
+        }
         return None;
-    };
+    }
+    let Incoming { id, method, params, .. } = incoming;
+    let method = method?;
     let (method, params) = (method.into_owned(), params.unwrap_or(RawValue::NULL).to_owned());
     Some(match id {
         None => routes.route_notification(Notification::new(method, params)),

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use takopi_core::jsonl::LineWarnings;
 use takopi_core::peer::PendingRequests;
-use takopi_core::rpc::Response;
+use takopi_core::rpc::{ErrorBody, Incoming, Response};
 use tokio::sync::oneshot;
 
 use self::thread::{ThreadRoute, TurnRoute, Unread};
@@ -133,6 +133,19 @@ impl Routes {
             route.end_turn();
         }
         state.threads.clear();
+    }
+
+    /// Which request of ours a response answers.
+    pub(super) fn answered(&self, response: &Incoming<'_>) -> Option<i64> {
+        response.answers(self.state().pending.ids())
+    }
+
+    /// A refusal does not say what it refuses, and several requests wait.
+    pub(super) fn refused(&self, error: &ErrorBody) {
+        let warning = format!("the app-server refused an unnamed request: {}", error.message);
+        if !self.state().warn(None, &warning) {
+            tracing::warn!(code = error.code, "the app-server refused an unnamed request");
+        }
     }
 
     /// Hands the response to request `id` to its caller.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use takopi_core::jsonl::{Object, value};
 use takopi_core::model::Usage;
 
 use super::client::{Client, Nothing};
@@ -136,8 +137,8 @@ impl TurnStream {
     ) -> Result<(), ClientError> {
         let client = &self.client.0;
         let params = turn_params(&self.thread, text, options);
-        let started: TurnStarted = client.request_turn("turn/start", &params, &self.thread).await?;
-        self.id = started.turn.id;
+        let TurnStarted(id) = client.request_turn("turn/start", &params, &self.thread).await?;
+        self.id = id;
         Ok(())
     }
 
@@ -287,18 +288,17 @@ impl Drop for TurnStream {
 
 /// How a turn ended, and its error. An end that cannot be read is no success.
 fn turn_end(notification: &Notification) -> (TurnStatus, Option<Value>) {
-    let params: Value = notification.parse().unwrap_or_default();
-    let status = match &params["turn"]["status"] {
-        Value::String(label) => match label.as_str() {
+    let turn = Object::of(&notification.params).object("turn");
+    let status = match turn.text("status") {
+        Some(label) => match label.as_str() {
             "completed" => TurnStatus::Completed,
             "interrupted" => TurnStatus::Interrupted,
             "failed" => TurnStatus::Failed,
-            label => TurnStatus::Other(label.to_owned()),
+            _ => TurnStatus::Other(label),
         },
-        Value::Null => TurnStatus::Other(String::new()),
-        unreadable => TurnStatus::Other(unreadable.to_string()),
+        None => TurnStatus::Other(turn.raw("status").map_or("", RawValue::get).to_owned()),
     };
-    (status, Some(params["turn"]["error"].clone()).filter(|error| !error.is_null()))
+    (status, turn.raw("error").map(value))
 }
 
 /// Records a message for the answer, if the item is one.

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use serde::de::DeserializeOwned;
+
 /// Rewrites a line that is not quite JSON; `None` if it has none of the faults that are known here.
 ///
 /// For engines that print what other programs gave them: a byte-order mark, bytes that are not UTF-8,
@@ -20,6 +22,21 @@ pub fn repair(line: &[u8]) -> Option<String> {
     let mut repair = Repair { json, at: 0, out: String::with_capacity(json.len()) };
     repair.all();
     (repair.out.as_bytes() != line).then_some(repair.out)
+}
+
+/// Parses a text, and if that fails what a [`repair`] makes of it. The error is that of the text itself.
+///
+/// ```
+/// use takopi_core::jsonl::parse_repaired;
+/// assert_eq!(parse_repaired::<Vec<String>>(r#"["\ud800"]"#)?, ["\u{fffd}"]);
+/// assert!(parse_repaired::<Vec<String>>("[1]").is_err());
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+pub fn parse_repaired<T: DeserializeOwned>(json: &str) -> Result<T, serde_json::Error> {
+    serde_json::from_str(json).or_else(|error| {
+        let repaired = repair(json.as_bytes()).and_then(|json| serde_json::from_str(&json).ok());
+        repaired.ok_or(error)
+    })
 }
 
 struct Repair<'a> {

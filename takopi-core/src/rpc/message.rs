@@ -141,7 +141,7 @@ fn first_raw<'de, A: MapAccess<'de>>(
 pub struct Incoming<'a> {
     /// The id of a request, or of the request that is answered.
     pub id: Option<&'a RawValue>,
-    /// The method of a request or a notification.
+    /// The method of a request or a notification; as JSON if it is no text. Without one it is a response.
     pub method: Option<Cow<'a, str>>,
     /// Its parameters.
     pub params: Option<&'a RawValue>,
@@ -167,6 +167,35 @@ impl<'a> Incoming<'a> {
         let Read(incoming) = serde_json::from_str(text)?;
         Ok(incoming.unwrap_or_default())
     }
+
+    /// Which of our requests a response answers. Our ids are small numbers; other ids are not ours.
+    ///
+    /// An error without an id, which a peer sends that could not read the request, answers the only request that
+    /// waits.
+    pub fn answers<'i>(&self, waiting: impl Iterator<Item = &'i i64>) -> Option<i64> {
+        if let Some(id) = self.id {
+            let id = id.get();
+            return id.trim_matches('"').parse().ok();
+        }
+        self.error?;
+        let mut waiting = waiting.copied();
+        waiting.next().filter(|_| waiting.next().is_none())
+    }
+}
+
+/// A method that is no text is kept as JSON: such a message is no response.
+fn first_method<'de, A: MapAccess<'de>>(
+    slot: &mut Option<Cow<'de, str>>,
+    object: &mut A,
+) -> Result<(), A::Error> {
+    let mut raw = None;
+    first_raw(&mut raw, object)?;
+    if let (None, Some(raw)) = (&slot, raw) {
+        let text = serde_json::from_str::<Read<Cow<'de, str>>>(raw.get());
+        let text = text.ok().and_then(|Read(text)| text);
+        *slot = Some(text.unwrap_or(Cow::Borrowed(raw.get())));
+    }
+    Ok(())
 }
 
 impl<'de> Tolerant<'de> for Incoming<'de> {
@@ -176,7 +205,7 @@ impl<'de> Tolerant<'de> for Incoming<'de> {
         while let Some(key) = next_key(object)? {
             match &*key {
                 "id" => first_raw(&mut incoming.id, object)?,
-                "method" => first(&mut incoming.method, object)?,
+                "method" => first_method(&mut incoming.method, object)?,
                 "params" => first_raw(&mut incoming.params, object)?,
                 "result" => first_raw(&mut incoming.result, object)?,
                 "error" => first_raw(&mut incoming.error, object)?,
@@ -263,15 +292,32 @@ mod tests {
         assert_eq!(incoming.params.unwrap().get(), r#"{"x":1}"#);
         assert_eq!(incoming.id.unwrap().get(), "7");
         assert!(Incoming::parse("[]").unwrap().method.is_none());
+        let odd = Incoming::parse(r#"{"method":7,"id":4}"#).unwrap();
+        assert_eq!(odd.method.as_deref(), Some("7"), "it is no response");
+        assert!(Incoming::parse(r#"{"method":null,"id":4,"result":1}"#).unwrap().method.is_none());
         assert!(Incoming::parse("not JSON").is_err());
     }
 
     #[test]
     fn a_line_that_is_not_quite_json_is_repaired() {
-        let line = br#"{"method":"a","params":{"text":"\ud800"}}"#;
+        let line = b"\xef\xbb\xbf{\"method\":\"a\",\"params\":{\"text\":\"\x01\"}}";
+        assert!(Incoming::parse(&String::from_utf8_lossy(line)).is_err());
         let method = read_line(line, |incoming| incoming.method.map(Cow::into_owned));
         assert_eq!(method.flatten().as_deref(), Some("a"));
         assert!(read_line(b"not JSON", |_| ()).is_none());
+    }
+
+    #[test]
+    fn an_error_without_an_id_answers_the_only_request_that_waits() {
+        let answers =
+            |text: &str, waiting: &[i64]| Incoming::parse(text).unwrap().answers(waiting.iter());
+        assert_eq!(answers(r#"{"id":5,"result":1}"#, &[5, 6]), Some(5));
+        assert_eq!(answers(r#"{"id":"5","result":1}"#, &[5, 6]), Some(5));
+        assert_eq!(answers(r#"{"id":null,"error":{"code":-32700}}"#, &[5]), Some(5));
+        assert_eq!(answers(r#"{"error":"no"}"#, &[5]), Some(5));
+        assert_eq!(answers(r#"{"id":null,"error":{"code":-32700}}"#, &[5, 6]), None);
+        assert_eq!(answers(r#"{"id":"x","error":"no"}"#, &[5]), None);
+        assert_eq!(answers(r#"{"id":null,"result":1}"#, &[5]), None);
     }
 
     #[test]

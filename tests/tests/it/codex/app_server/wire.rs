@@ -56,6 +56,46 @@ async fn an_error_of_any_shape_fails_its_request_at_once_with_its_text() {
 }
 
 #[tokio::test]
+async fn an_error_that_names_no_request_fails_the_only_one_that_waits() {
+    for line in [r#"{"id":null,"error":{"message":"boom"}}"#, r#"{"id":"$REQUEST","error":"boom"}"#]
+    {
+        let server = Server::new().always("turn/start", [Step::line(line)]);
+        let (_, seen) = one_run(server).await;
+        let text = seen.failed("engine_failed").error.clone().unwrap();
+        assert!(text.contains("boom"), "{line}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_whose_method_is_no_text_is_refused_and_answers_none_of_ours() {
+    // The id is that of `turn/start`, which waits.
+    let odd = Step::line(r#"{"method":7,"id":$REQUEST,"params":{}}"#);
+    let steps = [odd].into_iter().chain(turn::opened(turn::answer("done")));
+    let (_, seen) = one_run(Server::new().always("turn/start", steps)).await;
+    assert_eq!(seen.ok().answer, "done");
+}
+
+/// The envelope of such a line is JSON for any parser, its parameters are not.
+#[tokio::test]
+async fn what_no_parser_takes_inside_of_a_notification_loses_nothing_else() {
+    let item = |item: &str| {
+        let place = r#""threadId":"$THREAD","turnId":"$TURN""#;
+        Step::line(format!(r#"{{"method":"item/completed","params":{{{place},"item":{item}}}}}"#))
+    };
+    let steps = [
+        item(
+            r#"{"type":"commandExecution","id":"c","command":"ls","status":"failed","exitCode":1e999}"#,
+        ),
+        item(r#"{"type":"agentMessage","id":"m","text":"half \ud83d of it"}"#),
+        turn::completed(),
+    ];
+    let (_, seen) = one_run(Server::new().turns(steps)).await;
+    assert_eq!(seen.ok().answer, "half \u{fffd} of it");
+    assert_eq!(seen.done(&ActionKind::Command).len(), 1, "{:#?}", seen.events);
+    assert!(seen.done(&ActionKind::Warning).is_empty(), "{:#?}", seen.events);
+}
+
+#[tokio::test]
 async fn a_member_of_the_envelope_that_stands_twice_loses_no_end() {
     let end = r#"{"threadId":"$THREAD","turn":{"id":"$TURN","status":"completed","items":[]}}"#;
     for line in [
@@ -182,6 +222,7 @@ async fn a_turn_report_is_a_success_only_if_the_end_says_so() {
         (r#""status":"failed","status":"failed""#, TurnStatus::Failed),
         (r#""status":1"#, TurnStatus::Other("1".to_owned())),
         (r#""other":1"#, TurnStatus::Other(String::new())),
+        (r#""status":"completed","items":["\ud83d",1e999]"#, TurnStatus::Completed),
         (r#""status":"completed""#, TurnStatus::Completed),
     ] {
         let line = format!(
