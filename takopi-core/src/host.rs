@@ -14,6 +14,10 @@ use tokio::runtime::Handle;
 use crate::locks::{FileLocks, LocalLocks, SessionLocks};
 use crate::process::{Launch, Output, Process, SpawnError, Supervisor};
 
+/// Threads do not survive a fork.
+pub(crate) const FORKED: &str =
+    "this process was forked from one that uses takopi; fork before takopi is used";
+
 /// The supervisor could not be started.
 #[derive(Debug, Error)]
 #[error("cannot start takopi's supervisor thread: {detail}")]
@@ -111,9 +115,7 @@ impl Host {
         if self.inner.process == std::process::id() {
             return Ok(self);
         }
-        let detail =
-            "this process was forked from one that uses takopi; fork before takopi is used";
-        Err(HostError { detail: detail.to_owned() })
+        Err(HostError { detail: FORKED.to_owned() })
     }
 
     /// Runs a task on the supervisor that [`Self::settle`] waits for.

@@ -15,13 +15,25 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 const NAME: &str = "takopi.lock";
 
 /// The files that runs of this process share, by path.
-static SHARED: Mutex<BTreeMap<PathBuf, Weak<File>>> = Mutex::new(BTreeMap::new());
+static SHARED: Mutex<BTreeMap<PathBuf, Weak<LockedFile>>> = Mutex::new(BTreeMap::new());
 
 /// A held lock; dropping it frees it.
 #[derive(Debug)]
 #[must_use = "dropping it frees the lock"]
 pub struct WorktreeLock {
-    _file: Arc<File>,
+    _file: Arc<LockedFile>,
+}
+
+/// A file with a lock on it.
+#[derive(Debug)]
+struct LockedFile(File);
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // Not left to the close: a process that was forked a moment ago may hold a copy of the descriptor
+        // until it executes its program.
+        let _ = self.0.unlock();
+    }
 }
 
 impl WorktreeLock {
@@ -31,14 +43,15 @@ impl WorktreeLock {
         let Some(path) = lock_file(directory) else { return Ok(None) };
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|_, file| file.strong_count() > 0);
-        if let Some(file) = shared.get(&path).and_then(Weak::upgrade).filter(|it| is_at(it, &path))
+        if let Some(file) =
+            shared.get(&path).and_then(Weak::upgrade).filter(|it| is_at(&it.0, &path))
         {
             return Ok(Some(Self { _file: file }));
         }
         let Ok(file) = open(&path) else { return Ok(None) };
         match file.try_lock_shared() {
             Ok(()) => {
-                let file = Arc::new(file);
+                let file = Arc::new(LockedFile(file));
                 shared.insert(path, Arc::downgrade(&file));
                 Ok(Some(Self { _file: file }))
             }
@@ -58,7 +71,7 @@ impl WorktreeLock {
         let path = lock_file(worktree).ok_or(io::ErrorKind::NotFound)?;
         let file = open(&path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Self { _file: Arc::new(file) })),
+            Ok(()) => Ok(Some(Self { _file: Arc::new(LockedFile(file)) })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -127,6 +140,19 @@ mod tests {
         drop(second);
         let owned = WorktreeLock::own(&tree).unwrap().unwrap();
         assert!(WorktreeLock::share(&tree).unwrap_err().contains("is being removed"));
+        drop(owned);
+        assert!(WorktreeLock::share(&tree).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_lock_is_freed_although_a_copy_of_its_descriptor_is_open() {
+        let root = tempfile::TempDir::new().unwrap();
+        let tree = worktree(root.path());
+        let shared = WorktreeLock::share(&tree).unwrap().unwrap();
+        let _copy = shared._file.0.try_clone().unwrap();
+        drop(shared);
+        let owned = WorktreeLock::own(&tree).unwrap().expect("nobody shares it");
+        let _copy = owned._file.0.try_clone().unwrap();
         drop(owned);
         assert!(WorktreeLock::share(&tree).unwrap().is_some());
     }

@@ -153,8 +153,6 @@ impl Opened {
             if others == Others::None {
                 let _ = std::fs::remove_file(&self.path);
             }
-            // Not left to the descriptor's close: a process that was forked a moment ago may hold a
-            // copy of it until it executes its program.
             let _ = self.file.unlock(ByteRange::from(0));
             match others {
                 Others::None => return,

@@ -211,22 +211,29 @@ fn end_bearers(marks: &[Mark]) -> io::Result<Vec<Stray>> {
 /// missing in one.
 fn end_all(mut look: impl FnMut() -> io::Result<Vec<i32>>) -> io::Result<Vec<Stray>> {
     const GRACE: Duration = Duration::from_secs(1);
-    const LIMIT: Duration = Duration::from_secs(4);
+    // Behind the first SIGKILL: this thread may have been suspended for longer before it.
+    const LIMIT: Duration = Duration::from_secs(3);
     let begun = Instant::now();
+    let mut killed: Option<Instant> = None;
     let mut found: Vec<Stray> = Vec::new();
     let mut empty_looks = 0;
     while empty_looks < 2 {
         let left = look()?;
         if left.is_empty() {
             empty_looks += 1;
-        } else if begun.elapsed() > LIMIT {
+        } else if killed.is_some_and(|killed| killed.elapsed() > LIMIT) {
             return Err(io::ErrorKind::TimedOut.into());
         } else {
             empty_looks = 0;
             let known = |pid: &i32| found.iter().any(|stray| stray.pid == *pid);
             let new: Vec<i32> = left.iter().copied().filter(|pid| !known(pid)).collect();
             found.extend(new.into_iter().map(Stray::new));
-            let signal = if begun.elapsed() > GRACE { Signal::SIGKILL } else { Signal::SIGTERM };
+            let signal = if begun.elapsed() > GRACE {
+                killed.get_or_insert_with(Instant::now);
+                Signal::SIGKILL
+            } else {
+                Signal::SIGTERM
+            };
             census::signal(&left, signal);
         }
         std::thread::sleep(Duration::from_millis(30));

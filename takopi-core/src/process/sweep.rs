@@ -11,7 +11,8 @@ use super::mark::Mark;
 
 /// How long strays are given between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
-/// The time limit of a sweep: what is left then cannot be killed.
+/// How long a sweep goes on behind the first SIGKILL: what is left then cannot be killed. So long it looks, too, if the
+/// process table cannot be read.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// How long a sweep waits before it looks for the second time …
@@ -42,6 +43,8 @@ enum Step {
 struct Sweep {
     /// The look before found no process.
     found_none: bool,
+    /// When SIGKILL was sent first. This thread may have been suspended for longer than any limit before it.
+    killed: Option<Duration>,
 }
 
 impl Sweep {
@@ -53,10 +56,14 @@ impl Sweep {
             // can hide its child. Hence two looks in a row must find none.
             Some(0) if found_none => Step::Done,
             Some(0) => Step::Look,
-            _ if waited > LIMIT => Step::GiveUp,
-            Some(_) if waited > GRACE => Step::Send(Signal::SIGKILL),
+            Some(_) if self.killed.is_some_and(|killed| waited - killed > LIMIT) => Step::GiveUp,
+            Some(_) if waited > GRACE => {
+                self.killed.get_or_insert(waited);
+                Step::Send(Signal::SIGKILL)
+            }
             Some(_) => Step::Send(Signal::SIGTERM),
             // An unreadable table does not show that no process is left.
+            None if waited > LIMIT => Step::GiveUp,
             None => Step::Look,
         }
     }
@@ -112,11 +119,21 @@ pub(super) async fn survey(
 /// because what is killed may just have started something.
 pub(super) fn kill_marked(mark: Mark) {
     let mut census = Census::of_mark(mark);
+    kill_all(|| census.keep_survivors().map(|()| census.pids()));
+}
+
+/// Kills whom the looks find, until two in a row find nobody: see [`Sweep::step`].
+fn kill_all(mut look: impl FnMut() -> io::Result<Vec<i32>>) {
+    let mut found_none = false;
     for _ in 0..LOOKS {
-        if census.keep_survivors().is_ok() && census.pids().is_empty() {
+        let left = look();
+        let finds_none = left.as_ref().is_ok_and(Vec::is_empty);
+        if finds_none && std::mem::replace(&mut found_none, finds_none) {
             return;
         }
-        census::signal(&census.pids(), Signal::SIGKILL);
+        found_none = finds_none;
+        census::signal(&left.unwrap_or_default(), Signal::SIGKILL);
+        std::thread::sleep(FIRST_PAUSE);
     }
 }
 
@@ -143,6 +160,8 @@ impl MarkedProcesses {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
 
     #[test]
@@ -158,13 +177,26 @@ mod tests {
     }
 
     #[test]
+    fn who_is_to_be_killed_at_once_is_looked_for_until_two_looks_in_a_row_find_none() {
+        let mut stray = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = i32::try_from(stray.id()).unwrap();
+        let mut looks = [vec![], vec![pid], vec![], vec![]].into_iter();
+        kill_all(|| Ok(looks.next().unwrap()));
+        assert!(looks.next().is_none());
+        assert_eq!(stray.wait().unwrap().signal(), Some(libc::SIGKILL));
+    }
+
+    #[test]
     fn what_is_left_is_terminated_then_killed_then_given_up() {
         let tick = Duration::from_millis(1);
         let step = |waited, left| Sweep::default().step(waited, left);
         assert_eq!(step(GRACE, Some(2)), Step::Send(Signal::SIGTERM));
-        assert_eq!(step(GRACE + tick, Some(2)), Step::Send(Signal::SIGKILL));
-        assert_eq!(step(LIMIT, Some(2)), Step::Send(Signal::SIGKILL));
-        assert_eq!(step(LIMIT + tick, Some(2)), Step::GiveUp);
+        let mut sweep = Sweep::default();
+        // Suspended until now: what was never killed is not given up.
+        let late = 10 * LIMIT;
+        assert_eq!(sweep.step(late, Some(2)), Step::Send(Signal::SIGKILL));
+        assert_eq!(sweep.step(late + LIMIT, Some(2)), Step::Send(Signal::SIGKILL));
+        assert_eq!(sweep.step(late + LIMIT + tick, Some(2)), Step::GiveUp);
         assert_eq!(step(LIMIT, None), Step::Look);
         assert_eq!(step(LIMIT + tick, None), Step::GiveUp);
         assert_eq!(step(LIMIT + tick, Some(0)), Step::Look, "even then a second look is needed");

@@ -3,6 +3,8 @@
 //! The run waits when the buffer is full; its terminal event never waits, so a run ends and releases
 //! its session whether or not the consumer reads. The consumer takes all that is there in one go.
 //!
+//! In a process that is forked meanwhile the run does not go on: there the stream ends at once.
+//!
 //! Pieces of one message are merged when there is no room for a further item: the consumer gets fewer of
 //! them, and all of the text.
 
@@ -15,8 +17,9 @@ use futures::Stream;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::host::FORKED;
 use crate::model::bounds::TEXT_BYTES;
-use crate::model::{Completed, TakopiEvent};
+use crate::model::{Completed, EngineId, Reason, TakopiEvent};
 use crate::redact::redact_event;
 
 /// How much a run may be ahead of its consumer.
@@ -106,14 +109,16 @@ pub(super) struct Sender {
 }
 
 /// A buffer and the stream that empties it.
-pub(super) fn channel(bounds: Bounds) -> (Sender, Events) {
+pub(super) fn channel(engine: EngineId, bounds: Bounds) -> (Sender, Events) {
     let buffer = Arc::new(Buffer {
         bounds,
         state: Mutex::default(),
         room: Notify::new(),
         dropped: CancellationToken::new(),
     });
-    (Sender { buffer: buffer.clone() }, Events { taken: VecDeque::new(), buffer })
+    let sender = Sender { buffer: buffer.clone() };
+    let (taken, process) = (VecDeque::new(), std::process::id());
+    (sender, Events { taken, buffer, process, engine: Some(engine) })
 }
 
 impl Sender {
@@ -187,6 +192,18 @@ impl Sender {
 pub(super) struct Events {
     taken: VecDeque<TakopiEvent>,
     buffer: Arc<Buffer>,
+    /// The process of the run.
+    process: u32,
+    /// For the end in a process that was forked; nothing behind it.
+    engine: Option<EngineId>,
+}
+
+impl Events {
+    /// Whether this process was forked from that of the run. The buffer must not be touched then: a thread that
+    /// is not here may have locked it.
+    fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
 }
 
 impl Stream for Events {
@@ -195,6 +212,10 @@ impl Stream for Events {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<TakopiEvent>> {
         if let Some(event) = self.taken.pop_front() {
             return Poll::Ready(Some(event));
+        }
+        if self.is_forked() {
+            let end = |engine| Completed::failure(engine, Reason::SpawnFailed, FORKED);
+            return Poll::Ready(self.engine.take().map(|engine| end(engine).into()));
         }
         let this = &mut *self;
         let mut state = this.buffer.state();
@@ -215,6 +236,8 @@ impl Stream for Events {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        self.buffer.dropped.cancel();
+        if !self.is_forked() {
+            self.buffer.dropped.cancel();
+        }
     }
 }

@@ -75,7 +75,7 @@ impl<E: Engine> Runner for EngineRunner<E> {
     }
 
     fn run(&self, request: RunRequest) -> EventStream {
-        let (sender, events) = buffer::channel(self.bounds);
+        let (sender, events) = buffer::channel(self.engine.id(), self.bounds);
         let cancel = request.cancel.clone();
         let request = Arc::new(request);
         match self.host.clone().map_or_else(Host::global, Ok).and_then(Host::checked) {

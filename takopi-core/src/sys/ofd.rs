@@ -105,3 +105,11 @@ impl OfdFile {
         }
     }
 }
+
+impl Drop for OfdFile {
+    fn drop(&mut self) {
+        // Not left to the close: a process that was forked a moment ago may hold a copy of the descriptor
+        // until it executes its program.
+        let _ = self.unlock(ByteRange::from(0));
+    }
+}

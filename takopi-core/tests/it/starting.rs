@@ -248,7 +248,9 @@ async fn fork_and_run() {
                 Some([TakopiEvent::Completed(end)]) => end.error.clone().unwrap_or_default(),
                 other => format!("{other:?}"),
             };
-            let over = settled.is_some() && shut_down.is_some();
+            let rest = unfinished.collect::<Vec<_>>().now_or_never();
+            let began_before = matches!(rest.as_deref(), Some([TakopiEvent::Completed(_)]));
+            let over = settled.is_some() && shut_down.is_some() && began_before;
             report(&format!("{ended} {over} {}", matches!(launched, Some(Err(_)))));
             // SAFETY: ends this process at once; what it has is the parent's.
             unsafe { libc::_exit(0) };
