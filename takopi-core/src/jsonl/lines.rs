@@ -1,9 +1,13 @@
 //! Warnings about lines that could not be read.
 
+use crate::redact::redact;
+
 /// How many of each kind are shown before they are only counted.
 const SHOWN: u64 = 3;
 /// How much of a line is shown.
 const LINE_SHOWN: usize = 200;
+/// How much of a line is searched for credentials.
+const LINE_READ: usize = 8 * 1024;
 
 /// Counts the lines of one run that could not be read. The first three of each kind have a warning of
 /// their own, the others have one together.
@@ -18,8 +22,10 @@ impl LineWarnings {
     pub fn not_json(&mut self, line: &[u8]) -> Option<String> {
         self.not_json += 1;
         (self.not_json <= SHOWN).then(|| {
-            let text = String::from_utf8_lossy(&line[..line.len().min(LINE_SHOWN)]);
-            format!("not JSON: {}", text.trim_end())
+            // More than is shown: a credential that is cut in two cannot be recognised.
+            let text = String::from_utf8_lossy(&line[..line.len().min(LINE_READ)]);
+            let text = redact(&text);
+            format!("not JSON: {}", text[..text.floor_char_boundary(LINE_SHOWN)].trim_end())
         })
     }
 
@@ -53,5 +59,12 @@ mod tests {
         assert_eq!(lines.too_long(7).unwrap(), "a line of 7 bytes was too long and is skipped");
         assert_eq!(lines.rest(), ["2 more lines were not JSON"]);
         assert_eq!(lines.rest(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_credential_at_the_end_of_what_is_shown_is_not_shown_in_part() {
+        let line = format!("{}postgres://app:hunter2@host/db", "x".repeat(LINE_SHOWN - 25));
+        let warning = LineWarnings::default().not_json(line.as_bytes()).unwrap();
+        assert!(!warning.contains("hunter"), "{warning}");
     }
 }

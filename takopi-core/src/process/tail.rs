@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 
 use crate::redact::redact;
 
+/// As long as a credential gets.
+const CREDENTIAL_BYTES: usize = 2 * 1024;
+
 /// Keeps the last `limit` bytes of what is pushed.
 #[derive(Debug)]
 pub(super) struct Tail {
@@ -26,15 +29,26 @@ impl Tail {
         self.bytes.extend(bytes);
     }
 
-    /// The text without credentials, with what is not UTF-8 replaced. It begins with a whole line if
-    /// there is one: the end of a credential that was cut in two cannot be distinguished from other text.
+    /// The text without credentials, with what is not UTF-8 replaced. If the beginning was dropped, it begins with a
+    /// whole line, or else behind a word as long as credentials are: the end of one that was cut in two cannot be
+    /// distinguished from other text.
     pub(super) fn text(&self) -> String {
         let (front, back) = self.bytes.as_slices();
         let bytes = [front, back].concat();
         let text = String::from_utf8_lossy(&bytes);
-        let lines = text.split_once('\n').map(|(_, lines)| lines).filter(|lines| !lines.is_empty());
-        redact(lines.filter(|_| self.cut).unwrap_or(&text)).into_owned()
+        let whole = if self.cut { whole_line(&text).unwrap_or(&text) } else { &text };
+        redact(whole).into_owned()
     }
+}
+
+/// The text behind the end of its first line or, if there is none, of its first word.
+fn whole_line(text: &str) -> Option<&str> {
+    if let Some((_, lines)) = text.split_once('\n').filter(|(_, lines)| !lines.is_empty()) {
+        return Some(lines);
+    }
+    let (word, words) = text.split_once(' ').filter(|(_, words)| !words.is_empty())?;
+    let is_long = word.len() > CREDENTIAL_BYTES;
+    Some(if is_long { &text[text.floor_char_boundary(CREDENTIAL_BYTES)..] } else { words })
 }
 
 #[cfg(test)]
@@ -62,6 +76,13 @@ mod tests {
         assert_eq!(tail.text(), "Error: Bearer [redacted]\n");
         tail.push(b"a line that pushes the beginning of the key out\n");
         assert_eq!(tail.text(), "a line that pushes the beginning of the key out\n");
+        let mut tail = Tail::new(16);
+        tail.push(b"Bearer sk-abc123def456 was refused");
+        assert_eq!(tail.text(), "was refused");
+        let mut tail = Tail::new(2 * CREDENTIAL_BYTES);
+        tail.push(&[b'x'; 3 * CREDENTIAL_BYTES]);
+        tail.push(b" was refused");
+        assert_eq!(tail.text().len(), CREDENTIAL_BYTES, "no credential is as long");
     }
 
     #[test]

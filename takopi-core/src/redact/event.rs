@@ -25,15 +25,12 @@ pub(crate) fn redact_event(event: &mut TakopiEvent) {
 
 fn redact_action(event: &mut ActionEvent) {
     let action = &mut event.action;
-    let warns = action.kind == ActionKind::Warning || event.level >= Some(Level::Warning);
-    let failed = event.ok == Some(false);
-    if !warns && !failed && event.level.is_none() {
-        return;
-    }
     // What an approval asks for is shown as it is.
     if action.kind == ActionKind::Approval {
         return;
     }
+    let warns = action.kind == ActionKind::Warning || event.level >= Some(Level::Warning);
+    let failed = event.ok == Some(false);
     if warns {
         redact_string(&mut action.title);
     }

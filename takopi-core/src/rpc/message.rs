@@ -9,6 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::jsonl::repair;
+use crate::redact::redact;
 use crate::tolerant::{Read, Tolerant, first, next_key, skip};
 
 /// How much of an error that makes no sense is shown.
@@ -88,8 +89,11 @@ impl ErrorBody {
     }
 }
 
-fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(ERROR_SHOWN)]
+/// Without credentials: half of one could not be recognised later.
+fn shortened(text: &str) -> String {
+    let mut text = redact(text).into_owned();
+    text.truncate(text.floor_char_boundary(ERROR_SHOWN));
+    text
 }
 
 #[derive(Default)]
@@ -334,6 +338,8 @@ mod tests {
         assert_eq!(null.code, Some(-5));
         assert!(null.message.contains(r#"{"code":-5,"message":null}"#), "{}", null.message);
         assert!(read("[1]").message.contains("[1]"));
+        let url = format!(r#"["{}postgres://app:hunter2@host"]"#, "x".repeat(ERROR_SHOWN - 22));
+        assert!(!read(&url).message.contains("hunter"), "{}", read(&url).message);
     }
 
     #[test]

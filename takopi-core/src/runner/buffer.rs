@@ -74,13 +74,14 @@ impl State {
     /// Adds an event. Every event of every engine passes here: it is bounded and its credentials are
     /// removed.
     fn add(&mut self, mut event: TakopiEvent) {
+        // Before anything is cut: half a credential cannot be recognised.
+        redact_event(&mut event);
         event.truncate_id();
         let mut weight = event.weight();
         if weight > TEXT_BYTES {
             event.truncate();
             weight = event.weight();
         }
-        redact_event(&mut event);
         self.bytes += weight;
         self.events.push_back(event);
     }

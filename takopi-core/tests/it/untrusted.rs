@@ -1,7 +1,7 @@
 //! What an engine writes is bounded and free of credentials when it reaches the consumer.
 
 use serde_json::json;
-use takopi_core::model::bounds::{EVENT_BYTES, ID_BYTES};
+use takopi_core::model::bounds::{EVENT_BYTES, ID_BYTES, TEXT_BYTES};
 use takopi_core::model::{Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason};
 use takopi_core::{RunRequest, Runner, TakopiEvent};
 
@@ -36,15 +36,20 @@ async fn texts_about_failures_lose_their_credentials() {
     warning.action.detail.insert("stderr_tail", said.as_str());
     warning.action.detail.insert("anything", json!([{ "deep": said }]));
     let failed = action(ActionKind::Tool, "tool").ok(false).message(said.as_str());
+    let mut running = action(ActionKind::Tool, "tool");
+    running.action.detail.insert("error_message", said.as_str());
     let mut reconnect = action(ActionKind::Note, "Reconnecting... 1/5").level(Level::Info);
     reconnect.action.detail.insert("reason", said.as_str());
+    // What is cut off begins in the middle of the password.
+    let long = format!("{}postgres://app:{SECRET}@host/db", "x".repeat(TEXT_BYTES - 25));
+    let long = ActionEvent::warning(LAB, "w", long);
+    let actions = [warning.clone(), warning, failed, running, reconnect, long];
     let end = Completed::failure(LAB, Reason::EngineFailed, said);
-    let sent =
-        vec![warning.clone().into(), warning.into(), failed.into(), reconnect.into(), end.into()];
+    let sent = actions.into_iter().map(TakopiEvent::from).chain([end.into()]).collect();
     let events = passed_on(sent).await;
-    assert_eq!(events.len(), 6);
+    assert_eq!(events.len(), 8);
     let text = serde_json::to_string(&events).unwrap();
-    assert!(!text.contains("SECRET"), "{text}");
+    assert!(!text.contains("sk-"), "{text}");
     assert_eq!(end_of(&events).error.as_deref(), Some("refused: Bearer [redacted]"));
 }
 
