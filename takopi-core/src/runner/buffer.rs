@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -40,6 +41,8 @@ struct Buffer {
     state: Mutex<State>,
     room: Notify,
     dropped: CancellationToken,
+    /// How many events the consumer was given, one by one. Only the stream writes it.
+    yielded: AtomicU64,
 }
 
 #[derive(Default)]
@@ -116,6 +119,7 @@ pub(super) fn channel(engine: EngineId, bounds: Bounds) -> (Sender, Events) {
         state: Mutex::default(),
         room: Notify::new(),
         dropped: CancellationToken::new(),
+        yielded: AtomicU64::new(0),
     });
     let sender = Sender { buffer: buffer.clone() };
     let (taken, process) = (VecDeque::new(), std::process::id());
@@ -178,6 +182,11 @@ impl Sender {
         }
     }
 
+    /// How many events the consumer was given. It grows while there is no room for more, too.
+    pub(super) fn yielded(&self) -> u64 {
+        self.buffer.yielded.load(Ordering::Relaxed)
+    }
+
     /// Whether the last event was added.
     pub(super) fn is_finished(&self) -> bool {
         self.buffer.state().finished
@@ -205,13 +214,20 @@ impl Events {
     fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }
+
+    fn next_taken(&mut self) -> Option<TakopiEvent> {
+        let event = self.taken.pop_front()?;
+        let yielded = self.buffer.yielded.load(Ordering::Relaxed);
+        self.buffer.yielded.store(yielded + 1, Ordering::Relaxed);
+        Some(event)
+    }
 }
 
 impl Stream for Events {
     type Item = TakopiEvent;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<TakopiEvent>> {
-        if let Some(event) = self.taken.pop_front() {
+        if let Some(event) = self.next_taken() {
             return Poll::Ready(Some(event));
         }
         if self.is_forked() {
@@ -231,7 +247,7 @@ impl Stream for Events {
         state.bytes = 0;
         drop(state);
         this.buffer.room.notify_one();
-        Poll::Ready(this.taken.pop_front())
+        Poll::Ready(this.next_taken())
     }
 }
 

@@ -1,11 +1,13 @@
 //! The trait that engines implement, and their view of a run.
 
 use std::path::Path;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use thiserror::Error;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::shared::Shared;
@@ -130,6 +132,18 @@ impl From<SpawnError> for RunError {
 #[error("the run was stopped")]
 pub struct StoppedError;
 
+/// Why events were not emitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum EmitError {
+    /// The run was stopped.
+    #[error(transparent)]
+    Stopped(#[from] StoppedError),
+    /// The consumer does not read.
+    #[error("the consumer does not read the events")]
+    Stalled,
+}
+
 /// One run, as its engine sees it. Clones are the same run.
 #[derive(Clone)]
 pub struct EngineRun {
@@ -161,6 +175,23 @@ impl EngineRun {
         events: &mut Vec<TakopiEvent>,
     ) -> Result<(), StoppedError> {
         self.shared.emit_all(events.drain(..)).await
+    }
+
+    /// The same, for as long as the consumer reads: it fails if that takes no event for this long while there is no room.
+    pub async fn emit_all_while_read(
+        &self,
+        events: Vec<TakopiEvent>,
+        patience: Duration,
+    ) -> Result<(), EmitError> {
+        let mut emitted = pin!(self.shared.emit_all(events));
+        loop {
+            let read = self.shared.events_read();
+            match timeout(patience, &mut emitted).await {
+                Ok(emitted) => return Ok(emitted?),
+                Err(_) if self.shared.events_read() == read => return Err(EmitError::Stalled),
+                Err(_) => {}
+            }
+        }
     }
 
     /// Ends the run as failed.

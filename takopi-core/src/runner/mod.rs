@@ -32,7 +32,7 @@ pub use approval::{
 pub(crate) use approval::{real_path, words};
 pub use desk::{Desk, Outcome, Settled};
 pub use drive::{EngineRunner, STOP_LIMIT};
-pub use engine::{Engine, EngineRun, RunError, SessionScope, StoppedError};
+pub use engine::{EmitError, Engine, EngineRun, RunError, SessionScope, StoppedError};
 pub use request::RunRequest;
 pub use resume::{ResumeCodec, lower_case_uuid};
 pub use shared::WAIT_ACTION;

@@ -217,6 +217,10 @@ impl Shared {
         }
     }
 
+    pub(super) fn events_read(&self) -> u64 {
+        self.sender.yielded()
+    }
+
     /// Passes on many events in one go, as far as they need nothing but room.
     pub(super) async fn emit_all(
         &self,

@@ -18,6 +18,7 @@ mod examples;
 mod limits;
 mod lock_service;
 mod locks;
+mod patience;
 mod pipes;
 mod processes_apart;
 mod starting;
