@@ -4,7 +4,10 @@
 //! ordinary end. The reason comes from the code, then from the data, then from phrases in the text.
 
 use serde_json::Value;
-use takopi_core::failure::{Phrases, folded, known_phrase, leading_status, reason_of_status};
+use takopi_core::failure::{
+    Phrases, contains_any, folded, is_of_plugin, is_refused_login, known_phrase, leading_status,
+    reason_of_status,
+};
 use takopi_core::model::Reason;
 use takopi_core::redact::redact;
 use takopi_core::rpc::ErrorBody;
@@ -15,24 +18,11 @@ use crate::Agent;
 /// The code of an agent that is not logged in.
 const AUTH_REQUIRED: i64 = -32000;
 
-/// Folded phrases and what they mean.
+/// Folded phrases about a login, beside those of every agent.
+const LOGIN: &[&str] = &["unauthorized", "must specify the gemini_api_key"];
+
+/// Folded phrases about a model that does not respond.
 const KNOWN: &Phrases = &[
-    (
-        Reason::Auth,
-        &[
-            "unauthorized",
-            "authentication required",
-            "not logged in",
-            "please log in",
-            "invalid api key",
-            "incorrect api key",
-            "invalid x-api-key",
-            "api key is missing",
-            "api key not valid",
-            "token expired",
-            "must specify the gemini_api_key",
-        ],
-    ),
     (
         Reason::UsageLimit,
         &["usage limit", "quota exceeded", "insufficient_quota", "credit balance"],
@@ -60,9 +50,8 @@ pub(crate) fn of_prompt(agent: &Agent, error: &ErrorBody) -> RunError {
 
 /// A turn that ended as if all were well, with an error as its text.
 pub(crate) fn of_text(agent: &Agent, text: &str) -> RunError {
-    let reason = leading_status(text.trim()).and_then(reason_of_status);
-    let reason = reason.or_else(|| known_phrase(&folded(text), KNOWN));
-    failed(agent, reason.unwrap_or(Reason::EngineFailed), text.trim())
+    let reason = reason_in_text(text.trim()).unwrap_or(Reason::EngineFailed);
+    failed(agent, reason, text.trim())
 }
 
 /// A session that could not be opened.
@@ -118,11 +107,22 @@ fn reason_of(error: &ErrorBody, text: &str) -> Reason {
         Some("prompt_too_long") => Some(Reason::ContextTooLong),
         _ => None,
     };
-    let status = error.code.filter(|code| (100..600).contains(code)).or(leading_status(text));
     by_kind
-        .or_else(|| status.and_then(reason_of_status))
-        .or_else(|| known_phrase(&folded(text), KNOWN))
+        .or_else(|| error.code.and_then(reason_of_status))
+        .or_else(|| reason_in_text(text))
         .unwrap_or(Reason::EngineFailed)
+}
+
+/// The reason in a text. A plugin or a tool server that was refused is no reason to log in to the agent.
+fn reason_in_text(text: &str) -> Option<Reason> {
+    let folded = folded(text);
+    leading_status(text)
+        .and_then(reason_of_status)
+        .or_else(|| known_phrase(&folded, KNOWN))
+        .or_else(|| {
+            (is_refused_login(&folded) || contains_any(&folded, LOGIN)).then_some(Reason::Auth)
+        })
+        .filter(|reason| !(*reason == Reason::Auth && is_of_plugin(&folded)))
 }
 
 /// What an error says: its data where the message says nothing.
@@ -213,5 +213,37 @@ mod tests {
         assert_eq!(resume(&json!({ "code": -32000, "message": "log in" })).reason, Reason::Auth);
         let busy = json!({ "code": -32600, "message": "in use", "data": { "reason": "thread_active_writer" } });
         assert!(is_busy(&error(&busy)));
+    }
+
+    #[test]
+    fn every_usual_refused_login_is_recognised_with_advice() {
+        let (agent, login) = (agent(), agent().login());
+        for text in include_str!("../../takopi-core/src/failure/refused-logins.txt").lines() {
+            let message = error(&json!({ "code": -32603, "message": text }));
+            let details =
+                json!({ "code": -32603, "message": "Internal error", "data": { "details": text } });
+            for failed in [
+                of_text(&agent, text),
+                of_prompt(&agent, &message),
+                of_new(&agent, &error(&details)),
+                of_resume(&agent, "ses_1", &message),
+                of_resume(&agent, "ses_1", &error(&details)),
+            ] {
+                assert_eq!(failed.reason, Reason::Auth, "{text}");
+                assert!(failed.message.contains(&login), "{failed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_plugin_that_is_not_logged_in_is_no_refused_login() {
+        for text in ["MCP server lab: 401 Unauthorized", "401: plugin drive: please sign in again"]
+        {
+            let message = error(&json!({ "code": -32603, "message": text }));
+            assert_eq!(of_text(&agent(), text).reason, Reason::EngineFailed, "{text}");
+            assert_eq!(of_prompt(&agent(), &message).reason, Reason::EngineFailed, "{text}");
+            let resumed = of_resume(&agent(), "ses_1", &message);
+            assert_eq!(resumed.reason, Reason::SessionNotFound, "{text}");
+        }
     }
 }

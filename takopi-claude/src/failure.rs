@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 
 use takopi_core::failure::{
-    Phrases, contains_any, folded, known_phrase, leading_status, reason_of_status,
+    self, Phrases, contains_any, folded, known_phrase, leading_status, reason_of_status,
 };
 use takopi_core::model::Reason;
 use takopi_core::runner::RunError;
@@ -76,9 +76,11 @@ impl Fault {
         match self.status.or_else(|| status_in_text(&text)) {
             Some(403) => Reason::Auth,
             Some(429) => limit,
-            status => status.and_then(reason_of_status).unwrap_or({
+            status => status.and_then(reason_of_status).unwrap_or_else(|| {
                 if self.interrupted && terminal.is_none() {
                     Reason::Interrupted
+                } else if failure::is_refused_login(&text) {
+                    Reason::Auth
                 } else {
                     Reason::EngineFailed
                 }
@@ -211,6 +213,18 @@ mod tests {
             ("", Reason::EngineFailed),
         ] {
             assert_eq!(by_text(text), reason, "{text}");
+        }
+    }
+
+    #[test]
+    fn every_usual_refused_login_is_recognised_with_advice() {
+        for text in include_str!("../../takopi-core/src/failure/refused-logins.txt").lines() {
+            let fault = Fault { text: text.to_owned(), ..Fault::default() };
+            assert_eq!(fault.reason(), Reason::Auth, "{text}");
+            assert!(fault.error(&Reason::Auth).contains("`claude auth login`"), "{text}");
+        }
+        for text in ["MCP server lab: 401 Unauthorized", "plugin drive: please sign in again"] {
+            assert_eq!(by_text(text), Reason::EngineFailed, "{text}");
         }
     }
 

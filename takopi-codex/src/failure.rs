@@ -10,7 +10,8 @@ use serde::de::MapAccess;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use takopi_core::failure::{
-    Phrases, contains_any, folded, known_phrase, leading_status, reason_of_status,
+    Phrases, contains_any, folded, is_of_plugin, is_refused_login, known_phrase, leading_status,
+    reason_of_status,
 };
 use takopi_core::model::Reason;
 
@@ -174,7 +175,7 @@ fn reason_in_data(data: &RawValue, message: &str) -> Option<Reason> {
     let fault =
         serde_json::from_str::<Read<Fault<'_>>>(data.get()).ok().and_then(|Read(fault)| fault);
     let info = fault.and_then(|fault| fault.info.as_ref().and_then(Info::reason));
-    info.or_else(|| reason_in_text(data.get(), contains_any(&folded(message), PLUGINS)))
+    info.or_else(|| reason_in_text(data.get(), is_of_plugin(&folded(message))))
 }
 
 /// Phrases about a session that cannot be opened.
@@ -234,74 +235,8 @@ const MODEL: &Phrases = &[
     ),
 ];
 
-/// Phrases about a refused login. Not for texts of plugins, which have logins of their own.
-const LOGIN: &[&str] = &[
-    "401 unauthorized",
-    "error 401",
-    "http 401",
-    "code 401",
-    "not authenticated",
-    "unauthenticated",
-    "not logged in",
-    "not signed in",
-    "login required",
-    "login failed",
-    "login expired",
-    "no credentials",
-    "\"unauthorized",
-    "please log in",
-    "please login",
-    "please sign in",
-    "must log in",
-    "must sign in",
-    "need to log in",
-    "need to sign in",
-    "log in again",
-    "sign in again",
-    "session expired",
-    "session has expired",
-    "invalid_grant",
-    "invalid_api_key",
-    "refresh_token_expired",
-    "refresh_token_reused",
-    "refresh_token_invalidated",
-    "token_invalidated",
-    "token_expired",
-    "missing bearer or basic authentication",
-    "run codex login",
-    "run `codex login`",
-];
-
-/// Parts of a login, and phrases for an invalid one, in the same sentence.
-const LOGIN_PARTS: &[&str] = &[
-    "access token",
-    "refresh token",
-    "auth token",
-    "id token",
-    "token refresh",
-    "api key",
-    "api_key",
-    "credentials",
-    "authentication",
-];
-const NOT_HELD: &[&str] = &[
-    "expired",
-    "revoked",
-    "invalid",
-    "incorrect",
-    "missing",
-    "required",
-    "rejected",
-    "refused",
-    "failed",
-    "could not be refreshed",
-    "not set",
-    "not found",
-    "no longer valid",
-];
-
-/// Who else has a login, and is no reason to log in to codex.
-const PLUGINS: &[&str] = &["mcp", "plugin", "connector", "marketplace"];
+/// Codex's own phrases about a refused login, beside those of every agent.
+const LOGIN: &[&str] = &["run codex login", "run `codex login`"];
 
 /// Phrases about a refused login on stderr, where a bare 401 may belong to anything.
 const LOGIN_ON_STDERR: &[&str] =
@@ -310,10 +245,10 @@ const LOGIN_ON_STDERR: &[&str] =
 /// The reason in a text; `of_plugin` if the text, or its context, is about a plugin.
 fn reason_in_text(text: &str, of_plugin: bool) -> Option<Reason> {
     let text = folded(text);
-    let of_plugin = of_plugin || contains_any(&text, PLUGINS);
+    let of_plugin = of_plugin || is_of_plugin(&text);
     known_phrase(&text, SESSION)
         .or_else(|| known_phrase(&text, MODEL))
-        .or_else(|| is_refused_login(&text).then_some(Reason::Auth))
+        .or_else(|| (is_refused_login(&text) || contains_any(&text, LOGIN)).then_some(Reason::Auth))
         .or_else(|| status_in_text(&text).and_then(reason_of_status))
         .filter(|reason| !(of_plugin && *reason == Reason::Auth))
 }
@@ -324,17 +259,8 @@ pub(crate) fn reason_on_stderr(stderr: &str) -> Option<Reason> {
         let line = folded(line);
         known_phrase(&line, SESSION)
             .or_else(|| contains_any(&line, LOGIN_ON_STDERR).then_some(Reason::Auth))
-            .filter(|reason| !(*reason == Reason::Auth && contains_any(&line, PLUGINS)))
+            .filter(|reason| !(*reason == Reason::Auth && is_of_plugin(&line)))
     })
-}
-
-/// Whether a folded text reports that codex's own login is invalid.
-fn is_refused_login(text: &str) -> bool {
-    contains_any(text, LOGIN)
-        || text.trim_start().starts_with("unauthorized")
-        || text
-            .split(['.', ';', '\n'])
-            .any(|sentence| contains_any(sentence, LOGIN_PARTS) && contains_any(sentence, NOT_HELD))
 }
 
 /// The status in `unexpected status 401 …` and `last status: 429 …`.

@@ -3,7 +3,11 @@
 //! An engine looks at its structured fields first, and at texts last. Texts are compared folded: in lower
 //! case and without apostrophes, which programs type in two ways.
 
+mod login;
+
 use crate::model::Reason;
+
+pub use login::{is_of_plugin, is_refused_login};
 
 /// Folded phrases and what they mean. The first that matches counts.
 pub type Phrases = [(Reason, &'static [&'static str])];

@@ -4,7 +4,9 @@
 //! comes from phrases first (a prompt that is too long is a 400 like any other), then from the status.
 
 use serde_json::Value;
-use takopi_core::failure::{Phrases, folded, known_phrase, leading_status, reason_of_status};
+use takopi_core::failure::{
+    Phrases, folded, is_of_plugin, is_refused_login, known_phrase, leading_status, reason_of_status,
+};
 use takopi_core::model::Reason;
 
 const PHRASES: &Phrases = &[
@@ -16,17 +18,7 @@ const PHRASES: &Phrases = &[
         Reason::UsageLimit,
         &["usage limit", "insufficient_quota", "quota exceeded", "credit balance"],
     ),
-    (
-        Reason::Auth,
-        &[
-            "no api key",
-            "invalid_api_key",
-            "authentication failed",
-            "no model selected",
-            "no models available",
-            "unauthorized",
-        ],
-    ),
+    (Reason::Auth, &["no api key", "no model selected", "no models available", "unauthorized"]),
     (Reason::Interrupted, &["operation was aborted", "request was aborted"]),
     (Reason::Overloaded, &["overloaded"]),
     (Reason::RateLimit, &["rate limit", "rate_limit"]),
@@ -45,11 +37,15 @@ const ON_STDERR: &Phrases = &[
 /// The reason and the message of a failure that pi reports as this text.
 pub(crate) fn of_text(text: &str) -> (Reason, String) {
     let status = leading_status(text);
-    let reason = known_phrase(&folded(text), PHRASES)
+    let folded = folded(text);
+    let reason = known_phrase(&folded, PHRASES)
+        // A plugin or a tool server that was refused is no reason to log in to pi.
+        .filter(|reason| !(*reason == Reason::Auth && is_of_plugin(&folded)))
         .or_else(|| match status {
             Some(403) => Some(Reason::Auth),
             status => status.and_then(reason_of_status),
         })
+        .or_else(|| is_refused_login(&folded).then_some(Reason::Auth))
         .unwrap_or(Reason::EngineFailed);
     let mut message = readable(text, status);
     if reason == Reason::Auth {
@@ -96,6 +92,18 @@ mod tests {
         );
         assert_eq!(reason(r#"500: {"message":"kaput"}"#), Reason::EngineFailed);
         assert_eq!(reason("terminated"), Reason::EngineFailed);
+    }
+
+    #[test]
+    fn every_usual_refused_login_is_recognised_with_advice() {
+        for text in include_str!("../../takopi-core/src/failure/refused-logins.txt").lines() {
+            let (reason, message) = of_text(text);
+            assert_eq!(reason, Reason::Auth, "{text}");
+            assert!(message.contains("`/login` in pi"), "{message}");
+        }
+        for text in ["MCP server lab: 401 Unauthorized", "plugin drive: please sign in again"] {
+            assert_eq!(of_text(text).0, Reason::EngineFailed, "{text}");
+        }
     }
 
     #[test]

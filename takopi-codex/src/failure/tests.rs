@@ -131,33 +131,7 @@ fn a_plugin_that_is_not_logged_in_is_no_refused_login() {
 
 #[test]
 fn every_usual_refused_login_is_recognised_with_advice() {
-    for text in [
-        "token refresh failed",
-        "Failed to refresh token: 400 Bad Request",
-        "not authenticated",
-        "Unauthenticated",
-        "please log in",
-        "Please login to continue",
-        "You must sign in to use this model.",
-        "invalid_grant",
-        "refresh token expired",
-        "Your refresh token has already been used. Please log out and sign in again.",
-        "the access token has been revoked",
-        "401 unauthorized",
-        "Unauthorized",
-        "HTTP 401 from the API",
-        "invalid api key",
-        "Incorrect API key provided: sk-x.",
-        "OPENAI_API_KEY is not set",
-        "session expired, please sign in again",
-        "Your session has expired",
-        "authentication required",
-        "Login required",
-        "no credentials found",
-        "credentials not found",
-        "you are not logged in",
-        "last status: 401",
-    ] {
+    for text in include_str!("../../../takopi-core/src/failure/refused-logins.txt").lines() {
         let fault = Fault::new(text);
         assert_eq!(fault.reason(), Reason::Auth, "{text}");
         assert!(fault.error(&Reason::Auth).contains("codex login"), "{text}");
