@@ -6,7 +6,8 @@
 //!   it asks is declined;
 //! - a request of a method that is not known is refused at once: agents wait for it;
 //! - the process waits for a run that is behind: nothing is dropped, and memory is bounded;
-//! - the end of the process fails everything pending at once.
+//! - the end of the process fails everything pending at once;
+//! - whatever the agent sends behind a prompt counts as a beginning of its turn, also what no run receives.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -86,6 +87,15 @@ struct State {
     uses_ids: bool,
     /// When the last update came.
     last_update: Instant,
+    /// Whether the agent sent anything since the prompt that the run sent, also what is dropped here.
+    began: bool,
+}
+
+impl State {
+    /// A line that is not a response to another request. Behind a prompt it may come of it.
+    fn heard(&mut self) {
+        self.began |= self.run.as_ref().is_some_and(|run| run.prompted);
+    }
 }
 
 /// The run that has the process.
@@ -94,6 +104,8 @@ struct Run {
     inbox: mpsc::Sender<Incoming>,
     /// The request whose response ends the turn.
     prompt: Option<i64>,
+    /// Whether there was one.
+    prompted: bool,
     drift_reported: bool,
 }
 
@@ -127,6 +139,7 @@ impl Client {
             lines: LineWarnings::default(),
             uses_ids: false,
             last_update: Instant::now(),
+            began: false,
         };
         let routes = Arc::new(Routes { state: Mutex::new(state), wire: wire.clone() });
         let (end, ended) = watch::channel(false);
@@ -145,8 +158,10 @@ impl Client {
         let mut state = self.inner.routes.state();
         if !state.pending.is_closed() {
             let session = session.to_owned();
-            state.run = Some(Run { session, inbox, prompt: None, drift_reported: false });
+            let run = Run { session, inbox, prompt: None, prompted: false, drift_reported: false };
+            state.run = Some(run);
         }
+        state.began = false;
         state.lines = LineWarnings::default();
         receiver
     }
@@ -156,6 +171,11 @@ impl Client {
         let mut state = self.inner.routes.state();
         state.run = None;
         state.lines.rest()
+    }
+
+    /// Whether the agent sent anything since the prompt of the last run. Certain once the inbox of the run has ended.
+    pub(crate) fn began(&self) -> bool {
+        self.inner.routes.state().began
     }
 
     /// Whether any text of the agent had a `messageId`.
@@ -168,8 +188,16 @@ impl Client {
         let id = self.inner.caller.next_id();
         if let Some(run) = &mut self.inner.routes.state().run {
             run.prompt = Some(id);
+            run.prompted = true;
         }
-        self.inner.caller.send(id, "session/prompt", params).await
+        let sent = self.inner.caller.send(id, "session/prompt", params).await;
+        if !sent {
+            // Nothing can come of a prompt that never reached the agent.
+            let mut state = self.inner.routes.state();
+            state.began = false;
+            state.run.iter_mut().for_each(|run| run.prompted = false);
+        }
+        sent
     }
 
     /// Sends a notification.
@@ -295,7 +323,11 @@ impl Routes {
             return None;
         }
         let routed = read_line(line, |message| self.message(message));
-        routed.unwrap_or_else(|| self.state().lines.not_json(line).map(Incoming::Warning))
+        routed.unwrap_or_else(|| {
+            let mut state = self.state();
+            state.heard();
+            state.lines.not_json(line).map(Incoming::Warning)
+        })
     }
 
     fn message(&self, message: rpc::Incoming<'_>) -> Option<Incoming> {
@@ -309,6 +341,7 @@ impl Routes {
         }
         let rpc::Incoming { id, method, params, .. } = message;
         let method = method?;
+        self.state().heard();
         let params = params.unwrap_or(RawValue::NULL);
         match id {
             None => self.notification(&method, params),
@@ -362,6 +395,7 @@ impl Routes {
         let mut state = self.state();
         if let Some(run) = state.run.as_mut().filter(|run| run.prompt == Some(id)) {
             run.prompt = None;
+            state.began = true;
             let reply = response.map(|result| PromptReply::read(&result));
             return Some(Incoming::Ended(reply));
         }
@@ -384,7 +418,9 @@ impl Routes {
             }
             _ => {}
         }
-        self.state().lines.too_long(bytes).map(Incoming::Warning)
+        let mut state = self.state();
+        state.heard();
+        state.lines.too_long(bytes).map(Incoming::Warning)
     }
 
     /// Gives a message to the run that has the process. Without a run it is dropped, and a request is declined by that.

@@ -79,8 +79,6 @@ pub(crate) struct RunDriver<'a> {
     pub(crate) session: &'a ResumeToken,
     pub(crate) translator: Translator,
     pub(crate) requests: RequestHandler,
-    /// Whether the agent sent anything since the prompt.
-    pub(crate) began: bool,
     /// Whether the agent began a turn that nobody waits for.
     pub(crate) strayed: bool,
     /// Translated and not emitted yet.
@@ -217,7 +215,6 @@ impl RunDriver<'_> {
     }
 
     fn receive(&mut self, incoming: Incoming) {
-        self.began = true;
         match incoming {
             Incoming::Update(update) => {
                 self.run.renew_idle();
@@ -298,7 +295,7 @@ impl RunDriver<'_> {
         let error = RunError::new(Reason::ProcessDied, message).stderr_tail(stderr);
         self.events.extend(self.run.stderr_warning(&error));
         let completed = Completed::failure(self.run.engine(), error.reason, error.message);
-        let never_began = !self.began;
+        let never_began = !self.client.began();
         RunEnd { never_began, ..self.end(None, completed, ProcessHealth::Broken) }
     }
 }

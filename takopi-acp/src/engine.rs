@@ -110,7 +110,6 @@ impl AcpEngine {
             session: &opened.token,
             translator,
             requests,
-            began: false,
             strayed: false,
             events: Vec::new(),
         };

@@ -5,7 +5,8 @@
 //! - while no run has it, whatever an extension asks is cancelled;
 //! - the process waits for a run that is behind: nothing is dropped, and memory is bounded;
 //! - the end of the process fails everything pending at once;
-//! - a command that is not answered in time fails; a late response is dropped.
+//! - a command that is not answered in time fails; a late response is dropped;
+//! - whatever the process prints behind a prompt counts as a beginning of its run, also what no run receives.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -99,6 +100,8 @@ struct RoutesState {
     lines: LineWarnings,
     /// Whether takopi's extension is loaded.
     is_guarded: bool,
+    /// Whether the process printed anything but responses since the last run got it, also what is dropped here.
+    printed: bool,
 }
 
 impl Client {
@@ -130,6 +133,7 @@ impl Client {
         if !state.pending.is_closed() {
             state.run = Some(sender);
         }
+        state.printed = false;
         state.lines = LineWarnings::default();
         receiver
     }
@@ -140,6 +144,12 @@ impl Client {
         let mut state = self.inner.routes.state();
         state.run = None;
         state.lines.rest()
+    }
+
+    /// Whether the process printed anything since [`Client::open`] that may be of the run. Certain once the lines of
+    /// the run have ended.
+    pub(crate) fn printed(&self) -> bool {
+        self.inner.routes.state().printed
     }
 
     /// Whether takopi's extension is loaded. Without it nobody is asked about anything.
@@ -217,7 +227,9 @@ impl Routes {
                     Frame::Line(line) => self.route(line),
                     Frame::Skipped { bytes, .. } => {
                         tracing::warn!(bytes, "a line of pi was too long and is skipped");
-                        self.state().lines.too_long(bytes).map(Incoming::Warning)
+                        let mut state = self.state();
+                        state.printed = true;
+                        state.lines.too_long(bytes).map(Incoming::Warning)
                     }
                     _ => None,
                 };
@@ -234,7 +246,11 @@ impl Routes {
         if line.iter().all(u8::is_ascii_whitespace) {
             return None;
         }
-        let Ok(line) = Line::parse(line) else {
+        let parsed = Line::parse(line);
+        if !matches!(parsed, Ok(Line::Response { .. })) {
+            self.state().printed = true;
+        }
+        let Ok(line) = parsed else {
             return self.state().lines.not_json(line).map(Incoming::Warning);
         };
         match line {

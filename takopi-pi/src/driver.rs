@@ -86,7 +86,7 @@ pub(crate) struct RunDriver<'a> {
     requests: RequestHandler,
     /// The one command that is being answered.
     sent: Option<Sent>,
-    /// Whether the process printed anything of the run.
+    /// Whether the run received anything.
     began: bool,
     /// Translated and not emitted yet.
     events: Vec<TakopiEvent>,
@@ -150,11 +150,12 @@ impl<'a> RunDriver<'a> {
         // A process without a login may have read its key before the user changed it.
         let is_refused = completed.reason == Some(Reason::Auth);
         let health = if is_refused { ProcessHealth::Broken } else { health };
+        let began = self.began || self.client.printed();
         RunEnd {
             completed,
             health,
             last_events: self.events,
-            never_began: health == ProcessHealth::Broken && !self.began,
+            never_began: health == ProcessHealth::Broken && !began,
         }
     }
 

@@ -82,6 +82,33 @@ async fn a_warm_process_that_died_is_replaced_and_the_prompt_is_sent_once_more()
 }
 
 #[tokio::test]
+async fn a_warm_process_that_printed_anything_is_never_replaced() {
+    let status = json!({
+        "type": "extension_ui_request", "id": "s", "method": "setStatus",
+        "statusKey": "other", "statusText": "works",
+    });
+    for printed in [
+        line(&json!({ "type": "agent_start" })),
+        line(&json!({ "type": "turn_start" })),
+        line(&json!({ "type": "from_the_future" })),
+        line(&status),
+        Step::line("half a line"),
+        Step::Reply,
+    ] {
+        let dies = [printed.clone(), Step::Exit(3)];
+        let first = Process::new().once("prompt", answer("one")).always("prompt", dies);
+        let lab = Lab::new([first, Process::new()]);
+        let runner = lab.runner(LONG);
+        let one = run(&runner, lab.request("one")).await;
+        run(&runner, lab.request("two").resume(one.session())).await.failed("process_died");
+        assert_eq!(prompts(&lab, 0), 2, "{printed:?}");
+        assert_eq!(lab.control.starts().len(), 1, "{printed:?}");
+        runner.shutdown().await;
+        lab.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
 async fn lines_that_cannot_be_read_never_end_a_run() {
     let odd = [
         Step::line("not json"),
