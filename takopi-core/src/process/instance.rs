@@ -401,7 +401,8 @@ mod tests {
         }
         instance.closed(1);
         let child = |process| {
-            let script = "trap '' TERM; echo; exec sleep 60";
+            // Without an exec, during which its environment could not be read.
+            let script = "trap '' TERM; echo; while :; do sleep 0.01; done";
             marked(&Mark::of_process(&instance.marker(process)), script)
         };
         let (mut closed, mut open) = (child(1), child(2));

@@ -36,6 +36,14 @@ pub async fn number_in(path: &Path) -> i32 {
     number.unwrap()
 }
 
+/// Waits until a process runs this program with these arguments: the one that started it writes its id before it does.
+pub async fn until_runs(pid: i32, command: &[&str]) {
+    let line: String = command.iter().map(|word| format!("{word}\0")).collect();
+    let file = format!("/proc/{pid}/cmdline");
+    let runs = || fs::read_to_string(&file).is_ok_and(|read| read == line);
+    eventually(&format!("{pid} runs {command:?}"), runs).await;
+}
+
 /// The live processes that bear `NAME=value` in their environment.
 pub fn bearers(variable: &str) -> Vec<i32> {
     fs::read_dir("/proc")
