@@ -174,7 +174,7 @@ impl RequestHandler {
         let parts = unknown.iter().map(|(name, json)| part(name, json));
         unrecognized.extend(parts);
         let mut request = self.approval(question);
-        request.subagent = session.clone().filter(|session| *session != self.session.value);
+        request.subagent = (*session != self.session.value).then(|| session.clone());
         request.reason = Some(reason(call, options));
         request.unrecognized = unrecognized;
         let is_exact = request.is_understood() && request.is_whole();
@@ -322,7 +322,7 @@ mod tests {
 
     fn call(call: &Value) -> CallUpdate {
         let option = json!({ "optionId": "once", "kind": "allow_once", "name": "Allow" });
-        let params = json!({ "toolCall": call, "options": [option] }).to_string();
+        let params = json!({ "sessionId": "s", "toolCall": call, "options": [option] }).to_string();
         Permission::read(&RawValue::from_string(params).unwrap()).unwrap().call
     }
 

@@ -89,12 +89,25 @@ struct State {
     last_update: Instant,
     /// Whether the agent sent anything since the prompt that the run sent, also what is dropped here.
     began: bool,
+    drift_logged: bool,
 }
 
 impl State {
     /// A line that is not a response to another request. Behind a prompt it may come of it.
     fn heard(&mut self) {
         self.began |= self.run.as_ref().is_some_and(|run| run.prompted);
+    }
+
+    /// An update cannot be attributed; the warning, once in a run.
+    fn drifted(&mut self) -> Option<String> {
+        if !std::mem::replace(&mut self.drift_logged, true) {
+            tracing::warn!("an update of the agent names no session that can be read");
+        }
+        let reported = std::mem::replace(&mut self.run.as_mut()?.drift_reported, true);
+        (!reported).then(|| {
+            "the agent's protocol has drifted: `session/update` names no session that can be read, and is ignored"
+                .to_owned()
+        })
     }
 }
 
@@ -107,17 +120,6 @@ struct Run {
     /// Whether there was one.
     prompted: bool,
     drift_reported: bool,
-}
-
-impl Run {
-    /// An update cannot be attributed; the warning, once in a run.
-    fn drifted(&mut self) -> Option<String> {
-        let reported = std::mem::replace(&mut self.drift_reported, true);
-        (!reported).then(|| {
-            "the agent's protocol has drifted: `session/update` names no session that can be read, and is ignored"
-                .to_owned()
-        })
-    }
 }
 
 impl State {
@@ -140,6 +142,7 @@ impl Client {
             uses_ids: false,
             last_update: Instant::now(),
             began: false,
+            drift_logged: false,
         };
         let routes = Arc::new(Routes { state: Mutex::new(state), wire: wire.clone() });
         let (end, ended) = watch::channel(false);
@@ -368,7 +371,7 @@ impl Routes {
             "session/update" => {
                 let mut state = self.state();
                 let Some(SessionUpdate { session, update }) = SessionUpdate::read(params) else {
-                    return state.run.as_mut()?.drifted().map(Incoming::Warning);
+                    return state.drifted().map(Incoming::Warning);
                 };
                 state.last_update = Instant::now();
                 if let Update::Message { id, .. } = &update {
@@ -376,8 +379,7 @@ impl Routes {
                 }
                 let run = state.run.as_ref()?;
                 // Updates of another session, such as a sub-agent's, are not of this run.
-                let is_own = session.is_none_or(|session| session == run.session);
-                is_own.then_some(Incoming::Update(update))
+                (session == run.session).then_some(Incoming::Update(update))
             }
             "$/cancel_request" => {
                 let id = Object::of(params).raw("requestId").map(RequestId::new)?;

@@ -17,8 +17,8 @@ pub(crate) use session::{AgentInfo, ConfigOption, SessionPage, SessionReply};
 /// The part of a `session/update` that tells whose it is and what happened.
 #[derive(Debug)]
 pub(crate) struct SessionUpdate {
-    /// The session it names; nothing if it names none.
-    pub(crate) session: Option<String>,
+    /// The session it names.
+    pub(crate) session: String,
     pub(crate) update: Update,
 }
 
@@ -65,21 +65,12 @@ pub(crate) struct PromptReply {
 }
 
 impl SessionUpdate {
-    /// Reads an update; `None` if its session cannot be read.
+    /// Reads an update; `None` if it names no session that can be read: it may be anybody's.
     pub(crate) fn read(params: &RawValue) -> Option<Self> {
         let params = Object::of(params);
-        let session = named_session(&params).ok()?;
+        let session = params.text("sessionId")?;
         Some(Self { session, update: Update::read(&params.object("update")) })
     }
-}
-
-/// A message names a session in a way that cannot be read: it may be anybody's.
-struct UnreadableSession;
-
-/// The session that a message names, if it names one.
-fn named_session(params: &Object<'_>) -> Result<Option<String>, UnreadableSession> {
-    let session = params.text("sessionId");
-    if session.is_none() && params.has("sessionId") { Err(UnreadableSession) } else { Ok(session) }
 }
 
 impl Update {

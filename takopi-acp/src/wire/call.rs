@@ -103,7 +103,7 @@ fn content(raw: &RawValue) -> Option<Content> {
 /// A request for permission.
 #[derive(Debug)]
 pub(crate) struct Permission {
-    pub(crate) session: Option<String>,
+    pub(crate) session: String,
     pub(crate) call: CallUpdate,
     pub(crate) options: Vec<PermissionOption>,
     /// Fields of the call that are not known, as JSON.
@@ -140,7 +140,7 @@ impl Permission {
         let unknown = call.iter().filter(|(name, _)| !KNOWN.contains(name));
         let unknown = unknown.map(|(name, raw)| (name.to_owned(), raw.get().to_owned())).collect();
         let options: Vec<_> = params.list("options").into_iter().filter_map(option).collect();
-        let session = super::named_session(&params).ok()?;
+        let session = params.text("sessionId")?;
         let call = CallUpdate::read(&call)?;
         (!options.is_empty()).then_some(Self { session, call, options, unknown })
     }

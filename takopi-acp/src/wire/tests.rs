@@ -39,8 +39,10 @@ fn what_is_not_known_is_kept_by_its_name_and_spoils_nothing() {
         assert!(matches!(&read.update, Update::Other(kind) if kind == name), "{read:?}");
     }
     let odd = json!({ "sessionUpdate": "agent_message_chunk", "content": ["x"], "messageId": 7 });
-    assert!(SessionUpdate::read(&raw(&json!({ "sessionId": 7, "update": odd }))).is_none());
-    let read = SessionUpdate::read(&raw(&json!({ "update": odd }))).unwrap();
+    for nobodys in [json!({ "sessionId": 7, "update": odd }), json!({ "update": odd })] {
+        assert!(SessionUpdate::read(&raw(&nobodys)).is_none(), "{nobodys}");
+    }
+    let read = SessionUpdate::read(&raw(&json!({ "sessionId": "s", "update": odd }))).unwrap();
     assert!(matches!(read.update, Update::Message { id: None, ref text, .. } if text.is_empty()));
 }
 
@@ -48,13 +50,13 @@ fn what_is_not_known_is_kept_by_its_name_and_spoils_nothing() {
 fn a_request_for_permission_without_options_call_or_readable_session_is_not_read() {
     let option = json!({ "optionId": "once", "kind": "allow_once", "name": "Allow" });
     let read = |value: serde_json::Value| Permission::read(&raw(&value));
-    assert!(read(json!({ "toolCall": { "toolCallId": "1" }, "options": [] })).is_none());
-    assert!(read(json!({ "toolCall": {}, "options": [option] })).is_none());
     let call = json!({ "toolCallId": "1" });
+    assert!(read(json!({ "sessionId": "s", "toolCall": call, "options": [] })).is_none());
+    assert!(read(json!({ "sessionId": "s", "toolCall": {}, "options": [option] })).is_none());
+    assert!(read(json!({ "toolCall": call, "options": [option] })).is_none());
     assert!(read(json!({ "sessionId": 7, "toolCall": call, "options": [option] })).is_none());
-    let wide =
-        read(json!({ "toolCall": { "toolCallId": "1", "grant": "all" }, "options": [option, 7] }));
-    let wide = wide.unwrap();
+    let wide = json!({ "toolCallId": "1", "grant": "all" });
+    let wide = read(json!({ "sessionId": "s", "toolCall": wide, "options": [option, 7] })).unwrap();
     assert_eq!(wide.unknown, [("grant".to_owned(), "\"all\"".to_owned())]);
     assert_eq!(wide.options.len(), 1);
 }

@@ -56,7 +56,7 @@ impl Sweep {
             // can hide its child. Hence two looks in a row must find none.
             Some(0) if found_none => Step::Done,
             Some(0) => Step::Look,
-            Some(_) if self.killed.is_some_and(|killed| waited - killed > LIMIT) => Step::GiveUp,
+            Some(_) if self.killed.is_some_and(|killed| waited > killed + LIMIT) => Step::GiveUp,
             Some(_) if waited > GRACE => {
                 self.killed.get_or_insert(waited);
                 Step::Send(Signal::SIGKILL)

@@ -33,6 +33,20 @@ async fn a_prompt_is_answered_and_nothing_is_left() {
 }
 
 #[tokio::test]
+async fn a_request_without_a_session_can_only_be_declined() {
+    let option = json!({ "optionId": "once", "kind": "allow_once", "name": "Allow" });
+    let call = json!({ "toolCallId": "c1", "kind": "execute", "title": "ls" });
+    let params = json!({ "toolCall": call, "options": [option] });
+    let ask = Step::ask("ask", "session/request_permission", params);
+    let lab = Lab::new(Process::new().turns([ask].into_iter().chain(answer("on"))));
+    let request = lab.request("x").approvals(Arc::new(accept_all()));
+    assert_eq!(run(&lab.runner(COLD), request).await.ok().answer, "on");
+    let answers = lab.control.answers("ask");
+    assert_eq!(answers[0]["result"]["outcome"]["outcome"], "cancelled", "{answers:?}");
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn a_no_that_stops_ends_the_turn_as_interrupted() {
     let steps = [permission("ask", "c1", "ls")].into_iter().chain(answer("on"));
     let lab = Lab::new(Process::new().turns(steps));
@@ -45,13 +59,20 @@ async fn a_no_that_stops_ends_the_turn_as_interrupted() {
 }
 
 #[tokio::test]
-async fn an_update_whose_session_cannot_be_read_is_nobodys_and_reported_once() {
+async fn an_update_without_a_session_that_can_be_read_is_nobodys_and_reported_once() {
+    let content = json!({ "type": "text", "text": "stray" });
+    let update = json!({ "sessionUpdate": "agent_message_chunk", "content": content });
     let stray = |session: serde_json::Value| {
-        let content = json!({ "type": "text", "text": "stray" });
-        let update = json!({ "sessionUpdate": "agent_message_chunk", "content": content });
         Step::notify("session/update", json!({ "sessionId": session, "update": update }))
     };
-    let strays = [stray(json!(7)), stray(json!({ "id": "$SESSION" })), stray(json!("another"))];
+    let absent = Step::notify("session/update", json!({ "update": update }));
+    let strays = [
+        absent,
+        stray(json!(7)),
+        stray(json!({ "id": "$SESSION" })),
+        stray(json!(null)),
+        stray(json!("another")),
+    ];
     let lab = Lab::new(Process::new().turns(strays.into_iter().chain(answer("own"))));
     let seen = run(&lab.runner(COLD), lab.request("x")).await;
     assert_eq!(seen.ok().answer, "own");
@@ -189,7 +210,8 @@ async fn lines_that_cannot_be_read_are_warnings_and_the_turn_goes_on() {
     let lab = Lab::new(Process::new().turns(odd.into_iter().chain(answer("on"))));
     let seen = run(&lab.runner(COLD), lab.request("x")).await;
     assert_eq!(seen.ok().answer, "on");
-    assert_eq!(seen.actions(&ActionKind::Warning).len(), 2, "{:#?}", seen.events);
+    // The update without a session is one, too.
+    assert_eq!(seen.actions(&ActionKind::Warning).len(), 3, "{:#?}", seen.events);
     lab.assert_nothing_left().await;
 }
 
