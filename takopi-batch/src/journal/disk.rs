@@ -47,7 +47,7 @@ pub(super) fn sync_directory_of(file: &Path) -> io::Result<()> {
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Copies a file that was deleted to a new one beside its old path; returns the new path.
+/// Copies a file that was deleted or moved to a new one beside its old path; returns the new path.
 pub(super) fn rescue(mut file: &File, out: &Path) -> io::Result<PathBuf> {
     use std::io::Seek as _;
     for number in 1.. {

@@ -46,8 +46,8 @@ pub enum JournalError {
     /// The state has something else in it.
     #[error("{0}:{1} is not the state of a batch; move the file away to start over")]
     NotAState(PathBuf, u64),
-    /// It was deleted while the batch ran.
-    #[error("{path} was deleted while the batch ran; the results so far are in {rescued}")]
+    /// It was deleted, moved or replaced while the batch ran.
+    #[error("{path} was deleted or moved while the batch ran; the results so far are in {rescued}")]
     Deleted {
         /// Where the results were.
         path: PathBuf,

@@ -109,7 +109,7 @@ fn results_whose_file_was_deleted_are_saved_beside_it() {
         );
         let text = std::fs::read_to_string(rescued).unwrap();
         assert_eq!(text.lines().count(), 1 + number, "{text}");
-        assert!(error.to_string().contains("was deleted"), "{error}");
+        assert!(error.to_string().contains("was deleted or moved"), "{error}");
     }
 }
 

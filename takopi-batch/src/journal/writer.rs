@@ -4,6 +4,7 @@
 //! written in one piece and synced, and only then are they given back. What comes meanwhile waits for
 //! the next commit and shares its sync.
 
+use std::fs::Metadata;
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -127,14 +128,20 @@ impl Files {
         if group.results.is_empty() { Ok(()) } else { self.are_there() }
     }
 
-    /// Results in a file without a name would be gone when it is closed: they are saved elsewhere.
+    /// Results in a file without a name would be gone when it is closed, and those in a file with another
+    /// name would not be found by the next run: they are saved beside the path.
     fn are_there(&self) -> Result<(), JournalError> {
-        let found = self.results.0.metadata().map_err(|error| self.fault("look at", error))?;
-        if found.nlink() > 0 {
-            return Ok(());
+        let look = |error| self.fault("look at", error);
+        let written = self.results.0.metadata().map_err(look)?;
+        let is_written =
+            |found: &Metadata| (found.dev(), found.ino()) == (written.dev(), written.ino());
+        match std::fs::metadata(&self.path) {
+            Ok(found) if is_written(&found) => return Ok(()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(look(error)),
+            _ => {}
         }
         let rescued = disk::rescue(&self.results.0, &self.path)
-            .map_err(|error| self.fault("save what was in the deleted file", error))?;
+            .map_err(|error| self.fault("save what was in the deleted or moved file", error))?;
         Err(JournalError::Deleted { path: self.path.clone(), rescued })
     }
 

@@ -324,24 +324,64 @@ async fn the_state_stays_short_over_many_lives() {
     assert_eq!(state(), first);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_batch_whose_results_are_deleted_fails_and_reports_where_they_are() {
-    let lab = Lab::new();
+/// A batch of two prompts, of which the first is done when this happens to its results; nothing is
+/// written any more, so that it is seen at the end. It must fail with a copy of what was done.
+async fn fails_with_a_copy(lab: &Lab, happens: impl FnOnce()) {
     lab.runner.when("two", [Play::Hang]);
     let stop = tokio_util::sync::CancellationToken::new();
-    let deleting = async {
+    let meanwhile = async {
         lab.runner.begun(2).await;
-        std::fs::remove_file(lab.out()).unwrap();
-        // Nothing is written any more: it is seen at the end.
+        happens();
         stop.cancel();
     };
     let batch = lab.batch().jobs(1).stop(stop.clone()).grace(std::time::Duration::ZERO);
-    let (ran, ()) = tokio::join!(lab.run(batch, "one\ntwo\n"), deleting);
+    let (ran, ()) = tokio::join!(lab.run(batch, "one\ntwo\n"), meanwhile);
     let error = ran.outcome.unwrap_err().to_string();
-    assert!(error.contains("was deleted while the batch ran"), "{error}");
+    assert!(error.contains("was deleted or moved while the batch ran"), "{error}");
     let mut rescued = lab.out().into_os_string();
     rescued.push(".rescued-1");
     assert!(error.ends_with(&rescued.to_string_lossy().into_owned()), "{error}");
     let text = std::fs::read_to_string(rescued).unwrap();
     assert_eq!(text.lines().count(), 1, "what was done is kept: {text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_whose_results_are_deleted_fails_and_reports_where_they_are() {
+    let lab = Lab::new();
+    fails_with_a_copy(&lab, || std::fs::remove_file(lab.out()).unwrap()).await;
+    // The file lives on under its other name.
+    let lab = Lab::new();
+    fails_with_a_copy(&lab, || {
+        std::fs::hard_link(lab.out(), lab.out().with_extension("old")).unwrap();
+        std::fs::remove_file(lab.out()).unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_whose_results_are_moved_or_replaced_fails_and_reports_where_they_are() {
+    let lab = Lab::new();
+    let old = lab.out().with_extension("old");
+    fails_with_a_copy(&lab, || std::fs::rename(lab.out(), &old).unwrap()).await;
+    assert!(!lab.out().exists());
+
+    let lab = Lab::new();
+    let other = lab.out().with_extension("new");
+    std::fs::write(&other, "notes\n").unwrap();
+    fails_with_a_copy(&lab, || std::fs::rename(&other, lab.out()).unwrap()).await;
+    assert_eq!(std::fs::read_to_string(lab.out()).unwrap(), "notes\n", "left alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_whose_results_are_moved_stops_at_the_next_result() {
+    let lab = Lab::new();
+    // It would never end by itself.
+    lab.runner.when("two", [Play::Hang]);
+    let journal = lab.journal();
+    std::fs::rename(lab.out(), lab.out().with_extension("old")).unwrap();
+    let source = Source::new(std::io::Cursor::new("one\ntwo\n"));
+    let ran = run(lab.batch().jobs(1), source, journal);
+    let ran = tokio::time::timeout(std::time::Duration::from_hours(1), ran).await.expect("an end");
+    let error = ran.outcome.unwrap_err().to_string();
+    assert!(error.contains("was deleted or moved"), "{error}");
 }

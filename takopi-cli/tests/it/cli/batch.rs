@@ -414,7 +414,7 @@ fn deleted_results_fail_the_batch_which_reports_where_they_were_saved() {
     std::fs::remove_file(&out).unwrap();
     let ran = running.end();
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    assert!(ran.stderr.contains("error: out was deleted while the batch ran"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("error: out was deleted or moved"), "{}", ran.stderr);
     assert!(ran.stderr.contains("out.rescued-1"), "{}", ran.stderr);
     let text = std::fs::read_to_string(lab.path("work/out.rescued-1")).unwrap();
     assert_eq!(text.lines().count(), 2, "{text}");
