@@ -93,6 +93,12 @@ struct State {
 }
 
 impl State {
+    /// Which request of ours a response answers.
+    fn answered(&self, response: &rpc::Incoming<'_>) -> Option<i64> {
+        let prompt = self.run.as_ref().and_then(|run| run.prompt.as_ref());
+        response.answers(self.pending.ids().chain(prompt))
+    }
+
     /// A line that is not a response to another request. Behind a prompt it may come of it.
     fn heard(&mut self) {
         self.began |= self.run.as_ref().is_some_and(|run| run.prompted);
@@ -120,14 +126,6 @@ struct Run {
     /// Whether there was one.
     prompted: bool,
     drift_reported: bool,
-}
-
-impl State {
-    /// Which request of ours a response answers.
-    fn answered(&self, response: &rpc::Incoming<'_>) -> Option<i64> {
-        let prompt = self.run.as_ref().and_then(|run| run.prompt.as_ref());
-        response.answers(self.pending.ids().chain(prompt))
-    }
 }
 
 impl Client {

@@ -82,6 +82,16 @@ async fn an_update_without_a_session_that_can_be_read_is_nobodys_and_reported_on
     lab.assert_nothing_left().await;
 }
 
+#[tokio::test]
+async fn an_error_that_names_no_request_fails_the_prompt_that_waits() {
+    let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"boom"}}"#;
+    let lab = Lab::new(Process::new().turns([Step::line(error)]));
+    let seen = run(&lab.runner(COLD), lab.request("x")).await;
+    let text = seen.failed("engine_failed").error.clone().unwrap();
+    assert!(text.contains("boom"), "{text}");
+    lab.assert_nothing_left().await;
+}
+
 /// opencode works in the directory of the session, and hangs at an approval if it is told another one.
 #[tokio::test]
 async fn opencode_resumes_a_session_in_the_directory_it_was_begun_in() {
