@@ -187,35 +187,30 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// A method that is no text is kept as JSON: such a message is no response.
-fn first_method<'de, A: MapAccess<'de>>(
-    slot: &mut Option<Cow<'de, str>>,
-    object: &mut A,
-) -> Result<(), A::Error> {
-    let mut raw = None;
-    first_raw(&mut raw, object)?;
-    if let (None, Some(raw)) = (&slot, raw) {
-        let text = serde_json::from_str::<Read<Cow<'de, str>>>(raw.get());
-        let text = text.ok().and_then(|Read(text)| text);
-        *slot = Some(text.unwrap_or(Cow::Borrowed(raw.get())));
+/// The text of a method. One that is no text is kept as JSON: such a message is no response.
+fn method_of(raw: &RawValue) -> Cow<'_, str> {
+    let json = raw.get();
+    match json.strip_prefix('"').and_then(|json| json.strip_suffix('"')) {
+        Some(text) if !text.contains('\\') => Cow::Borrowed(text),
+        _ => serde_json::from_str(json).map_or(Cow::Borrowed(json), Cow::Owned),
     }
-    Ok(())
 }
 
 impl<'de> Tolerant<'de> for Incoming<'de> {
     fn from_object<A: MapAccess<'de>>(mut object: A) -> Result<Option<Self>, A::Error> {
         let object = &mut object;
-        let mut incoming = Self::default();
+        let (mut incoming, mut method) = (Self::default(), None);
         while let Some(key) = next_key(object)? {
             match &*key {
                 "id" => first_raw(&mut incoming.id, object)?,
-                "method" => first_method(&mut incoming.method, object)?,
+                "method" => first_raw(&mut method, object)?,
                 "params" => first_raw(&mut incoming.params, object)?,
                 "result" => first_raw(&mut incoming.result, object)?,
                 "error" => first_raw(&mut incoming.error, object)?,
                 _ => skip(object)?,
             }
         }
+        incoming.method = method.map(method_of);
         Ok(Some(incoming))
     }
 }
@@ -296,8 +291,14 @@ mod tests {
         assert_eq!(incoming.params.unwrap().get(), r#"{"x":1}"#);
         assert_eq!(incoming.id.unwrap().get(), "7");
         assert!(Incoming::parse("[]").unwrap().method.is_none());
-        let odd = Incoming::parse(r#"{"method":7,"id":4}"#).unwrap();
-        assert_eq!(odd.method.as_deref(), Some("7"), "it is no response");
+        for (json, method) in [("7", "7"), (r#""a\/b""#, "a/b"), (r#""a\ud800""#, r#""a\ud800""#)] {
+            let line = format!(r#"{{"method":{json},"id":4}}"#);
+            assert_eq!(
+                Incoming::parse(&line).unwrap().method.as_deref(),
+                Some(method),
+                "no response"
+            );
+        }
         assert!(Incoming::parse(r#"{"method":null,"id":4,"result":1}"#).unwrap().method.is_none());
         assert!(Incoming::parse("not JSON").is_err());
     }
