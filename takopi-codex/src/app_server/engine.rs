@@ -109,7 +109,12 @@ impl CodexAppServer {
             directory: directory.clone(),
             translator: TurnTranslator::new(self.codex.title(), directory_of(&directory), fresh)
                 .deltas(run.request.deltas),
-            requests: RequestHandler::new(run.clone(), self.tools.clone(), directory),
+            requests: RequestHandler::new(
+                run.clone(),
+                self.tools.clone(),
+                session.loaded.thread.id(),
+                directory,
+            ),
             limits: self.limits,
             server_use,
             record,

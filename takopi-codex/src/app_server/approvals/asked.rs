@@ -47,12 +47,19 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Reads a request of the server; `None` if it is not one to be decided by anybody.
-    pub(super) fn read(request: &ServerRequest, patches: &Patches, cwd: &Path) -> Option<Self> {
+    /// Reads a request of the server, in a turn on `thread`; `None` if it is not one to be decided by
+    /// anybody.
+    pub(super) fn read(
+        request: &ServerRequest,
+        thread: &str,
+        patches: &Patches,
+        cwd: &Path,
+    ) -> Option<Self> {
         let method = Method::ALL.into_iter().find(|method| method.name() == request.method())?;
         let params: Option<Map<String, Value>> = request.parse();
         let permissions = params.as_ref().and_then(|params| params.get("permissions")).cloned();
-        let mut asked = read(method, params, request.params(), patches, cwd);
+        let asking = request.thread().unwrap_or(Cow::Borrowed(thread));
+        let mut asked = read(method, params, request.params(), &asking, patches, cwd);
         asked.subagent = request.subagent().map(Cow::into_owned);
         asked.session = request.thread().and_then(|thread| resume_codec().token(&thread));
         Some(Self { request: asked, method, permissions: permissions.unwrap_or_else(|| json!({})) })

@@ -33,6 +33,8 @@ use super::tools::{CallAsked, response};
 pub(super) struct RequestHandler {
     run: EngineRun,
     tools: Arc<HostTools>,
+    /// The thread of the turn: what names none is the turn's own.
+    thread: String,
     directory: PathBuf,
     patches: Patches,
     desk: Desk<Ticket>,
@@ -53,10 +55,15 @@ pub(super) enum Next {
 }
 
 impl RequestHandler {
-    /// The desk of a turn that works in a directory.
-    pub(super) fn new(run: EngineRun, tools: Arc<HostTools>, directory: PathBuf) -> Self {
-        let desk = Desk::new(run.clone());
-        Self { run, tools, directory, patches: Patches::default(), desk }
+    /// The desk of a turn on a thread, that works in a directory.
+    pub(super) fn new(
+        run: EngineRun,
+        tools: Arc<HostTools>,
+        thread: &str,
+        directory: PathBuf,
+    ) -> Self {
+        let (desk, thread) = (Desk::new(run.clone()), thread.to_owned());
+        Self { run, tools, thread, directory, patches: Patches::default(), desk }
     }
 
     /// Whether a handler is being asked, or a host tool is running.
@@ -73,7 +80,8 @@ impl RequestHandler {
     ) {
         match kind {
             Kind::ItemStarted(item) | Kind::ItemCompleted(item) if item.is_patch() => {
-                self.patches.record(notification);
+                let thread = notification.thread().unwrap_or(&self.thread);
+                self.patches.record(thread, notification);
             }
             Kind::RequestResolved(id) => {
                 let is_it = |ticket: &Ticket| ticket.request.id() == id;
@@ -98,7 +106,8 @@ impl RequestHandler {
                 }
             };
         }
-        let Some(asked) = Asked::read(&request, &self.patches, &self.directory) else {
+        let asked = Asked::read(&request, &self.thread, &self.patches, &self.directory);
+        let Some(asked) = asked else {
             let what =
                 format!("declined: this version of takopi does not know `{}`", request.method());
             events.push(self.run.warning(what));

@@ -17,10 +17,11 @@ const PATH_BYTES: usize = 64 * 1024;
 /// How many patches are kept that were started and have not ended.
 const PATCHES: usize = 64;
 
-/// The patches that were started and have not ended.
+/// The patches that were started and have not ended. Items of a turn and of its sub-agents may have the
+/// same ids, so each is known by its thread, too.
 #[derive(Debug, Default)]
 pub(super) struct Patches {
-    by_item: HashMap<String, Stored>,
+    by_item: HashMap<(String, String), Stored>,
 }
 
 /// A patch, as much of it as is kept.
@@ -72,23 +73,30 @@ enum WireKind {
 }
 
 impl Patches {
-    /// Remembers a patch that is about to be applied, and forgets one that was.
-    pub(super) fn record(&mut self, notification: &Notification) {
+    /// Remembers a patch of this thread that is about to be applied, and forgets one that was.
+    pub(super) fn record(&mut self, thread: &str, notification: &Notification) {
         let starts = notification.method == "item/started";
         if !starts && notification.method != "item/completed" {
             return;
         }
         let Some(ItemParams { item }) = notification.parse() else { return };
+        let key = (thread.to_owned(), item.id);
         if !starts {
-            self.by_item.remove(&item.id);
+            self.by_item.remove(&key);
         } else if self.by_item.len() < PATCHES {
-            self.by_item.insert(item.id, Stored::read(&item.changes));
+            self.by_item.insert(key, Stored::read(&item.changes));
         }
     }
 
-    /// The files of a patch, and what of it was not understood; no files if it is not known.
-    pub(super) fn files(&self, item: &str, cwd: &Path) -> (Vec<FileChange>, Vec<Unrecognized>) {
-        let Some(stored) = self.by_item.get(item) else { return (Vec::new(), Vec::new()) };
+    /// The files of a patch of this thread, and what of it was not understood; no files if it is not known.
+    pub(super) fn files(
+        &self,
+        thread: &str,
+        item: &str,
+        cwd: &Path,
+    ) -> (Vec<FileChange>, Vec<Unrecognized>) {
+        let key = (thread.to_owned(), item.to_owned());
+        let Some(stored) = self.by_item.get(&key) else { return (Vec::new(), Vec::new()) };
         let files = stored.changes.iter().map(|change| {
             let moved_to = change.moved_to.as_ref().map(|path| Location::new(path, cwd));
             let mut file = FileChange::new(change.kind, &change.path, cwd).moved_to(moved_to);
@@ -169,8 +177,8 @@ mod tests {
     fn stored(changes: &Value) -> (Vec<FileChange>, Vec<Unrecognized>) {
         let item = json!({ "type": "fileChange", "id": "c1", "changes": changes });
         let mut patches = Patches::default();
-        patches.record(&notification("item/started", &item));
-        patches.files("c1", Path::new("/w"))
+        patches.record("t", &notification("item/started", &item));
+        patches.files("t", "c1", Path::new("/w"))
     }
 
     #[test]
@@ -181,15 +189,15 @@ mod tests {
             { "path": "/w/d.rs", "kind": { "type": "update", "move_path": null }, "diff": "@@" },
         ]});
         let mut patches = Patches::default();
-        patches.record(&notification("item/started", &item));
-        let (files, unrecognized) = patches.files("c1", Path::new("/w"));
+        patches.record("t", &notification("item/started", &item));
+        let (files, unrecognized) = patches.files("t", "c1", Path::new("/w"));
         assert_eq!(unrecognized, []);
         assert_eq!(files[0].path.to_string(), "src/a.rs");
         assert_eq!(files[0].diff, Some("+x\n+y\n".into()));
         assert_eq!(files[1].moved_to.as_ref().unwrap().to_string(), "c.rs");
         assert_eq!((files[2].kind, &files[2].moved_to), (ChangeKind::Update, &None));
-        patches.record(&notification("item/completed", &item));
-        assert!(patches.files("c1", Path::new("/w")).0.is_empty());
+        patches.record("t", &notification("item/completed", &item));
+        assert!(patches.files("t", "c1", Path::new("/w")).0.is_empty());
     }
 
     #[test]

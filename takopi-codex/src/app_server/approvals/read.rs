@@ -8,8 +8,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 use takopi_core::runner::{
-    Command, Excerpt, Form, Location, Network, Patch, Permissions, Question, ToolCall, Unknown,
-    UserQuestion,
+    Command, Excerpt, FileChange, Form, Location, Network, Patch, Permissions, Question, ToolCall,
+    Unknown, Unrecognized, UserQuestion,
 };
 use takopi_core::{ApprovalRequest, Decision};
 
@@ -32,11 +32,12 @@ const SHELL_DIRECTORIES: &[&str] =
 /// Fields of every request that only name what it belongs to.
 const IDS: &[&str] = &["threadId", "turnId", "itemId", "startedAtMs"];
 
-/// Reads a request. One that cannot be read can only be declined.
+/// Reads a request of this thread. One that cannot be read can only be declined.
 pub(super) fn read(
     method: Method,
     params: Option<Map<String, Value>>,
     raw: &str,
+    thread: &str,
     patches: &Patches,
     cwd: &Path,
 ) -> ApprovalRequest {
@@ -53,7 +54,10 @@ pub(super) fn read(
     fields.ignore(IDS);
     let question = match method {
         Method::Command => command(&mut fields),
-        Method::FileChange => Some(patch(&mut fields, item.as_deref(), patches, cwd)),
+        Method::FileChange => {
+            let files = item.as_deref().map(|item| patches.files(thread, item, cwd));
+            Some(patch(&mut fields, files.unwrap_or_default(), cwd))
+        }
         Method::Permissions => {
             environment(&mut fields);
             let profile = fields.typed::<Profile>("permissions");
@@ -129,8 +133,11 @@ fn environment(fields: &mut Fields) {
     }
 }
 
-fn patch(fields: &mut Fields, item: Option<&str>, patches: &Patches, cwd: &Path) -> Question {
-    let (files, unrecognized) = item.map(|item| patches.files(item, cwd)).unwrap_or_default();
+fn patch(
+    fields: &mut Fields,
+    (files, unrecognized): (Vec<FileChange>, Vec<Unrecognized>),
+    cwd: &Path,
+) -> Question {
     fields.reject_all(unrecognized);
     let root = fields.text("grantRoot", TEXT_BYTES).map(|root| Location::new(root, cwd));
     Question::Patch(Patch::new(files).grant_root(root))
@@ -207,7 +214,7 @@ mod tests {
 
     fn asked(method: Method, params: &Value) -> ApprovalRequest {
         let raw = params.to_string();
-        read(method, params.as_object().cloned(), &raw, &Patches::default(), Path::new("/w"))
+        read(method, params.as_object().cloned(), &raw, "t", &Patches::default(), Path::new("/w"))
     }
 
     fn names(request: &ApprovalRequest) -> Vec<&str> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use takopi_codex::app_server::{Client, ThreadOptions, TurnOptions};
+use takopi_core::runner::Question;
 use takopi_core::{ActionKind, ApprovalHandler, ApprovalRequest, Decision, Phase, Runner};
 use takopi_tests::codex::fake::{Server, Step, turn};
 use takopi_tests::codex::lab::Lab;
@@ -146,6 +147,31 @@ async fn the_patch_of_a_sub_agent_is_shown_and_a_question_it_takes_back_is_close
     );
     assert_eq!(approvals.iter().filter(|it| it.phase == Phase::Completed).count(), 2);
     assert!(seen.actions(&ActionKind::FileChange).is_empty(), "it is not the turn's own patch");
+}
+
+/// The files of the patch that was asked about.
+fn files(asked: &ApprovalRequest) -> Vec<String> {
+    let Question::Patch(patch) = &asked.question else { panic!("{asked:?}") };
+    patch.files.iter().map(|file| file.path.path.display().to_string()).collect()
+}
+
+#[tokio::test]
+async fn an_approval_shows_the_patch_of_the_agent_that_asks_though_ids_are_the_same() {
+    let child = |steps: Vec<Step>| turn::elsewhere(CHILD, "child-turn", steps);
+    let mut steps = vec![turn::item_completed(&spawn_item("$THREAD", CHILD))];
+    steps.extend(child(vec![turn::patch_started("p", &["/w/child.rs"])]));
+    steps.push(turn::patch_started("p", &["/w/parent.rs"]));
+    steps.extend(child(vec![
+        turn::ask_patch("q", "p"),
+        turn::patch_completed("p", &["/w/child.rs"], "completed"),
+        turn::ask_patch("q", "p"),
+    ]));
+    steps.push(turn::ask_patch("q", "p"));
+    steps.extend(turn::answer("done"));
+    let (_, seen, asked) = one_run(Server::new().turns(steps)).await;
+    seen.ok();
+    let shown: Vec<_> = asked.iter().map(files).collect();
+    assert_eq!(shown, [vec!["/w/child.rs"], vec![], vec!["/w/parent.rs"]]);
 }
 
 #[tokio::test]
