@@ -15,8 +15,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::Host;
@@ -350,7 +350,3 @@ fn backoff(tries: u32) -> Duration {
     let (random, _) = Uuid::new_v4().as_u64_pair();
     Duration::from_millis(base + random % (base / 2 + 1))
 }
-
-/// An empty answer.
-#[derive(Debug, Deserialize)]
-pub(super) struct Nothing {}

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use takopi_core::jsonl::{Object, value};
 use takopi_core::model::Usage;
 
-use super::client::{Client, Nothing};
+use super::client::Client;
 use super::error::ClientError;
 use super::inbox::{Inbox, TurnMessage};
 use super::message::TurnStarted;
@@ -331,7 +332,8 @@ pub(super) async fn interrupt(
     limit: Duration,
 ) -> Result<(), ClientError> {
     let params = json!({ "threadId": thread, "turnId": turn });
-    client.request_within::<Nothing>("turn/interrupt", &params, limit).await.map(drop)
+    // Whatever it contains, it is an answer.
+    client.request_within::<IgnoredAny>("turn/interrupt", &params, limit).await.map(drop)
 }
 
 fn turn_params(thread: &str, text: &str, options: &TurnOptions) -> Value {

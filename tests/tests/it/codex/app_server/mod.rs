@@ -7,6 +7,7 @@ mod end_order;
 mod endings;
 mod faults;
 mod host_tools;
+mod late_turns;
 mod neighbours;
 mod notifications;
 mod pool;

@@ -16,34 +16,36 @@ use tokio_util::sync::CancellationToken;
 const LONG: Duration = Duration::from_hours(1);
 
 /// Many sessions on one server.
-fn shared(lab: &Lab) -> EngineRunner<CodexAppServer> {
+pub(super) fn shared(lab: &Lab) -> EngineRunner<CodexAppServer> {
     let limits = PoolLimits::new(4, 10, 1);
     EngineRunner::new(CodexAppServer::new(lab.codex()).shared(limits).keep_warm(LONG))
         .on(lab.host.clone())
 }
 
 /// A server on which turns of a "neighbour" wait for a gate.
-fn server() -> Server {
+pub(super) fn server() -> Server {
     let neighbour = [Step::gate("neighbour")].into_iter().chain(turn::answer("undisturbed"));
     Server::new().turns_when("neighbour", neighbour).turns_when("other", turn::answer("here"))
 }
 
-struct Neighbour {
+pub(super) struct Neighbour {
     stream: EventStream,
     seen: Vec<TakopiEvent>,
 }
 
 impl Neighbour {
-    async fn start(runner: &dyn Runner, lab: &Lab) -> Self {
+    pub(super) async fn start(runner: &dyn Runner, lab: &Lab) -> Self {
         let mut stream = runner.run(lab.request("neighbour"));
         let seen = until(&mut stream, "Started", is_started).await;
         Self { stream, seen }
     }
 
     /// Lets the neighbour go on to its end.
-    async fn ends_undisturbed(self, lab: &Lab) {
+    pub(super) async fn ends_undisturbed(self, lab: &Lab) -> Seen {
         lab.control.open("neighbour");
-        assert_eq!(finish(self.stream, self.seen).await.ok().answer, "undisturbed");
+        let seen = finish(self.stream, self.seen).await;
+        assert_eq!(seen.ok().answer, "undisturbed");
+        seen
     }
 }
 
