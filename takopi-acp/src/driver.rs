@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use crate::approvals::{Answered, RequestHandler, Taken};
 use crate::client::{Client, ClientError, Incoming};
 use crate::translator::Translator;
-use crate::wire::AgentInfo;
+use crate::wire::{AgentInfo, Update};
 use crate::{Agent, prompt};
 
 /// How long an agent may take to end a turn that was cancelled.
@@ -217,7 +217,9 @@ impl RunDriver<'_> {
     fn receive(&mut self, incoming: Incoming) {
         match incoming {
             Incoming::Update(update) => {
-                self.run.renew_idle();
+                if is_activity(&update) {
+                    self.run.renew_idle();
+                }
                 self.translator.update(&update, &mut self.events);
             }
             Incoming::Request(request) => {
@@ -298,6 +300,11 @@ impl RunDriver<'_> {
         let never_began = !self.client.began();
         RunEnd { never_began, ..self.end(None, completed, ProcessHealth::Broken) }
     }
+}
+
+/// Whether an update shows that the agent does something.
+fn is_activity(update: &Update) -> bool {
+    !matches!(update, Update::Notice { .. } | Update::Other(_))
 }
 
 async fn follow_up(follow_ups: Option<&mut SteerMessages>) -> SteerMessage {

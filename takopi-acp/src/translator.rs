@@ -227,7 +227,8 @@ impl Translator {
         let id = self.new_id("notice");
         if matches!(severity, Some("info" | "debug")) {
             let action = Action::new(id, ActionKind::Note, text);
-            events.push(ActionEvent::new(engine, action, Phase::Completed).ok(true).into());
+            let event = ActionEvent::new(engine, action, Phase::Completed).ok(true);
+            events.push(event.level(Level::Info).into());
         } else {
             events.push(ActionEvent::warning(engine, id, text).into());
         }

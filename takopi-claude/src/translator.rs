@@ -204,7 +204,7 @@ impl Translator {
             Message::CompactBoundary(boundary) => {
                 events.extend(self.compacting.boundary(boundary).map(TakopiEvent::from));
             }
-            Message::Notice(text) => self.note("notice", text, events),
+            Message::Notice(text) => events.push(notes::notice(self.new_id("notice"), text).into()),
             Message::Lifecycle { uuid, state } => self.ends.lifecycle(uuid, state),
             Message::ConversationReset { session } => self.check_session(session.as_deref()),
             Message::ControlRequest { subtype, request, .. } if subtype == "can_use_tool" => {

@@ -293,7 +293,7 @@ impl Message {
                     tokens_before: metadata.int("pre_tokens"),
                 })
             }
-            "informational" => match line.text("content") {
+            "informational" => match line.text("content").filter(|text| !text.trim().is_empty()) {
                 Some(text) => Self::Notice(text),
                 None => Self::Other { kind: format!("system/{subtype}") },
             },

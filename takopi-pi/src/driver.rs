@@ -24,6 +24,7 @@ use crate::engine::interrupted;
 use crate::failure;
 use crate::prompt::inert;
 use crate::translator::Translator;
+use crate::wire::Event;
 
 /// How long pi may take to abort a run.
 const ABORT_LIMIT: Duration = Duration::from_secs(3);
@@ -232,7 +233,9 @@ impl<'a> RunDriver<'a> {
         self.began = true;
         match incoming {
             Incoming::Event(event) => {
-                self.run.renew_idle();
+                if is_activity(&event) {
+                    self.run.renew_idle();
+                }
                 self.translator.event(&event, &mut self.events);
             }
             Incoming::Dialog(dialog) => self.requests.take(dialog, &mut self.events),
@@ -326,6 +329,11 @@ impl<'a> RunDriver<'a> {
         self.events.extend(self.run.stderr_warning(&error));
         Completed::failure(PI, error.reason, error.message)
     }
+}
+
+/// Whether an event shows that the agent does something.
+fn is_activity(event: &Event) -> bool {
+    !matches!(event, Event::ExtensionError { .. } | Event::Other { .. })
 }
 
 /// Why a process is gone.

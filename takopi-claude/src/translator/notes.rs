@@ -1,9 +1,15 @@
-//! Notes that change while they are open: retries of the model, and compacting.
+//! Notes of Claude Code itself. Those of retries and of compacting change while they are open.
 
 use takopi_core::model::{Action, ActionEvent, ActionKind, Level, Phase};
 
 use crate::CLAUDE;
 use crate::wire::{ApiRetry, CompactBoundary, Status};
+
+/// A notice for people. It is no sign of the agent.
+pub(super) fn notice(id: String, text: &str) -> ActionEvent {
+    let action = Action::new(id, ActionKind::Note, text);
+    ActionEvent::new(CLAUDE, action, Phase::Completed).ok(true).level(Level::Info)
+}
 
 /// The id of the action of retries: a loop of ten is one note that changes, not ten.
 const RETRY_ID: &str = "claude.retry";

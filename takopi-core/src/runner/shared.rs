@@ -23,7 +23,9 @@ use super::slot::{RunKeep, SessionSlot};
 use super::{ResumeCodec, RunError, RunRequest, StoppedError};
 use crate::host::Host;
 use crate::locks::{LeaseHolder, LostLock, SessionGuard, SessionKey, SessionLease, SessionLocks};
-use crate::model::{ActionKind, Completed, EngineId, Reason, ResumeToken, TakopiEvent};
+use crate::model::{
+    ActionEvent, ActionKind, Completed, EngineId, Level, Reason, ResumeToken, TakopiEvent,
+};
 
 pub(super) use self::claim::ClaimError;
 pub use self::claim::WAIT_ACTION;
@@ -389,14 +391,20 @@ impl Drop for IdlePause<'_> {
     }
 }
 
-/// Whether an event shows that the agent does something: a warning and figures for machines may be
-/// about anything.
+/// Whether an event shows that the agent does something: a warning, a notice and figures for machines may
+/// be about anything.
 fn is_activity(event: &TakopiEvent) -> bool {
     !matches!(
         event,
         TakopiEvent::Action(event)
             if matches!(event.action.kind, ActionKind::Warning | ActionKind::Telemetry)
+                || is_notice(event)
     )
+}
+
+/// Whether it is a remark of the engine, and not of the agent.
+fn is_notice(event: &ActionEvent) -> bool {
+    event.action.kind == ActionKind::Note && event.level == Some(Level::Info)
 }
 
 /// Resolves at this moment; never without one.

@@ -12,7 +12,7 @@ use takopi_core::runner::steer_channel;
 use takopi_core::{ActionKind, ApprovalRequest, Decision, ResumeToken, Runner};
 use takopi_tests::acp::fake::{
     Grandchild, Lab, Place, Process, Script, Signal, Step, answer, binary, command, end,
-    permission, text, text_of, thought,
+    permission, text, text_of, thought, update,
 };
 use takopi_tests::runs::{finish, is_started, run, until};
 
@@ -396,6 +396,25 @@ async fn settings_that_the_agent_does_not_have_are_refused_by_name() {
         let error = seen.failed("invalid_request").error.clone().unwrap();
         assert!(error.contains(what), "{error}");
     }
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn notices_do_not_keep_a_hung_turn_alive() {
+    let notice = json!({ "sessionUpdate": "notice", "severity": "info", "title": "still here" });
+    let notices = (0..300).flat_map(|_| {
+        [
+            update(&notice),
+            update(&json!({ "sessionUpdate": "available_commands_update" })),
+            update(&json!({ "sessionUpdate": "from_the_future" })),
+            Step::notify("session/update", json!({ "sessionId": "child", "update": notice })),
+            Step::line("not JSON"),
+            Step::Pause { millis: 100 },
+        ]
+    });
+    let lab = Lab::new(Process::new().turns(notices.chain(answer("too late"))));
+    let request = lab.request("x").idle_timeout(Duration::from_millis(900));
+    run(&lab.runner(COLD), request).await.failed("timeout_idle");
     lab.assert_nothing_left().await;
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use takopi_core::{ActionKind, Runner};
 use takopi_tests::claude::fake::{Grandchild, Place, Process, Script, Signal, Step, turn};
 use takopi_tests::claude::lab::{Lab, session};
@@ -138,6 +139,26 @@ async fn silence_after_a_tool_is_ended_too() {
         !lab.control.marks("silent").is_empty()
     })
     .await;
+}
+
+#[tokio::test]
+async fn notices_do_not_keep_a_hung_turn_alive() {
+    let notices = (0..300).flat_map(|_| {
+        let notice = turn::system("informational", &json!({ "content": "still here" }));
+        [
+            notice,
+            turn::rate_limit("allowed", 1),
+            Step::line("not JSON"),
+            Step::Pause { millis: 100 },
+        ]
+    });
+    let steps = turn::opened(notices).into_iter().chain(turn::over("too late"));
+    let lab = then_healthy(Process::new().turns(steps));
+    let runner = lab.runner(LONG);
+    let request = lab.request("hi").idle_timeout(Duration::from_millis(900));
+    run(&runner, request).await.failed("timeout_idle");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
 }
 
 /// Cancels a run that is in the middle of its turn, and what ran beside it.

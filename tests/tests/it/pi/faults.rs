@@ -128,6 +128,23 @@ async fn lines_that_cannot_be_read_never_end_a_run() {
 }
 
 #[tokio::test]
+async fn notices_do_not_keep_a_hung_run_alive() {
+    let notices = (0..300).flat_map(|_| {
+        [
+            line(&json!({ "type": "extension_error", "error": "again" })),
+            line(&json!({ "type": "from_the_future" })),
+            Step::line("not JSON"),
+            Step::Pause { millis: 100 },
+        ]
+    });
+    let late = [message("too late", "stop"), settled(false)];
+    let lab = Lab::new(Process::new().always("prompt", begun(notices.chain(late))));
+    let request = lab.request("hi").idle_timeout(Duration::from_millis(900));
+    run(&lab.runner(Duration::ZERO), request).await.failed("timeout_idle");
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn a_prompt_that_is_refused_or_taken_by_a_command_fails_the_run() {
     let refused = [Step::fail(0, "No API key found for mock.")];
     let seen = one_run(&Lab::new(Process::new().always("prompt", refused))).await;
