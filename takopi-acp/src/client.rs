@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::Host;
-use takopi_core::jsonl::{LineWarnings, Object};
+use takopi_core::jsonl::{Object, ProcessLines};
 use takopi_core::peer::{Peer, PendingRequests};
 use takopi_core::process::{Frame, Launch, Output, SpawnError, StartCutoff};
 use takopi_core::rpc::{
@@ -82,7 +82,7 @@ struct Routes {
 struct State {
     pending: PendingRequests<i64, Response>,
     run: Option<Run>,
-    lines: LineWarnings,
+    lines: ProcessLines,
     /// Whether any text had a `messageId`.
     uses_ids: bool,
     /// When the last update came.
@@ -136,7 +136,7 @@ impl Client {
         let state = State {
             pending: PendingRequests::default(),
             run: None,
-            lines: LineWarnings::default(),
+            lines: ProcessLines::default(),
             uses_ids: false,
             last_update: Instant::now(),
             began: false,
@@ -153,8 +153,9 @@ impl Client {
         Ok(Self { inner: Arc::new(Inner { peer, caller, routes, ended }) })
     }
 
-    /// Receives what happens in a session from now on.
-    pub(crate) fn open(&self, session: &str) -> mpsc::Receiver<Incoming> {
+    /// Receives what happens in a session from now on. Returns also the warnings for lines of the time before that could
+    /// not be read.
+    pub(crate) fn open(&self, session: &str) -> (mpsc::Receiver<Incoming>, Vec<String>) {
         let (inbox, receiver) = mpsc::channel(WAITING);
         let mut state = self.inner.routes.state();
         if !state.pending.is_closed() {
@@ -163,15 +164,14 @@ impl Client {
             state.run = Some(run);
         }
         state.began = false;
-        state.lines = LineWarnings::default();
-        receiver
+        (receiver, state.lines.begin())
     }
 
     /// No run has the process any more. Returns warnings for lines that could not be read and were not shown.
     pub(crate) fn leave(&self) -> Vec<String> {
         let mut state = self.inner.routes.state();
         state.run = None;
-        state.lines.rest()
+        state.lines.end()
     }
 
     /// Whether the agent sent anything since the prompt of the last run. Certain once the inbox of the run has ended.

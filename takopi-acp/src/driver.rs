@@ -88,9 +88,11 @@ pub(crate) struct RunDriver<'a> {
 impl RunDriver<'_> {
     /// Sends the prompt and emits what comes of it.
     pub(crate) async fn run(mut self, content: Vec<Value>) -> RunEnd {
-        let mut inbox = self.client.open(&self.session.value);
+        let (mut inbox, earlier) = self.client.open(&self.session.value);
         let started = Started::new(self.session.clone()).title(self.agent.title());
-        if self.run.stop().is_cancelled() || self.run.emit(started).await.is_err() {
+        let earlier = earlier.into_iter().map(|warning| self.run.warning(warning));
+        let first = std::iter::once(started.into()).chain(earlier).collect();
+        if self.run.stop().is_cancelled() || self.run.emit_all(first).await.is_err() {
             // Nothing was sent: there is no turn to be cancelled.
             let otherwise = self.interrupted();
             return self.end(None, otherwise, ProcessHealth::Interrupted);
@@ -286,7 +288,8 @@ impl RunDriver<'_> {
         if timeout(CANCEL_LIMIT, cancel).await.is_err() {
             tracing::debug!("the agent did not end the turn in time");
         }
-        client.leave();
+        let unread = client.leave();
+        self.events.extend(unread.into_iter().map(|warning| self.run.warning(warning)));
         client.close_session(self.info, &self.session.value).await;
     }
 

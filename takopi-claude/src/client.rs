@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::Host;
-use takopi_core::jsonl::LineWarnings;
+use takopi_core::jsonl::ProcessLines;
 use takopi_core::peer::{Peer, PendingRequests, Wire};
 use takopi_core::process::{Frame, Output, SpawnError, StartCutoff};
 use takopi_core::tools::HostTools;
@@ -81,7 +81,7 @@ struct Routes {
 struct RoutesState {
     pending: PendingRequests<String, Result<Box<RawValue>, String>>,
     run: Option<mpsc::Sender<Incoming>>,
-    lines: LineWarnings,
+    lines: ProcessLines,
     /// Whether the process reports what it does.
     reports_state: bool,
     /// Whether tasks live in the background.
@@ -111,15 +111,15 @@ impl Client {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Receives what the process prints from now on.
-    pub(crate) fn open(&self) -> mpsc::Receiver<Incoming> {
+    /// Receives what the process prints from now on. Returns also the warnings for lines of the time before that could
+    /// not be read.
+    pub(crate) fn open(&self) -> (mpsc::Receiver<Incoming>, Vec<String>) {
         let (sender, receiver) = mpsc::channel(LINES_WAITING);
         let mut state = self.inner.routes.state();
         if !state.pending.is_closed() {
             state.run = Some(sender);
         }
-        state.lines = LineWarnings::default();
-        receiver
+        (receiver, state.lines.begin())
     }
 
     /// No run has the process any more. Returns warnings for the lines that could not be read and were
@@ -127,7 +127,7 @@ impl Client {
     pub(crate) fn leave(&self) -> Vec<String> {
         let mut state = self.inner.routes.state();
         state.run = None;
-        state.lines.rest()
+        state.lines.end()
     }
 
     /// Whether the process has reported what it does, so that its states can be waited for.

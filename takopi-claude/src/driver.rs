@@ -97,8 +97,9 @@ impl<'a> RunDriver<'a> {
         if self.client.reports_state() {
             self.translator.reports_state();
         }
-        let mut lines = self.client.open();
-        if self.run.stop().is_cancelled() {
+        let (mut lines, earlier) = self.client.open();
+        let earlier = earlier.into_iter().map(|warning| self.run.warning(warning)).collect();
+        if self.run.stop().is_cancelled() || self.run.emit_all(earlier).await.is_err() {
             // Nothing was sent: there is no turn to be ended.
             return self.end(None, interrupted(), ProcessHealth::Interrupted);
         }

@@ -7,6 +7,7 @@
 mod lines;
 mod object;
 mod repair;
+mod unread;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tokio::time::timeout;
 pub use lines::LineWarnings;
 pub use object::{Object, list, text, value};
 pub use repair::{parse_repaired, repair};
+pub use unread::{ProcessLines, UnreadLines};
 
 use crate::model::{Completed, EngineId, Reason, ResumeToken, TakopiEvent};
 use crate::process::{Exit, Frame, Launch, Output, Process};

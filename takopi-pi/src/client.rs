@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use takopi_core::Host;
-use takopi_core::jsonl::LineWarnings;
+use takopi_core::jsonl::ProcessLines;
 use takopi_core::peer::{Peer, PendingRequests, Wire};
 use takopi_core::process::{Frame, Output, SpawnError, StartCutoff};
 use thiserror::Error;
@@ -97,7 +97,7 @@ struct Routes {
 struct RoutesState {
     pending: PendingRequests<String, Result<Value, String>>,
     run: Option<mpsc::Sender<Incoming>>,
-    lines: LineWarnings,
+    lines: ProcessLines,
     /// Whether takopi's extension is loaded.
     is_guarded: bool,
     /// Whether the process printed anything but responses since the last run got it, also what is dropped here.
@@ -126,16 +126,16 @@ impl Client {
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Receives what the process prints from now on.
-    pub(crate) fn open(&self) -> mpsc::Receiver<Incoming> {
+    /// Receives what the process prints from now on. Returns also the warnings for lines of the time before that could
+    /// not be read.
+    pub(crate) fn open(&self) -> (mpsc::Receiver<Incoming>, Vec<String>) {
         let (sender, receiver) = mpsc::channel(LINES_WAITING);
         let mut state = self.inner.routes.state();
         if !state.pending.is_closed() {
             state.run = Some(sender);
         }
         state.printed = false;
-        state.lines = LineWarnings::default();
-        receiver
+        (receiver, state.lines.begin())
     }
 
     /// No run has the process any more. Returns warnings for the lines that could not be read and were
@@ -143,7 +143,7 @@ impl Client {
     pub(crate) fn leave(&self) -> Vec<String> {
         let mut state = self.inner.routes.state();
         state.run = None;
-        state.lines.rest()
+        state.lines.end()
     }
 
     /// Whether the process printed anything since [`Client::open`] that may be of the run. Certain once the lines of

@@ -106,8 +106,9 @@ impl<'a> RunDriver<'a> {
     /// Sends the prompt and emits what comes of it. Returns when the run is over, or its process is known
     /// to be of no use.
     pub(crate) async fn run(mut self, prompt: Value) -> RunEnd {
-        let mut lines = self.client.open();
-        if self.run.stop().is_cancelled() {
+        let (mut lines, earlier) = self.client.open();
+        let earlier = earlier.into_iter().map(|warning| self.run.warning(warning)).collect();
+        if self.run.stop().is_cancelled() || self.run.emit_all(earlier).await.is_err() {
             // Nothing was sent: there is no run to be aborted.
             return self.end(None, interrupted(), ProcessHealth::Broken);
         }

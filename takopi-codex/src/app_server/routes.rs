@@ -14,12 +14,12 @@ mod thread;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use takopi_core::jsonl::LineWarnings;
+use takopi_core::jsonl::{LineWarnings, UnreadLines};
 use takopi_core::peer::PendingRequests;
 use takopi_core::rpc::{ErrorBody, Incoming, Response};
 use tokio::sync::oneshot;
 
-use self::thread::{ThreadRoute, TurnRoute, Unread};
+use self::thread::{ThreadRoute, TurnRoute};
 use super::address::{Address, Id, is_of_a_thread};
 use super::error::ClientError;
 use super::inbox::{Inbox, Room, TurnMessage, inbox};
@@ -74,7 +74,7 @@ struct State {
     threads: HashMap<String, ThreadRoute>,
     subagents: Subagents,
     /// Lines that could not be read while no turn was running.
-    unread: Unread,
+    unread: UnreadLines,
     drift_logged: bool,
 }
 
@@ -109,7 +109,7 @@ impl Routes {
             return Err(ClientError::TurnRunning { thread: thread.to_owned() });
         }
         let (sender, inbox) = inbox(route.usage.clone());
-        for warning in std::mem::take(unread).into_warnings() {
+        for warning in unread.take() {
             sender.warn(warning);
         }
         if !pending.is_closed() {
@@ -438,8 +438,7 @@ impl State {
             }
         }
         if !shown {
-            let Unread { lines, warnings } = &mut self.unread;
-            warnings.extend(warning(lines));
+            self.unread.keep(warning);
         }
     }
 }

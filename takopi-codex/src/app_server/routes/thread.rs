@@ -26,20 +26,6 @@ pub(super) struct TurnRoute {
     pub(super) drift_reported: bool,
 }
 
-/// Warnings that wait for a turn to be shown in.
-#[derive(Default)]
-pub(super) struct Unread {
-    pub(super) lines: LineWarnings,
-    pub(super) warnings: Vec<String>,
-}
-
-impl Unread {
-    pub(super) fn into_warnings(mut self) -> Vec<String> {
-        self.warnings.extend(self.lines.rest());
-        self.warnings
-    }
-}
-
 impl ThreadRoute {
     /// Whether a message of this turn is none of the turn that runs.
     pub(super) fn is_of_another_turn(&self, method: &str, turn: Option<&str>) -> bool {

@@ -225,6 +225,33 @@ async fn lines_that_cannot_be_read_are_warnings_and_the_turn_goes_on() {
     lab.assert_nothing_left().await;
 }
 
+/// Behind each such line stands a message that takopi answers: it has read the line then.
+#[tokio::test]
+async fn lines_that_cannot_be_read_before_a_run_are_warnings_in_it_and_no_beginning() {
+    let ask = Step::ask("between", "vendor/ask", json!({})).without_waiting();
+    let between = [Step::gate("between"), Step::line("of the time between"), ask];
+    let process = Process { first: vec![Step::line("of the start")], ..Process::new() };
+    let one = text("one");
+    let turn = [one, Step::Reply].into_iter().chain(between);
+    let process = process.once("session/prompt", turn).turns([Step::Exit(1)]);
+    let lab = Lab::new(Script { starts: vec![process, Process::new().turns(answer("two"))] });
+    let runner = lab.runner(WARM);
+    let warnings = |seen: &takopi_tests::runs::Seen| -> Vec<String> {
+        seen.done(&ActionKind::Warning).iter().map(|it| it.action.title.clone()).collect()
+    };
+    let first = run(&runner, lab.request("x")).await;
+    assert_eq!(first.ok().answer, "one");
+    assert_eq!(warnings(&first), ["not JSON: of the start"]);
+    lab.control.open("between");
+    lab.home.wait_until(|| !lab.control.answers("between").is_empty(), "a refusal").await;
+    // The process dies of the prompt, which is sent again: the line came before it.
+    let second = run(&runner, lab.request("y").resume(first.session())).await;
+    assert_eq!(second.ok().answer, "two");
+    assert_eq!(warnings(&second), ["not JSON: of the time between"]);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
 #[tokio::test]
 async fn a_cancel_answers_what_is_asked_and_leaves_nothing() {
     let child = Grandchild::new("child").at(Place::OwnSession).spawn();

@@ -104,6 +104,29 @@ async fn a_warm_process_that_printed_anything_is_never_replaced() {
     }
 }
 
+/// Behind the line stands a request that takopi answers: it has read the line then.
+#[tokio::test]
+async fn lines_that_cannot_be_read_before_a_run_are_warnings_in_it_and_no_beginning() {
+    let ask = turn::ask_bash("between", "t", "ls").without_waiting();
+    let between = [Step::gate("between"), Step::line("of the time between"), ask];
+    let process = Process::new().turn(turn::answer("one").into_iter().chain(between));
+    let process = process.once("user", [Step::Die(Signal::Kill)]);
+    let lab = Lab::new(Script::nth([process, Process::new().turns(turn::answer("two"))]));
+    let runner = lab.runner(LONG);
+    let one = run(&runner, lab.request("one")).await;
+    one.ok();
+    lab.control.open("between");
+    lab.home.wait_until(|| !lab.control.answers("between").is_empty(), "a refusal").await;
+    // The process dies of the message, which is sent again: the line came before it.
+    let two = run(&runner, lab.request("two").resume(one.session())).await;
+    assert_eq!(two.ok().answer, "two");
+    let warnings = two.done(&takopi_core::ActionKind::Warning);
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    assert_eq!(warnings[0].action.title, "not JSON: of the time between");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
 #[tokio::test]
 async fn a_warm_process_that_died_between_two_runs_is_never_used_again() {
     let dies = [Step::gate("die"), Step::Die(Signal::Kill)];

@@ -127,6 +127,33 @@ async fn lines_that_cannot_be_read_never_end_a_run() {
     assert_eq!(seen.done(&ActionKind::Warning).len(), 3, "{:?}", seen.outline());
 }
 
+/// Behind each such line stands a message that takopi answers: it has read the line then.
+#[tokio::test]
+async fn lines_that_cannot_be_read_before_a_run_are_warnings_in_it_and_no_beginning() {
+    let ask = ask("between", "bash", &json!({ "command": "ls" }));
+    let between = [Step::gate("between"), Step::line("of the time between"), ask];
+    let process = Process::new().first([Step::line("of the start")]);
+    let process = process.once("prompt", answer("one").into_iter().chain(between));
+    let process = process.always("prompt", [Step::Exit(3)]);
+    let lab = Lab::new([process, Process::new().always("prompt", answer("two"))]);
+    let runner = lab.runner(LONG);
+    let warnings = |seen: &Seen| -> Vec<String> {
+        seen.done(&ActionKind::Warning).iter().map(|it| it.action.title.clone()).collect()
+    };
+    let one = run(&runner, lab.request("one")).await;
+    assert_eq!(one.ok().answer, "one");
+    assert_eq!(warnings(&one), ["not JSON: of the start"]);
+    lab.control.open("between");
+    let declined = || answered(&lab.control.sent(0), "between").is_some();
+    lab.home.wait_until(declined, "an answer").await;
+    // The process dies of the prompt, which is sent again: the line came before it.
+    let two = run(&runner, lab.request("two").resume(one.session())).await;
+    assert_eq!(two.ok().answer, "two");
+    assert_eq!(warnings(&two), ["not JSON: of the time between"]);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
 #[tokio::test]
 async fn notices_do_not_keep_a_hung_run_alive() {
     let notices = (0..300).flat_map(|_| {
