@@ -55,7 +55,8 @@ pub(super) fn rescue(mut file: &File, out: &Path) -> io::Result<PathBuf> {
         name.push(format!(".rescued-{number}"));
         let place = PathBuf::from(name);
         match File::create_new(&place) {
-            Ok(mut rescued) => {
+            Ok(created) => {
+                let mut rescued = DiskFile(created);
                 file.seek(io::SeekFrom::Start(0))?;
                 io::copy(&mut file, &mut rescued)?;
                 rescued.sync_data()?;

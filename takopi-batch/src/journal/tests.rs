@@ -101,12 +101,15 @@ fn results_whose_file_was_deleted_are_saved_beside_it() {
     commit("a").unwrap();
     std::fs::remove_file(&out).unwrap();
     for number in [1, 2] {
+        take();
         let error = commit("b").unwrap_err();
         let JournalError::Deleted { path, rescued } = &error else { panic!("{error}") };
         assert_eq!(
             (path, rescued),
             (&out, &directory.path().join(format!("out.rescued-{number}")))
         );
+        let copy = inode(rescued);
+        assert_eq!(take()[3..], [Done::Write(copy), Done::Sync(copy), Done::SyncDirectory]);
         let text = std::fs::read_to_string(rescued).unwrap();
         assert_eq!(text.lines().count(), 1 + number, "{text}");
         assert!(error.to_string().contains("was deleted or moved"), "{error}");

@@ -6,6 +6,7 @@ mod batch_input;
 mod chat;
 mod claude;
 mod doctor;
+mod durable;
 mod exit;
 mod failures;
 pub(crate) mod lab;
