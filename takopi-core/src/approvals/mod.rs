@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(reply.to_string(), "declined: --approve deny");
         let accepted = accept_all().reply(request()).await;
         assert_eq!(accepted.decision, Decision::Accept);
-        assert!(accepted.to_string().starts_with("accepted"), "{accepted}");
+        assert_eq!(accepted.to_string(), "accepted by policy");
     }
 
     #[tokio::test]
