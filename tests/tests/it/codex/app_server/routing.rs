@@ -89,6 +89,21 @@ fn every_kind() -> Vec<(Step, Value, Value)> {
     ]
 }
 
+/// The same and the requests that no handler is asked about, and how each is declined.
+fn every_refusal() -> Vec<(Step, Value)> {
+    let mut all: Vec<_> =
+        every_kind().into_iter().map(|(ask, _, declined)| (ask, declined)).collect();
+    // The names of two approvals before version 2 of the protocol.
+    for method in ["execCommandApproval", "applyPatchApproval"] {
+        let ids = json!({"threadId": "$THREAD", "turnId": "$TURN", "callId": "c"});
+        all.push((Step::ask("q", method, ids), json!({"decision": "denied"})));
+    }
+    let text = json!({"type": "inputText", "text": "this tool is not available"});
+    let failed = json!({"success": false, "contentItems": [text]});
+    all.push((turn::ask_tool("q", "c", "weather", &json!({})), failed));
+    all
+}
+
 #[tokio::test]
 async fn what_a_sub_agent_asks_is_asked_in_the_run_that_started_it_and_marked() {
     for started in started_child() {
@@ -176,7 +191,7 @@ async fn an_approval_shows_the_patch_of_the_agent_that_asks_though_ids_are_the_s
 
 #[tokio::test]
 async fn a_request_of_an_unknown_thread_is_declined_visibly_without_a_handler() {
-    for (ask, _, declined) in every_kind() {
+    for (ask, declined) in every_refusal() {
         let steps = turn::elsewhere("01a1e21b-ffff-7eb0-9d27-459e98f10b74", "x", [ask.clone()]);
         let (lab, seen, asked) =
             one_run(Server::new().turns(steps.into_iter().chain(turn::answer("done")))).await;
@@ -191,7 +206,7 @@ async fn a_request_of_an_unknown_thread_is_declined_visibly_without_a_handler() 
 
 #[tokio::test]
 async fn a_request_of_an_earlier_turn_of_the_thread_is_declined_visibly() {
-    for (ask, _, declined) in every_kind() {
+    for (ask, declined) in every_refusal() {
         if matches!(&ask, Step::Ask(ask) if ask.method == "mcpServer/elicitation/request") {
             // Which turn it belongs to is only guessed by the server.
             continue;
@@ -208,7 +223,7 @@ async fn a_request_of_an_earlier_turn_of_the_thread_is_declined_visibly() {
 
 #[tokio::test]
 async fn a_request_that_comes_when_no_turn_runs_is_declined() {
-    for (ask, _, declined) in every_kind() {
+    for (ask, declined) in every_refusal() {
         let late = turn::answer("done").into_iter().chain([ask.clone()]);
         let before = turn::elsewhere("nowhere", "never", [ask.clone()]);
         let server = Server::new()
@@ -236,7 +251,7 @@ async fn a_request_that_comes_when_no_turn_runs_is_declined() {
 
 #[tokio::test]
 async fn a_bare_client_that_only_waits_for_the_end_declines_what_is_asked() {
-    for (ask, _, declined) in every_kind() {
+    for (ask, declined) in every_refusal() {
         let child = turn::elsewhere("nowhere", "never", [ask.clone()]);
         let steps = [ask.clone()].into_iter().chain(child).chain(turn::answer("done"));
         let lab = Lab::new(Server::new().turns(steps).script());
