@@ -250,6 +250,8 @@ mod tests {
         let mut command = home.command_with(Path::new("sleep"), home.env());
         let mut child = command.arg("600").current_dir("/").spawn().unwrap();
         let pid = i32::try_from(child.id().unwrap()).unwrap();
+        // Until it executes its program its environment may be empty.
+        home.wait_for_command("sleep 600").await;
         let found: Vec<i32> = home.processes().iter().map(|process| process.pid).collect();
         assert_eq!(found, [pid]);
         child.kill().await.unwrap();
