@@ -70,6 +70,9 @@ pub trait Chaos: FakeHome<Script: Debug + Send + Sync> {
     /// An agent with faults of its own.
     fn script(dice: &mut Dice) -> Self::Script;
 
+    /// Whether its process hangs before it reads anything.
+    fn hangs_at_start(script: &Self::Script) -> bool;
+
     /// One without, that answers with this.
     fn answering(answer: &str) -> Self::Script;
 
@@ -99,8 +102,8 @@ struct Case {
     wait: Option<Duration>,
     /// How long the agent may be silent.
     idle: Option<Duration>,
-    /// How long the run may take.
-    wall: Duration,
+    /// How long the run may take; none for one that ends by itself, if its process starts.
+    wall: Option<Duration>,
 }
 
 impl Case {
@@ -122,7 +125,7 @@ impl Case {
             },
             wait: dice.chance(10).then(|| dice.millis(50)),
             idle: (is_limited && dice.chance(50)).then_some(limit),
-            wall: if is_limited { limit * 2 } else { Duration::from_secs(2) },
+            wall: is_limited.then_some(limit * 2),
         }
     }
 }
@@ -289,7 +292,12 @@ pub async fn rounds<H: Chaos>() {
 async fn round<H: Chaos>(lane: &Lane<H>, seed: u64) {
     let mut dice = Dice::new(seed);
     let scripts: Vec<H::Script> = (0..SCRIPTS).map(|_| H::script(&mut dice)).collect();
-    let cases: Vec<Case> = (0..ROUND).map(|_| Case::new::<H>(&mut dice)).collect();
+    let mut cases: Vec<Case> = (0..ROUND).map(|_| Case::new::<H>(&mut dice)).collect();
+    for case in &mut cases {
+        if H::hangs_at_start(&scripts[case.script]) {
+            case.wall.get_or_insert(Duration::from_secs(2));
+        }
+    }
     let lab = Lab::beside(&lane.lab, H::answering("healthy"));
     let sessions: Vec<ResumeToken> =
         (0..SESSIONS).map(|n| session(H::ENGINE, lab.home.home(), n)).collect();

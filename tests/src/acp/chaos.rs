@@ -51,6 +51,10 @@ impl Chaos for Home {
         process.into()
     }
 
+    fn hangs_at_start(script: &Script) -> bool {
+        script.starts.iter().any(|process| process.first.contains(&Step::SleepForever))
+    }
+
     fn answering(text: &str) -> Script {
         Process::new().turns(answer(text)).into()
     }

@@ -43,6 +43,10 @@ impl Chaos for TestHome {
         process.script()
     }
 
+    fn hangs_at_start(script: &Script) -> bool {
+        script.starts.iter().any(|process| process.first.contains(&Step::SleepForever))
+    }
+
     fn answering(answer: &str) -> Script {
         fake::answering(answer)
     }

@@ -45,6 +45,10 @@ impl Chaos for TestHome {
         process.into()
     }
 
+    fn hangs_at_start(script: &Script) -> bool {
+        script.starts.iter().any(|process| process.first.contains(&Step::SleepForever))
+    }
+
     fn answering(text: &str) -> Script {
         Process::new().always("prompt", answer(text)).into()
     }
