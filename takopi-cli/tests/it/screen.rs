@@ -52,6 +52,12 @@ impl Screen {
         self.wait_until(text, |contents| contents.contains(text))
     }
 
+    /// Waits until this is on the screen, and the screen ends with that.
+    #[allow(dead_code, reason = "not every suite looks at the last line")]
+    pub(crate) fn wait_for_ending(&self, text: &str, end: &str) -> String {
+        self.wait_until(text, |contents| contents.contains(text) && contents.ends_with(end))
+    }
+
     /// Waits until this is no longer on the screen.
     pub(crate) fn wait_without(&self, text: &str) -> String {
         self.wait_until(text, |contents| !contents.contains(text))

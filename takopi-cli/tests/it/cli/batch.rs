@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::Stdio;
+use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use pty_process::blocking::Command;
@@ -264,8 +265,17 @@ fn a_closed_standard_output_stops_the_batch() {
     drop(child.stdout.take());
     // The input stays open: it is not its end that ends the batch.
     let mut input = child.stdin.take().unwrap();
-    input.write_all(b"one\n").unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    // A process that another test starts has a copy of the output's other end for a moment: the first
+    // result may still be written.
+    let status = loop {
+        // An input that is not read any more is the end that is waited for.
+        let _ = input.write_all(b"one\n");
+        if let Some(status) = child.try_wait().unwrap() {
+            break status;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(status.code(), Some(1));
 }
 
 #[test]
@@ -404,14 +414,16 @@ fn on_a_terminal_results_are_printed_above_the_bar() {
 #[test]
 fn deleted_results_fail_the_batch_which_reports_where_they_were_saved() {
     let lab = Lab::new();
-    lab.write("work/prompts", "one\ntwo\n");
-    let args = ["batch", "--engine", "demo", "-c", "pace=50ms", "--jobs", "1", "--out", "out"];
-    let args: Vec<_> = args.into_iter().chain(["prompts"]).collect();
-    let mut running = Running::start(lab.takopi(&args));
-    let out = lab.path("work/out");
+    let (reader, mut input) = std::io::pipe().unwrap();
+    let mut command = lab.takopi(&demo(&["--out", "out"]));
+    command.stdin(reader);
+    let mut running = Running::start(command);
+    writeln!(input, "one").unwrap();
     // A result is reported after it was synced: the deletion is found at the second one.
     running.wait_for("✓ 1 ");
-    std::fs::remove_file(&out).unwrap();
+    std::fs::remove_file(lab.path("work/out")).unwrap();
+    writeln!(input, "two").unwrap();
+    drop(input);
     let ran = running.end();
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("error: out was deleted or moved"), "{}", ran.stderr);

@@ -171,7 +171,8 @@ fn an_answer_is_formatted_between_blank_lines() {
     let lab = Lab::new();
     let screen = start(&lab, &["--approve", "deny"]);
     screen.press("hello **there**\r");
-    let shown = screen.wait_for("takopi run --engine demo --resume");
+    // The prompt is the last line that is drawn.
+    let shown = screen.wait_for_ending("takopi run --engine demo --resume", "\n[1] ›");
     insta::assert_snapshot!(still(&shown), @r"
     /help lists the commands; Alt-Enter adds a line, Tab completes, Ctrl-D exits
     [1] › hello **there**

@@ -239,13 +239,20 @@ fn quiet_shows_only_approval_requests() {
 
 #[test]
 fn the_demo_shows_a_run_and_a_wait() {
-    let lab = Lab::new();
-    let screen = start(&lab, &["demo", "--pace", "0"], (50, 100));
-    screen.wait_for("no, and stop");
-    screen.press("y");
-    screen.wait_for("waiting for the session");
-    let (code, over, _) = screen.end();
-    assert_eq!(code, Some(0));
-    assert!(over.contains("✓ the session is free\n✓ walk to the shop\n"), "{over}");
-    assert!(over.ends_with("With an agent: takopi run 'what does this project do?'"), "{over}");
+    // On a busy machine the shorter wait may be over before it is shown.
+    for pace in ["0", "1s"] {
+        let lab = Lab::new();
+        let screen = start(&lab, &["demo", "--pace", pace], (50, 100));
+        screen.wait_for("no, and stop");
+        screen.press("y");
+        let (code, over, raw) = screen.end();
+        assert_eq!(code, Some(0));
+        assert!(over.contains("✓ walk to the shop\n"), "{over}");
+        assert!(over.ends_with("With an agent: takopi run 'what does this project do?'"), "{over}");
+        if raw.contains("waiting for the session") {
+            assert!(over.contains("✓ the session is free\n✓ walk to the shop\n"), "{over}");
+            return;
+        }
+    }
+    panic!("no wait was shown");
 }
