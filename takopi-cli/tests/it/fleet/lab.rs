@@ -86,10 +86,11 @@ impl FleetLab {
         ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// Waits until a job is in this state; its id.
-    pub(super) fn wait_for_job(&self, state: &str) -> String {
+    /// Waits until a job is in one of these states; its id.
+    pub(super) fn wait_for_job(&self, states: &[&str]) -> String {
+        let fits = |job: &Value| states.iter().any(|state| job["state"] == *state);
         loop {
-            if let Some(job) = self.jobs().into_iter().find(|job| job["state"] == state) {
+            if let Some(job) = self.jobs().into_iter().find(fits) {
                 return job["id"].as_str().unwrap().to_owned();
             }
         }

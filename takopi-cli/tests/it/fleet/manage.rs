@@ -40,7 +40,7 @@ fn the_status_is_a_picture_and_json() {
 fn a_job_is_cancelled_by_the_beginning_of_its_id() {
     let Some(fleet) = FleetLab::new() else { return };
     let run = Running::start(fleet.takopi(&["run", "--fleet", "--engine", "demo", "hello"]));
-    let job = fleet.wait_for_job("queued");
+    let job = fleet.wait_for_job(&["queued"]);
     let ran = fleet.run(&["fleet", "cancel", &job[..8]]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stderr.contains(&format!("{job} was cancelled")), "{}", ran.stderr);
