@@ -55,6 +55,12 @@ impl Lab {
         }
     }
 
+    /// No job has waited yet, however long the machine took over it: in memory time passes only if a test lets it.
+    pub(crate) async fn have_just_come(&self) {
+        let sql = "update takopi.session set ready_at = clock_timestamp() + interval '1 h' where head is not null";
+        self.sql(sql).await;
+    }
+
     /// Runs SQL as the superuser; nothing in memory.
     pub(crate) async fn sql(&self, sql: &str) -> String {
         match self {

@@ -13,7 +13,8 @@ use crate::lab::{LEASE, Lab, completion, ids, job, session, worker};
 macro_rules! over_every_board {
     ($($name:ident,)*) => {
         mod memory {
-            $(#[tokio::test]
+            // Its clock is tokio's: nothing waits longer than a test wants it to.
+            $(#[tokio::test(start_paused = true)]
             async fn $name() {
                 super::$name(&crate::lab::Lab::memory()).await;
             })*
@@ -422,6 +423,7 @@ async fn a_worker_prefers_the_sessions_whose_files_it_has(lab: &Lab) {
         board.complete(worker, completion(held, home)).await.unwrap();
     }
     enqueue(lab, &[("3", 1), ("4", 2)]).await;
+    lab.have_just_come().await;
     assert_eq!(
         ids(&board.claim("b/1", "c2", 9).await.unwrap()),
         ["4"],
