@@ -90,7 +90,9 @@ fn codex(program: PathBuf, host: Host) -> Served {
 
 fn version(sessions: &dyn PortableSessions) -> u64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    number_of(runtime.block_on(sessions.version()).unwrap())
+    // On a busy machine the program may not answer in time.
+    let version = || runtime.block_on(sessions.version());
+    number_of(std::iter::repeat_with(version).flatten().next().unwrap())
 }
 
 /// A worker process.
