@@ -198,6 +198,8 @@ impl Routes {
                     }
                     // Late: its run is over.
                     Some(route) if !route.ended.is_empty() => Target::Nobody,
+                    // A sub-agent of such a run.
+                    None if state.is_below_an_ended_turn(thread) => Target::Nobody,
                     // Perhaps a sub-agent that was never reported.
                     _ => Target::Unattributed(None),
                 },
@@ -334,6 +336,13 @@ impl State {
 
     fn turns(&mut self) -> impl Iterator<Item = &mut TurnRoute> {
         self.threads.values_mut().filter_map(|route| route.turn.as_mut())
+    }
+
+    /// Whether a thread is that of a sub-agent whose run is over.
+    fn is_below_an_ended_turn(&self, thread: &str) -> bool {
+        let has_ended =
+            |above: &str| self.threads.get(above).is_some_and(|route| !route.ended.is_empty());
+        self.subagents.ancestors(thread).any(has_ended)
     }
 
     /// Learns of sub-agents.
