@@ -182,9 +182,9 @@ impl Sender {
         self.shared.arrived.notify_one();
     }
 
-    /// The end of the turn was too long to be read.
-    pub(super) fn end_too_long(&self) {
-        self.shared.queue().push(TurnMessage::EndTooLong, 0);
+    /// Delivers an end that was held back, whether there is room or not: nothing follows it.
+    pub(super) fn send_end(&self, message: TurnMessage) {
+        self.shared.queue().push(message, 0);
         self.shared.arrived.notify_one();
     }
 
@@ -319,7 +319,7 @@ mod tests {
         for n in 0..2 * WARNINGS {
             sender.warn(n.to_string());
         }
-        sender.end_too_long();
+        sender.send_end(TurnMessage::EndTooLong);
         assert!(!sender.shared.overflow.is_cancelled());
         assert!(matches!(inbox.try_next(), Some(TurnMessage::Notification(_))));
         let warnings = inbox.take_warnings();

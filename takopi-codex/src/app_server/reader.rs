@@ -86,7 +86,7 @@ fn skip(head: &[u8], bytes: u64, routes: &Routes, wire: &Wire) {
     match MessageHead::read(head, "threadId") {
         MessageHead::Response(id) => routes.respond(id, Err(ResponseError::TooLong)),
         MessageHead::Notification { method, place: Some(thread) }
-            if method == "turn/completed" && routes.end_too_long(&thread) => {}
+            if method == "turn/completed" && routes.end_too_long(&thread, turn_of_end(head)) => {}
         MessageHead::Request { id, method, .. } => {
             routes.too_long(bytes);
             let params = RawValue::NULL.to_owned();
@@ -94,6 +94,15 @@ fn skip(head: &[u8], bytes: u64, routes: &Routes, wire: &Wire) {
         }
         _ => routes.too_long(bytes),
     }
+}
+
+/// The turn that the head of its end names. Only if the id comes first in the turn, as codex writes it:
+/// behind that may be ids of items.
+fn turn_of_end(head: &[u8]) -> Option<String> {
+    let head = String::from_utf8_lossy(head);
+    let id = head.split_once(r#""turn":{"id":""#)?.1;
+    let end = id.find('"')?;
+    Some(id[..end].to_owned())
 }
 
 #[cfg(test)]

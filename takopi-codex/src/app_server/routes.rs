@@ -5,6 +5,7 @@
 //!   to the turn above it. Notifications about no thread go to every turn.
 //! - What belongs to another turn is dropped. What cannot be attributed is dropped too:
 //!   a request is declined, and the turns it may belong to get a warning.
+//! - Ends of turns that come before the response that names the turn are held back until then.
 //! - A turn whose inbox overflows gets no further messages but its end; other turns are not affected.
 
 #[cfg(test)]
@@ -16,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use takopi_core::jsonl::{LineWarnings, UnreadLines};
 use takopi_core::peer::PendingRequests;
-use takopi_core::rpc::{ErrorBody, Incoming, Response};
+use takopi_core::rpc::{ErrorBody, Incoming, Response, ResponseError};
 use tokio::sync::oneshot;
 
 use self::thread::{ThreadRoute, TurnRoute};
@@ -92,12 +93,22 @@ impl Routes {
         id: i64,
         starts_turn_on: Option<&str>,
     ) -> Option<oneshot::Receiver<Response>> {
-        self.state().pending.register(id, starts_turn_on.map(str::to_owned))
+        let mut state = self.state();
+        let response = state.pending.register(id, starts_turn_on.map(str::to_owned))?;
+        if let Some(route) = starts_turn_on.and_then(|thread| state.threads.get_mut(thread)) {
+            route.starts();
+        }
+        Some(response)
     }
 
     /// The caller no longer waits: a late response is dropped.
     pub(super) fn forget(&self, id: i64) {
-        self.state().pending.take(&id);
+        let mut state = self.state();
+        if let Some((_, Some(thread))) = state.pending.take(&id)
+            && let Some(route) = state.threads.get_mut(&thread)
+        {
+            route.started(None);
+        }
     }
 
     /// Opens the inbox of a turn that is about to be started.
@@ -130,6 +141,7 @@ impl Routes {
         let mut state = self.state();
         state.pending.close();
         for route in state.threads.values_mut() {
+            route.started(None);
             route.end_turn();
         }
         state.threads.clear();
@@ -154,12 +166,12 @@ impl Routes {
             let mut state = self.state();
             let pending = state.pending.take(&id);
             let thread = pending.as_ref().and_then(|(_, starts_turn_on)| starts_turn_on.as_deref());
-            if let (Some(thread), Ok(result)) = (thread, &response)
-                && let Some(turn) = started_turn(result)
-                && let Some(route) = state.turn(thread)
-            {
-                // It outranks an id that a notification named before.
-                route.id = Some(turn);
+            if let Some(route) = thread.and_then(|thread| state.threads.get_mut(thread)) {
+                match &response {
+                    Err(ResponseError::Refused(_)) => route.refused(),
+                    Ok(result) => route.started(started_turn(result)),
+                    Err(_) => route.started(None),
+                }
             }
             pending
         };
@@ -318,14 +330,10 @@ impl Routes {
         self.state().warn_of_line(|lines| lines.too_long(bytes));
     }
 
-    /// The end of the turn on this thread was too long to be read; `false` if there is no turn.
-    pub(super) fn end_too_long(&self, thread: &str) -> bool {
-        let mut state = self.state();
-        let Some(route) = state.threads.get_mut(thread) else { return false };
-        let Some(turn) = &mut route.turn else { return false };
-        turn.inbox.end_too_long();
-        route.end_turn();
-        true
+    /// The end of a turn on this thread was too long to be read; `false` if that turn is not running. An
+    /// end whose turn cannot be read is that of the turn that runs: it would never end otherwise.
+    pub(super) fn end_too_long(&self, thread: &str, turn: Option<String>) -> bool {
+        self.state().threads.get_mut(thread).is_some_and(|route| route.end_too_long(turn))
     }
 }
 
@@ -369,7 +377,7 @@ impl State {
             Id::Absent => return self.target_by_turn(method, address),
         };
         match self.threads.get(thread).filter(|route| route.turn.is_some()) {
-            Some(_) if address.turn == Id::Unreadable => {
+            Some(_) if is_unreadable(method, &address.turn) => {
                 Target::Unattributed(Some(thread.to_owned()))
             }
             Some(route) if route.is_of_another_turn(method, address.turn.known()) => Target::Nobody,
@@ -449,6 +457,15 @@ impl State {
         if !shown {
             self.unread.keep(warning);
         }
+    }
+}
+
+/// Whether it is unknown which turn of its thread a message is about. The end of a turn must name it.
+fn is_unreadable(method: &str, turn: &Id<'_>) -> bool {
+    match turn {
+        Id::Unreadable => true,
+        Id::Absent => method == "turn/completed",
+        Id::Known(_) => false,
     }
 }
 

@@ -10,6 +10,8 @@ use crate::app_server::notification::Notification;
 
 /// Turns that ended lately, whose late messages are known for what they are.
 const ENDED_REMEMBERED: usize = 8;
+/// How many ends are held back until a turn is named.
+const ENDS_HELD: usize = 4;
 
 #[derive(Default)]
 pub(super) struct ThreadRoute {
@@ -21,6 +23,10 @@ pub(super) struct ThreadRoute {
 
 pub(super) struct TurnRoute {
     pub(super) id: Option<String>,
+    /// Whether the response that names the turn is still to come.
+    starting: bool,
+    /// Ends that came meanwhile, with the turns they name: the response shows which of them is this turn's.
+    held: VecDeque<(Option<String>, TurnMessage)>,
     pub(super) inbox: Sender,
     pub(super) lines: LineWarnings,
     pub(super) drift_reported: bool,
@@ -34,13 +40,19 @@ impl ThreadRoute {
             return false;
         }
         let Some(turn) = turn else { return false };
-        let running = self.turn.as_ref().and_then(|running| running.id.as_deref());
+        // Before the response a turn is named by guess, which must not cost its end.
+        let is_certain = |running: &&TurnRoute| !running.starting || method != "turn/completed";
+        let running = self.turn.as_ref().filter(is_certain).and_then(|it| it.id.as_deref());
         self.ended.iter().any(|ended| ended == turn) || running.is_some_and(|own| own != turn)
     }
 
     pub(super) fn deliver(&mut self, notification: Notification, weight: usize) {
         let Some(turn) = &mut self.turn else { return };
         let ends = notification.is_turn_end();
+        if ends && turn.starting {
+            let id = notification.turn().map(str::to_owned);
+            return turn.hold(id, TurnMessage::Notification(notification));
+        }
         if (ends || notification.method == "turn/started")
             && let Some(id) = notification.turn()
         {
@@ -52,6 +64,52 @@ impl ThreadRoute {
         turn.inbox.send(TurnMessage::Notification(notification), weight);
         if ends {
             self.end_turn();
+        }
+    }
+
+    /// The end of a turn was too long to be read; `false` if it is not the end of the turn that runs.
+    pub(super) fn end_too_long(&mut self, id: Option<String>) -> bool {
+        if self.is_of_another_turn("turn/completed", id.as_deref()) {
+            return false;
+        }
+        let Some(turn) = &mut self.turn else { return false };
+        if turn.starting {
+            turn.hold(id, TurnMessage::EndTooLong);
+        } else {
+            turn.inbox.send_end(TurnMessage::EndTooLong);
+            self.end_turn();
+        }
+        true
+    }
+
+    /// The response to the request that starts the turn is still to come.
+    pub(super) fn starts(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.starting = true;
+        }
+    }
+
+    /// The response has named the turn, or there is none that could: if the end of the turn was held
+    /// back, it is delivered. Other ends are dropped.
+    pub(super) fn started(&mut self, id: Option<String>) {
+        let Some(turn) = self.turn.as_mut().filter(|turn| turn.starting) else { return };
+        turn.starting = false;
+        // It outranks an id that a notification named before.
+        turn.id = id.or(turn.id.take());
+        let own = turn.id.as_deref();
+        let held = std::mem::take(&mut turn.held).into_iter();
+        let mut ends = held.filter(|(id, _)| own.is_none() || id.is_none() || id.as_deref() == own);
+        let Some((id, end)) = ends.next() else { return };
+        turn.id = turn.id.take().or(id);
+        turn.report_lines();
+        turn.inbox.send_end(end);
+        self.end_turn();
+    }
+
+    /// No turn was started, though the request may be sent again: no end was this turn's.
+    pub(super) fn refused(&mut self) {
+        if let Some(turn) = &mut self.turn {
+            turn.held.clear();
         }
     }
 
@@ -69,7 +127,16 @@ impl ThreadRoute {
 
 impl TurnRoute {
     pub(super) fn new(inbox: Sender) -> Self {
-        Self { id: None, inbox, lines: LineWarnings::default(), drift_reported: false }
+        let (held, lines) = (VecDeque::new(), LineWarnings::default());
+        Self { id: None, starting: false, held, inbox, lines, drift_reported: false }
+    }
+
+    /// Holds back an end until the turn is named.
+    fn hold(&mut self, id: Option<String>, end: TurnMessage) {
+        if self.held.len() == ENDS_HELD {
+            self.held.pop_front();
+        }
+        self.held.push_back((id, end));
     }
 
     /// Reports how many lines could not be read beside those that were shown.

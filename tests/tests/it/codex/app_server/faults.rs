@@ -211,6 +211,38 @@ async fn the_end_of_another_turn_of_the_thread_is_not_this_ones() {
 }
 
 #[tokio::test]
+async fn the_end_of_another_turn_before_the_reply_is_not_this_ones() {
+    let foreign = turn::elsewhere("$THREAD", "other", [turn::completed()]);
+    let foreign_turn = turn::elsewhere("$THREAD", "other", [turn::started(), turn::completed()]);
+    for foreign in [foreign, foreign_turn] {
+        let own: Vec<Step> = [turn::started()].into_iter().chain(turn::answer("own")).collect();
+        let opened = foreign.iter().cloned().chain([Step::Reply]).chain(own.clone());
+        let (_, seen) = one_run(Server::new().always("turn/start", opened)).await;
+        assert_eq!(seen.ok().answer, "own");
+        let ended = foreign.iter().cloned().chain([turn::completed(), Step::Reply]);
+        let (_, seen) = one_run(Server::new().always("turn/start", ended)).await;
+        seen.ok();
+    }
+}
+
+#[tokio::test]
+async fn an_end_too_long_to_read_ends_its_own_turn_only() {
+    let end = |turn: &str| {
+        let head = format!(
+            r#"{{"method":"turn/completed","params":{{"threadId":"$THREAD",{turn}"items":[""#
+        );
+        Step::huge(&head, r#""]}}}"#, 70 * MIB)
+    };
+    let stale = [end(r#""turn":{"id":"an-earlier-turn","#)];
+    let (_, seen) =
+        one_run(Server::new().turns(stale.into_iter().chain(turn::answer("fresh")))).await;
+    assert_eq!(seen.ok().answer, "fresh");
+    // It may be the end of this turn.
+    let (_, seen) = one_run(Server::new().turns([end(r#""turn":{"#)])).await;
+    seen.failed("protocol");
+}
+
+#[tokio::test]
 async fn items_left_open_are_closed_at_the_end_and_late_ones_are_ignored() {
     let late = turn::command_completed("late", "sleep 9", "", 0);
     let steps = [turn::command_started("late", "sleep 9")].into_iter();

@@ -303,6 +303,8 @@ fn odd_messages() -> Vec<Step> {
         Step::notify("turn/completed", json!({"turn": end})),
         Step::notify("turn/completed", json!({"threadId": "$THREAD", "turn": true})),
         Step::notify("turn/completed", json!({"threadId": {"id": "$THREAD"}, "turn": end})),
+        Step::notify("turn/completed", json!({"threadId": "$THREAD", "turn": {}})),
+        Step::notify("turn/completed", json!({"threadId": "$THREAD"})),
         Step::notify("error", json!({"error": {"message": "not mine"}, "willRetry": false})),
         Step::notify("turn/completed", json!([])),
     ]
