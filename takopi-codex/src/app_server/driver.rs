@@ -14,16 +14,18 @@
 
 mod ending;
 mod follow_ups;
+mod start;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use takopi_core::model::{Completed, TakopiEvent};
 use takopi_core::runner::{EngineRun, RunError, StoppedError};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use self::ending::health_after;
 use self::follow_ups::FollowUps;
+use self::start::StartError;
 use super::approvals::{Next as AfterReply, RequestHandler};
 use super::client::Client;
 use super::conversation::Record;
@@ -31,15 +33,10 @@ use super::engine::refusal_of;
 use super::error::ClientError;
 use super::limits::{TurnClock, TurnLimits};
 use super::notification::{Kind, Notification};
-use super::settings::turn_options;
 use super::thread::Thread;
 use super::translator::{TurnTranslator, interrupted};
-use super::turn::{TurnEvent, TurnOptions, TurnStream};
+use super::turn::{TurnEvent, TurnStream};
 
-/// How long a shared server may take to answer `turn/start` of a run that was stopped meanwhile.
-const START_LIMIT: Duration = Duration::from_secs(10);
-/// How long the rest of a dead server's output may take to arrive.
-const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
 /// How many events a consumer on a shared server is given at once.
 const EMITTED_AT_ONCE: usize = 32;
 
@@ -95,16 +92,6 @@ pub(super) struct TurnDriver<'a> {
     pub(super) events: Vec<TakopiEvent>,
 }
 
-/// Why a turn was not started.
-enum StartError {
-    /// The run was stopped, and the server is left like this.
-    Stopped(ServerHealth),
-    /// Nothing was started: the request is bad, or the server refused it.
-    Refused(RunError),
-    /// The server failed; whether it had sent something of the turn.
-    Failed { error: ClientError, began: bool },
-}
-
 /// What comes after a turn.
 enum Next {
     /// The end of the run.
@@ -127,21 +114,21 @@ impl TurnDriver<'_> {
     /// Confirms the session, sends the prompt, and emits what comes of it. Returns when the turn is
     /// over, or when its server is known to be broken.
     pub(super) async fn run(mut self) -> TurnEnd {
-        let mut turn = match self.start().await {
-            Ok(turn) => turn,
+        let mut follow_ups = FollowUps::new(self.run.steer_messages());
+        let (mut turn, mut clock) = match self.start(&mut follow_ups).await {
+            Ok(started) => started,
             Err(error) => return self.not_started(error),
         };
         self.translator.named(turn.id(), turn.usage_before());
-        let mut follow_ups = FollowUps::new(self.run.steer_messages());
         let followed = loop {
             if let Some(record) = self.record {
                 record.begun(self.client, self.thread.id(), &turn);
             }
-            match self.follow(&mut turn, &mut follow_ups).await {
+            match self.follow(&mut turn, &mut clock, &mut follow_ups).await {
                 Ok(Next::Turn(prompt)) => {
                     drop(turn);
-                    turn = match self.send_again(&prompt).await {
-                        Ok(turn) => turn,
+                    (turn, clock) = match self.send_again(&prompt, &mut follow_ups).await {
+                        Ok(started) => started,
                         // The turns before have run.
                         Err(error) => {
                             return TurnEnd { never_began: false, ..self.not_started(error) };
@@ -201,143 +188,13 @@ impl TurnDriver<'_> {
         }
     }
 
-    async fn start(&mut self) -> Result<TurnStream, StartError> {
-        self.confirm_in_time().await?;
-        let options = self.options().await?;
-        self.send(&self.run.request.prompt, &options).await
-    }
-
-    async fn options(&mut self) -> Result<TurnOptions, StartError> {
-        let mut options = turn_options(&self.run.request).await.map_err(StartError::Refused)?;
-        // Only then: codex prepares a turn that names its directory as if it were another one, which takes 3 ms.
-        options.cwd = self.moved.then(|| self.directory.clone());
-        if let Some(record) = self.record {
-            options = record.settings(options);
-        }
-        Ok(options)
-    }
-
-    /// Starts a turn with this prompt.
-    async fn send(
-        &mut self,
-        prompt: &str,
-        options: &TurnOptions,
-    ) -> Result<TurnStream, StartError> {
-        let failed = |error| StartError::Failed { error, began: true };
-        let mut turn = TurnStream::open(self.client, self.thread.id()).map_err(failed)?;
-        // Nothing was sent yet: these are of the time before the turn.
-        let earlier = turn.take_warnings().into_iter();
-        self.events.extend(earlier.map(|warning| self.run.warning(warning)));
-        match self.send_prompt(&mut turn, prompt, options).await {
-            Ok(()) => Ok(turn),
-            Err(StartError::Failed { error, .. }) => {
-                let began = self.read_rest(&mut turn).await;
-                Err(StartError::Failed { error, began })
-            }
-            Err(other) => Err(other),
-        }
-    }
-
-    /// Starts another turn of the run.
-    async fn send_again(&mut self, prompt: &str) -> Result<TurnStream, StartError> {
-        let mut options = self.options().await?;
-        // The model has them.
-        options.images.clear();
-        self.send(prompt, &options).await
-    }
-
-    /// Emits `Started`. On a shared server a consumer that does not take it gives up its place.
-    async fn confirm_in_time(&mut self) -> Result<(), StartError> {
-        let stalled = ClientError::Stalled { thread: self.thread.id().to_owned() };
-        let confirmed = match self.server_use {
-            ServerUse::Own => Ok(self.confirm().await),
-            ServerUse::Shared { patience } => timeout(patience, self.confirm()).await,
-        };
-        match confirmed {
-            Ok(Ok(())) => Ok(()),
-            // Nothing was sent yet: a stop leaves the server as it is.
-            Ok(Err(StoppedError)) => Err(StartError::Stopped(ServerHealth::Interrupted)),
-            Err(_) => Err(StartError::Refused(refusal_of(&stalled))),
-        }
-    }
-
-    async fn confirm(&mut self) -> Result<(), StoppedError> {
-        self.translator.thread_started(self.thread.id(), &mut self.events);
-        self.emit().await?;
-        match self.recorded_elsewhere() {
-            Some(recorded) => {
-                self.run.note(format!("the session was recorded in {recorded}")).await
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Sends `turn/start`. A stop meanwhile does not drop the request on a shared server: without the
-    /// response it is unknown whether the turn runs.
-    async fn send_prompt(
-        &mut self,
-        turn: &mut TurnStream,
-        prompt: &str,
-        options: &TurnOptions,
-    ) -> Result<(), StartError> {
-        let mut reply = Box::pin(turn.begin(prompt, options));
-        tokio::select! {
-            biased;
-            () = self.run.stop().cancelled() => {}
-            reply = &mut reply => return reply.map_err(|error| match error {
-                ClientError::Refused { .. } => StartError::Refused(refusal_of(&error)),
-                error => StartError::Failed { error, began: true },
-            }),
-        }
-        if self.server_use == ServerUse::Own {
-            // It is ended with whatever it has begun.
-            return Err(StartError::Stopped(ServerHealth::Broken));
-        }
-        match timeout(START_LIMIT, reply).await {
-            // The stop is seen again where the turn is followed, and the turn is interrupted there.
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(ClientError::Refused { .. })) => {
-                Err(StartError::Stopped(ServerHealth::Interrupted))
-            }
-            Ok(Err(_)) | Err(_) => Err(StartError::Stopped(ServerHealth::Broken)),
-        }
-    }
-
-    /// Reads what a server sent before it failed to answer `turn/start`. Returns whether anything of
-    /// the turn was among it, or may have been.
-    async fn read_rest(&mut self, turn: &mut TurnStream) -> bool {
-        // A request can fail before all of the output was read.
-        if timeout(OUTPUT_LIMIT, self.client.closed()).await.is_err() {
-            return true;
-        }
-        let mut began = false;
-        loop {
-            match turn.try_next() {
-                Ok(Some(TurnEvent::Notification(notification))) => {
-                    began |= belongs_to_turn(&notification, self.thread.id());
-                    self.handle(&notification, notification.kind());
-                }
-                // What could not be read may have been of the turn.
-                Ok(Some(TurnEvent::Warning(warning))) => {
-                    began = true;
-                    self.events.push(self.run.warning(warning));
-                }
-                // A sub-agent, a request, or an end that was too long.
-                Ok(Some(TurnEvent::Subagent(_) | TurnEvent::Request(_))) | Err(_) => began = true,
-                Ok(None) => break,
-            }
-        }
-        self.translator.flush(&mut self.events);
-        began
-    }
-
     async fn follow(
         &mut self,
         turn: &mut TurnStream,
+        clock: &mut TurnClock,
         follow_ups: &mut FollowUps,
     ) -> Result<Next, FollowError> {
         let run = self.run;
-        let mut clock = TurnClock::new(self.limits, Instant::now());
         let id = turn.id().to_owned();
         // The end of the turn, if it may have left a follow-up unanswered.
         let mut end = None;
@@ -356,10 +213,7 @@ impl TurnDriver<'_> {
                 event = turn.next() => {
                     let mut next = event?;
                     while let Some(event) = next {
-                        if event.is_of_turn() {
-                            run.renew_idle();
-                        }
-                        end = self.receive(event, &mut clock, follow_ups);
+                        end = self.receive(event, clock, follow_ups);
                         next = if end.is_none() { turn.try_next()? } else { None };
                     }
                     self.translator.flush(&mut self.events);
@@ -372,9 +226,6 @@ impl TurnDriver<'_> {
                 break;
             }
             self.emit_in_time(turn).await?;
-            if !self.translator.tool_running() {
-                run.no_tool_running();
-            }
         }
         self.requests.close(&mut self.events);
         if let Some(end) = end {
@@ -393,9 +244,21 @@ impl TurnDriver<'_> {
     /// Emits what was received. A consumer that does not take it ends the turn, unless the server is
     /// there for this run alone: then the server waits.
     async fn emit_in_time(&mut self, turn: &TurnStream) -> Result<(), FollowError> {
-        let ServerUse::Shared { patience } = self.server_use else {
-            return Ok(self.emit().await?);
-        };
+        match self.server_use {
+            ServerUse::Own => self.emit().await?,
+            ServerUse::Shared { patience } => self.emit_within(patience, turn).await?,
+        }
+        if !self.translator.tool_running() {
+            self.run.no_tool_running();
+        }
+        Ok(())
+    }
+
+    async fn emit_within(
+        &mut self,
+        patience: Duration,
+        turn: &TurnStream,
+    ) -> Result<(), FollowError> {
         // In small batches: a consumer that takes one of them is reading.
         while !self.events.is_empty() {
             let rest = self.events.split_off(self.events.len().min(EMITTED_AT_ONCE));
@@ -417,6 +280,9 @@ impl TurnDriver<'_> {
         clock: &mut TurnClock,
         follow_ups: &mut FollowUps,
     ) -> Option<Notification> {
+        if event.is_of_turn() {
+            self.run.renew_idle();
+        }
         match event {
             TurnEvent::Notification(notification) => {
                 if notification.is_turn_end() && follow_ups.is_busy() {
@@ -453,23 +319,6 @@ impl TurnDriver<'_> {
         self.events = end;
         self.run.emit_all(events).await
     }
-
-    /// Where the session was recorded, if that is not where it is run.
-    fn recorded_elsewhere(&self) -> Option<String> {
-        self.run.resume.as_ref()?;
-        let recorded = self.thread.opened().get("thread")?.get("cwd")?.as_str()?;
-        let same = Path::new(recorded) == self.directory
-            || self.directory.canonicalize().is_ok_and(|here| here == Path::new(recorded));
-        (!same).then(|| recorded.to_owned())
-    }
-}
-
-/// Whether a notification shows that the turn has begun. Usage and status of a thread are sent
-/// without a turn, too.
-fn belongs_to_turn(notification: &Notification, thread: &str) -> bool {
-    let without_turn = ["thread/tokenUsage/updated", "thread/status/changed"]
-        .contains(&notification.method.as_str());
-    !without_turn && notification.thread() == Some(thread)
 }
 
 impl From<StoppedError> for FollowError {

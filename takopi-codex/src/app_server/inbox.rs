@@ -153,6 +153,11 @@ impl Inbox {
         warnings
     }
 
+    /// Whether more came than the consumer took.
+    pub(super) fn has_overflowed(&self) -> bool {
+        self.shared.overflow.is_cancelled()
+    }
+
     /// Resolves when more came than the consumer took.
     pub(super) async fn overflowed(&self) {
         self.shared.overflow.cancelled().await;

@@ -72,6 +72,7 @@ impl TurnTranslator {
     /// The turn is over, and the run is not: what it answered is shown, unless it was streamed.
     pub(super) fn turn_ended(&mut self, events: &mut Vec<TakopiEvent>) {
         self.close_open(events);
+        self.usage.turn_ended();
         let shows_answer = self.pieces.is_none();
         self.translation.turn_ended(shows_answer, events);
     }

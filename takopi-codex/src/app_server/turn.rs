@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -108,6 +109,9 @@ pub struct TurnStream {
     over: bool,
 }
 
+/// The response to `turn/start` that is to come.
+pub(super) type StartReply = BoxFuture<'static, Result<String, ClientError>>;
+
 /// A client that does not clutter debug output.
 struct ClientRef(Client);
 
@@ -130,17 +134,20 @@ impl TurnStream {
         })
     }
 
-    /// Sends the prompt. What came of the turn before a failure can still be read.
-    pub(super) async fn begin(
-        &mut self,
-        text: &str,
-        options: &TurnOptions,
-    ) -> Result<(), ClientError> {
-        let client = &self.client.0;
-        let params = turn_params(&self.thread, text, options);
-        let TurnStarted(id) = client.request_turn("turn/start", &params, &self.thread).await?;
+    /// The request that sends the prompt, and the id of the turn as its response. What comes of the turn
+    /// meanwhile, or before a failure, can be read.
+    pub(super) fn start_request(&self, text: &str, options: &TurnOptions) -> StartReply {
+        let (client, thread) = (self.client.0.clone(), self.thread.clone());
+        let params = turn_params(&thread, text, options);
+        Box::pin(async move {
+            let reply = client.request_turn::<TurnStarted>("turn/start", &params, &thread).await;
+            reply.map(|TurnStarted(id)| id)
+        })
+    }
+
+    /// The turn has this id.
+    pub(super) fn named(&mut self, id: String) {
         self.id = id;
-        Ok(())
     }
 
     pub(super) async fn start(
@@ -150,7 +157,8 @@ impl TurnStream {
         options: &TurnOptions,
     ) -> Result<Self, ClientError> {
         let mut turn = Self::open(client, thread)?;
-        turn.begin(text, options).await?;
+        let id = turn.start_request(text, options).await?;
+        turn.named(id);
         Ok(turn)
     }
 
@@ -196,7 +204,12 @@ impl TurnStream {
         }
     }
 
-    /// Resolves when more arrived than was read: from there on only the end is kept.
+    /// Whether more arrived than was read: from there on only the end is kept.
+    pub(super) fn has_overflowed(&self) -> bool {
+        self.inbox.has_overflowed()
+    }
+
+    /// Resolves when more arrived than was read.
     pub(super) async fn overflowed(&self) {
         self.inbox.overflowed().await;
     }
@@ -214,7 +227,9 @@ impl TurnStream {
         match message {
             TurnMessage::Notification(notification) => {
                 self.over = notification.is_turn_end();
+                // Figures may be those of an earlier turn.
                 if self.id.is_empty()
+                    && notification.method != "thread/tokenUsage/updated"
                     && let Some(turn) = notification.turn()
                 {
                     turn.clone_into(&mut self.id);

@@ -44,6 +44,9 @@ impl<'de> Tolerant<'de> for UsageParams {
     }
 }
 
+/// How many figures are kept until the turn is named.
+const UNNAMED: usize = 64;
+
 /// The usage of one turn.
 #[derive(Debug, Default)]
 pub(super) struct TurnUsage {
@@ -54,6 +57,9 @@ pub(super) struct TurnUsage {
     total: Option<Usage>,
     /// Whether the agent did anything yet.
     agent_seen: bool,
+    /// Figures that came before the turn was named, with their turns and whether the agent had done
+    /// anything.
+    unnamed: Vec<(Option<String>, TokenUsage, bool)>,
 }
 
 impl TurnUsage {
@@ -70,11 +76,18 @@ impl TurnUsage {
             params.map(|UsageParams(usage)| usage.total)
         });
         self.baseline = known.or(self.baseline.take());
+        self.count_unnamed();
+    }
+
+    /// The turn is over, and another may follow.
+    pub(super) fn turn_ended(&mut self) {
+        self.turn = None;
     }
 
     /// The figures of this turn are added to those of the turn before.
     pub(super) fn goes_on(&mut self, turn: &str) {
         self.turn = Some(turn.to_owned());
+        self.count_unnamed();
     }
 
     /// An item of the agent was seen.
@@ -84,6 +97,23 @@ impl TurnUsage {
 
     /// The server gave new figures, under the id of this turn or of another.
     pub(super) fn update(&mut self, turn: Option<&str>, usage: TokenUsage) {
+        if self.turn.is_some() {
+            return self.count(turn, usage, self.agent_seen);
+        }
+        // The last ones are for the whole thread: of very many those count.
+        if self.unnamed.len() == UNNAMED {
+            self.unnamed.pop();
+        }
+        self.unnamed.push((turn.map(str::to_owned), usage, self.agent_seen));
+    }
+
+    fn count_unnamed(&mut self) {
+        for (turn, usage, agent_seen) in std::mem::take(&mut self.unnamed) {
+            self.count(turn.as_deref(), usage, agent_seen);
+        }
+    }
+
+    fn count(&mut self, turn: Option<&str>, usage: TokenUsage, agent_seen: bool) {
         let TokenUsage { total, last } = usage;
         if turn.is_some_and(|id| self.turn.as_deref().is_some_and(|own| own != id)) {
             // Of another turn: what the thread had used before this one.
@@ -92,7 +122,7 @@ impl TurnUsage {
             }
             return;
         }
-        if self.baseline.is_none() && !self.agent_seen {
+        if self.baseline.is_none() && !agent_seen {
             // 0.125 gives the thread's figures anew at the start of a turn.
             self.baseline = Some(total);
             return;
@@ -106,7 +136,8 @@ impl TurnUsage {
     }
 
     /// What the turn has used so far.
-    pub(super) fn so_far(&self) -> Option<Usage> {
+    pub(super) fn so_far(&mut self) -> Option<Usage> {
+        self.count_unnamed();
         let total = self.total.as_ref()?;
         Some(self.baseline.as_ref().map_or_else(|| total.clone(), |before| less(total, before)))
     }

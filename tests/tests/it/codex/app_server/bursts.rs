@@ -45,6 +45,19 @@ async fn a_message_larger_than_the_inbox_reaches_a_consumer_that_reads() {
 }
 
 #[tokio::test]
+async fn messages_larger_than_the_inbox_may_come_before_the_reply() {
+    let early = [turn::started(), large_delta(40 * MIB), large_delta(40 * MIB), Step::Reply];
+    let steps = early.into_iter().chain(turn::answer("done"));
+    let lab = Lab::new(Server::new().always("turn/start", steps).script());
+    for runner in [lab.app_server(Duration::ZERO), shared(&lab)] {
+        let seen = run(&runner, lab.request("hi")).await;
+        assert_eq!(seen.ok().answer, "done");
+        runner.shutdown().await;
+    }
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn a_line_that_cannot_be_read_behind_a_large_message_ends_no_run() {
     let junk =
         [large_delta(40 * MIB), Step::line("junk"), large_delta(40 * MIB), Step::line("more")];

@@ -340,6 +340,15 @@ async fn earlier_usage_of_a_thread_is_only_the_baseline_however_late_it_is_repor
         .chain(turn::message("m", "done"))
         .chain([reported_usage("$TURN", 1030, 30), turn::completed()]);
     assert_eq!(resumed_usage(Server::new().always("turn/start", steps)).await, 30);
+    // Ahead of the reply to the turn, though other figures came with the thread.
+    let steps = [turn::started(), reported_usage("earlier", 1000, 500)]
+        .into_iter()
+        .chain(turn::message("m", "done"))
+        .chain([reported_usage("$TURN", 1030, 30), Step::Reply, turn::completed()]);
+    let server = Server::new()
+        .always("thread/resume", [reported_usage("earlier", 900, 500), Step::Reply])
+        .always("turn/start", steps);
+    assert_eq!(resumed_usage(server).await, 30);
 }
 
 #[tokio::test]
