@@ -117,6 +117,10 @@ impl TurnDriver<'_> {
         options: &TurnOptions,
         follow_ups: &mut FollowUps,
     ) -> Result<Started, StartError> {
+        if self.run.stop().is_cancelled() {
+            // Nothing is sent for it: the server is left as it is.
+            return Err(StartError::Stopped(ServerHealth::Interrupted));
+        }
         let failed = |error| StartError::Failed { error, began: true };
         let mut turn = TurnStream::open(self.client, self.thread.id()).map_err(failed)?;
         // Nothing was sent yet: these are of the time before the turn.
