@@ -5,7 +5,8 @@
 //!
 //! Promises:
 //! - a stop never leaves a turn in an unknown state on a server that others use: a pending
-//!   `turn/start` is waited for, then the turn is interrupted and read to its end, all within limits;
+//!   `turn/start` is waited for, then the turn is interrupted and read to its end, all within limits. A turn
+//!   that begins later than that is interrupted when it does ([`LateTurn`]);
 //! - a server is called broken only if it is dead, does not answer, or lost its login. A refused
 //!   interrupt is no fault: the turn may have ended a moment before, or not quite begun;
 //! - a turn counts as never begun only if the server died before it sent anything of it. Only such a
@@ -14,6 +15,7 @@
 
 mod ending;
 mod follow_ups;
+mod late;
 mod start;
 
 use std::path::PathBuf;
@@ -25,6 +27,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use self::ending::health_after;
 use self::follow_ups::FollowUps;
+pub(super) use self::late::LateTurn;
 use self::start::StartError;
 use super::approvals::{Next as AfterReply, RequestHandler};
 use super::client::Client;
@@ -49,6 +52,8 @@ pub(super) struct TurnEnd {
     pub(super) last_events: Vec<TakopiEvent>,
     /// The server died before it sent anything of the turn: the prompt may be sent to another.
     pub(super) never_began: bool,
+    /// A turn that may still begin on a shared server.
+    pub(super) late: Option<LateTurn>,
 }
 
 /// What can be done with a server after a turn.
@@ -90,6 +95,8 @@ pub(super) struct TurnDriver<'a> {
     pub(super) record: Option<&'a Record>,
     /// Translated and not emitted yet.
     pub(super) events: Vec<TakopiEvent>,
+    /// A turn that may still begin, though it is not followed any more.
+    pub(super) late: Option<LateTurn>,
 }
 
 /// What comes after a turn.

@@ -119,6 +119,7 @@ impl CodexAppServer {
             server_use,
             record,
             events: Vec::new(),
+            late: None,
         };
         let end = driver.run().await;
         if session.origin == Origin::Kept && end.never_began {
@@ -133,7 +134,7 @@ impl CodexAppServer {
         }
         // Before the end is emitted: a shutdown behind it must find the session, and a consumer that
         // sees the end of a run that was cut short knows that nothing is left of it.
-        self.release(run, session, end.server).await;
+        self.release(run, session, end.server, end.late).await;
         // Of a run that was stopped the end is still taken, for its answer.
         let _ = run.emit_all(end.last_events).await;
         run.emit(end.completed).await?;

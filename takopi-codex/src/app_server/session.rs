@@ -16,7 +16,7 @@ use takopi_core::runner::{EngineRun, RunError, StoppedError};
 use uuid::Uuid;
 
 use super::client::{Client, ServerLaunch};
-use super::driver::ServerHealth;
+use super::driver::{LateTurn, ServerHealth};
 use super::engine::CodexAppServer;
 use super::error::ClientError;
 use super::servers::{AppServer, LoadedThread, start_shared};
@@ -201,6 +201,7 @@ impl CodexAppServer {
         run: &EngineRun,
         session: OpenSession,
         server: ServerHealth,
+        late: Option<LateTurn>,
     ) {
         let OpenSession { seat, loaded, before, .. } = session;
         if self.pool.is_none() && server != ServerHealth::Usable {
@@ -225,10 +226,32 @@ impl CodexAppServer {
             return seat.spend();
         }
         let token = resume_codec().token(loaded.thread.id());
-        match token.as_ref().map(SessionKey::new).filter(|_| keeps) {
-            Some(key) => seat.release(key, loaded, run.keep_lease()),
-            None => seat.abandon(run.keep_lease()),
+        if let Some(key) = token.as_ref().map(SessionKey::new).filter(|_| keeps) {
+            return seat.release(key, loaded, run.keep_lease());
         }
+        if let Some(late) = late {
+            self.end_late(run, late, loaded, before);
+        }
+        seat.abandon(run.keep_lease());
+    }
+
+    /// Ends a turn that may still begin, and its commands. Its server is given up meanwhile: no other run
+    /// gets the session before the server is gone.
+    fn end_late(&self, run: &EngineRun, late: LateTurn, loaded: LoadedThread, before: StartCutoff) {
+        let keeper = self.keeper.clone();
+        self.keeper.track(run.host(), async move {
+            tokio::select! {
+                biased;
+                () = late.end() => {}
+                // Its server is closed instead.
+                () = keeper.shutdown_begun() => {}
+            }
+            // Whatever it answers, the processes are ended below.
+            let _ = loaded.thread.clean_background_terminals().await;
+            if let Some(commands) = &loaded.commands {
+                commands.end(before).await;
+            }
+        });
     }
 }
 

@@ -8,22 +8,24 @@ use tokio::time::timeout;
 
 use super::{ServerHealth, ServerUse, TurnDriver, TurnEnd};
 use crate::CODEX;
+use crate::app_server::client::Client;
 use crate::app_server::engine::refusal_of;
 use crate::app_server::error::ClientError;
+use crate::app_server::notification::Notification;
 use crate::app_server::translator::interrupted;
 use crate::app_server::turn::{TurnEvent, TurnStream, interrupt};
 
 /// How long codex may take to end a turn that was interrupted, on a process of its own.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(5);
 /// The same on a shared server, which is busier and not given up lightly.
-const INTERRUPT_LIMIT_SHARED: Duration = Duration::from_secs(10);
+pub(super) const INTERRUPT_LIMIT_SHARED: Duration = Duration::from_secs(10);
 /// How soon a refused interrupt is sent again, while the turn has not ended.
 const INTERRUPT_AGAIN: Duration = Duration::from_millis(200);
 
 impl TurnDriver<'_> {
     pub(super) fn end(&mut self, completed: Completed, server: ServerHealth) -> TurnEnd {
         let last_events = std::mem::take(&mut self.events);
-        TurnEnd { completed, server, last_events, never_began: false }
+        TurnEnd { completed, server, last_events, never_began: false, late: self.late.take() }
     }
 
     /// Interrupts the turn, whose end is then received like any other.
@@ -39,48 +41,13 @@ impl TurnDriver<'_> {
 
     /// Interrupts the turn and reads it to its end, for the answer so far.
     pub(super) async fn interrupt(&mut self, mut turn: TurnStream) -> ServerHealth {
-        let (client, thread) = (self.client, self.thread);
+        let (client, thread) = (self.client, self.thread.id());
         let limit = match self.server_use {
             ServerUse::Own => INTERRUPT_LIMIT,
             ServerUse::Shared { .. } => INTERRUPT_LIMIT_SHARED,
         };
-        let id = turn.id().to_owned();
-        let (ended, mut end) = tokio::sync::oneshot::channel::<()>();
-        // The server must have answered, so that the request cannot reach a later turn.
-        let request = async {
-            loop {
-                match interrupt(client, thread.id(), &id, limit).await {
-                    Ok(()) => return Ok(()),
-                    // The turn has just ended, or has not quite begun: its end shows which.
-                    Err(ClientError::Refused { .. }) => {
-                        if timeout(INTERRUPT_AGAIN, &mut end).await.is_ok() {
-                            return Ok(());
-                        }
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        };
-        // Read meanwhile: a server that waits for its reader does not read the request.
-        let rest = async {
-            loop {
-                match turn.next().await {
-                    Ok(Some(TurnEvent::Notification(notification))) => {
-                        self.handle(&notification, notification.kind());
-                    }
-                    Ok(None) => break,
-                    Err(error @ ClientError::Closed { .. }) => return Err(error),
-                    // Requests are declined; the end comes even behind an overflow.
-                    Ok(Some(_)) | Err(_) => {}
-                }
-            }
-            let _ = ended.send(());
-            Ok(())
-        };
-        match timeout(limit, futures::future::try_join(request, rest)).await {
-            Ok(Ok(_)) => ServerHealth::Interrupted,
-            Ok(Err(_)) | Err(_) => ServerHealth::Broken,
-        }
+        let handle = |notification: &Notification| self.handle(notification, notification.kind());
+        interrupt_and_read(client, thread, &mut turn, limit, handle).await
     }
 
     /// The `Completed` of a turn that was ended for this. Its own end, if it came to one, was not
@@ -114,6 +81,51 @@ impl TurnDriver<'_> {
             Some(TakopiEvent::Completed(completed)) => *completed,
             _ => interrupted(),
         }
+    }
+}
+
+/// Interrupts a turn and reads it to its end.
+pub(super) async fn interrupt_and_read(
+    client: &Client,
+    thread: &str,
+    turn: &mut TurnStream,
+    limit: Duration,
+    mut handle: impl FnMut(&Notification),
+) -> ServerHealth {
+    let id = turn.id().to_owned();
+    let (ended, mut end) = tokio::sync::oneshot::channel::<()>();
+    // The server must have answered, so that the request cannot reach a later turn.
+    let request = async {
+        loop {
+            match interrupt(client, thread, &id, limit).await {
+                Ok(()) => return Ok(()),
+                // The turn has just ended, or has not quite begun: its end shows which.
+                Err(ClientError::Refused { .. }) => {
+                    if timeout(INTERRUPT_AGAIN, &mut end).await.is_ok() {
+                        return Ok(());
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    // Read meanwhile: a server that waits for its reader does not read the request.
+    let rest = async {
+        loop {
+            match turn.next().await {
+                Ok(Some(TurnEvent::Notification(notification))) => handle(&notification),
+                Ok(None) => break,
+                Err(error @ ClientError::Closed { .. }) => return Err(error),
+                // Requests are declined; the end comes even behind an overflow.
+                Ok(Some(_)) | Err(_) => {}
+            }
+        }
+        let _ = ended.send(());
+        Ok(())
+    };
+    match timeout(limit, futures::future::try_join(request, rest)).await {
+        Ok(Ok(_)) => ServerHealth::Interrupted,
+        Ok(Err(_)) | Err(_) => ServerHealth::Broken,
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use takopi_core::runner::{RunError, StoppedError};
 use tokio::time::{Instant, timeout};
 
-use super::{FollowError, FollowUps, ServerHealth, ServerUse, TurnClock, TurnDriver, at};
+use super::{FollowError, FollowUps, LateTurn, ServerHealth, ServerUse, TurnClock, TurnDriver, at};
 use crate::app_server::engine::refusal_of;
 use crate::app_server::error::ClientError;
 use crate::app_server::settings::turn_options;
@@ -146,10 +146,16 @@ impl TurnDriver<'_> {
                 let began = self.read_rest(&mut turn).await || began;
                 Err(StartError::Failed { error, began })
             }
-            answer => match answer {
-                Some(Err(error)) if !stopped => Err(failed(error)),
-                _ => Err(StartError::Stopped(ServerHealth::Broken)),
-            },
+            answer => {
+                if self.server_use != ServerUse::Own && !self.client.is_closed() {
+                    let reply = answer.is_none().then_some(reply);
+                    self.late = Some(LateTurn::new(self.client, self.thread.id(), turn, reply));
+                }
+                match answer {
+                    Some(Err(error)) if !stopped => Err(failed(error)),
+                    _ => Err(StartError::Stopped(ServerHealth::Broken)),
+                }
+            }
         }
     }
 

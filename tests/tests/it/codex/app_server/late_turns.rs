@@ -1,14 +1,71 @@
-//! Turns of a shared app-server that are stopped: nothing is left of them, and their neighbours never notice.
+//! Turns of a shared app-server that begin late, or never: a run that was stopped meanwhile leaves no
+//! turn behind, and its neighbours never notice.
 use std::path::Path;
 
 use serde_json::{Value, json};
 use takopi_core::{ActionKind, Runner};
-use takopi_tests::codex::fake::{Step, turn};
+use takopi_tests::codex::fake::{Server, Step, turn};
 use takopi_tests::codex::lab::Lab;
-use takopi_tests::runs::{finish, run};
+use takopi_tests::runs::{Seen, finish, run};
 use tokio_util::sync::CancellationToken;
 
 use super::neighbours::{Neighbour, server, shared};
+
+/// The turn of a run that has ended is interrupted beside its neighbour, and the session goes on when
+/// the server is replaced.
+async fn is_interrupted(runner: &dyn Runner, lab: &Lab, neighbour: Neighbour, victim: &Seen) {
+    let interrupt = lab.control.call("turn/interrupt").await.message;
+    assert_eq!(interrupt["params"]["threadId"], victim.session().value);
+    assert_ne!(interrupt["params"]["turnId"], "");
+    lab.control.reached("cleaned").await;
+    neighbour.ends_undisturbed(lab).await;
+    let again = lab.request("other prompt").resume(victim.session());
+    assert_eq!(run(runner, again).await.ok().answer, "here");
+    assert_eq!(lab.control.starts().len(), 2);
+    assert_eq!(lab.control.overlaps(), Vec::<String>::new());
+}
+
+/// Reports that the background terminals of a thread were ended.
+fn reports_cleaning(server: Server) -> Server {
+    server.always("thread/backgroundTerminals/clean", [Step::Reply, Step::reached("cleaned")])
+}
+
+#[tokio::test]
+async fn a_turn_that_begins_after_its_cancelled_run_has_ended_is_interrupted() {
+    let late = [Step::reached("requested"), Step::gate("reply")]
+        .into_iter()
+        .chain(turn::opened([Step::SleepForever]));
+    let lab = Lab::new(reports_cleaning(server().when("turn/start", "victim", late)).script());
+    let runner = shared(&lab);
+    let neighbour = Neighbour::start(&runner, &lab).await;
+    let cancel = CancellationToken::new();
+    let victim = runner.run(lab.request("victim").cancel(cancel.clone()));
+    lab.control.reached("requested").await;
+    cancel.cancel();
+    let victim = finish(victim, Vec::new()).await;
+    victim.failed("interrupted");
+    assert_eq!(lab.control.calls("turn/interrupt").len(), 0, "there is no turn to interrupt yet");
+    lab.control.open("reply");
+    is_interrupted(&runner, &lab, neighbour, &victim).await;
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_turn_whose_reply_cannot_be_read_is_interrupted_when_it_is_known() {
+    let reply = Step::ReplyWith(json!({"turn": {"id": 7}}));
+    let unreadable = [reply, Step::gate("begin"), turn::started(), Step::SleepForever];
+    let server = reports_cleaning(server().when("turn/start", "victim", unreadable));
+    let lab = Lab::new(server.script());
+    let runner = shared(&lab);
+    let neighbour = Neighbour::start(&runner, &lab).await;
+    let victim = run(&runner, lab.request("victim")).await;
+    victim.failed("protocol");
+    lab.control.open("begin");
+    is_interrupted(&runner, &lab, neighbour, &victim).await;
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
 
 #[tokio::test]
 async fn a_run_that_is_stopped_before_its_prompt_was_sent_sends_none() {
