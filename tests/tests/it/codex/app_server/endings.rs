@@ -326,17 +326,19 @@ async fn the_answer_so_far_of_a_cancelled_run_is_there_also_without_deltas() {
     let steps = [
         turn::delta("m", "Half a "),
         turn::delta("m", "sentence"),
-        Step::Reached("ready".into()),
+        turn::command_started("c", "ls"),
         Step::Gate("never".into()),
     ];
     let lab = Lab::new(Server::new().turns(steps).script());
     let runner = lab.app_server(Duration::ZERO);
     let request = lab.request("go");
     let cancel = request.cancel.clone();
-    let stream = runner.run(request);
-    lab.control.reached("ready").await;
+    let mut stream = runner.run(request);
+    // The command comes behind the text: that was received, too.
+    let is_command = |event: &TakopiEvent| matches!(event, TakopiEvent::Action(event) if event.action.kind == ActionKind::Command);
+    let seen = until(&mut stream, "the command", is_command).await;
     cancel.cancel();
-    let seen = finish(stream, Vec::new()).await;
+    let seen = finish(stream, seen).await;
     assert_eq!(seen.failed("interrupted").answer, "Half a sentence");
     runner.shutdown().await;
     lab.assert_nothing_left().await;
