@@ -22,8 +22,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use takopi_core::model::{Completed, TakopiEvent};
-use takopi_core::runner::{EngineRun, RunError, StoppedError};
-use tokio::time::{Instant, sleep, sleep_until};
+use takopi_core::runner::{EmitError, EngineRun, RunError, StoppedError};
+use tokio::time::{Instant, sleep_until};
 
 use self::ending::health_after;
 use self::follow_ups::FollowUps;
@@ -39,9 +39,6 @@ use super::notification::{Kind, Notification};
 use super::thread::Thread;
 use super::translator::{TurnTranslator, interrupted};
 use super::turn::{TurnEvent, TurnStream};
-
-/// How many events a consumer on a shared server is given at once.
-const EMITTED_AT_ONCE: usize = 32;
 
 /// How a turn ended.
 pub(super) struct TurnEnd {
@@ -266,18 +263,16 @@ impl TurnDriver<'_> {
         patience: Duration,
         turn: &TurnStream,
     ) -> Result<(), FollowError> {
-        // In small batches: a consumer that takes one of them is reading.
-        while !self.events.is_empty() {
-            let rest = self.events.split_off(self.events.len().min(EMITTED_AT_ONCE));
-            tokio::select! {
-                biased;
-                emitted = self.emit() => emitted?,
-                () = turn.overflowed() => return Err(FollowError::Stalled),
-                () = sleep(patience) => return Err(FollowError::Stalled),
-            }
-            self.events.extend(rest);
+        let events = self.take_actions();
+        tokio::select! {
+            biased;
+            emitted = self.run.emit_all_while_read(events, patience) => match emitted {
+                Ok(()) => Ok(()),
+                Err(EmitError::Stopped(stopped)) => Err(stopped.into()),
+                Err(_) => Err(FollowError::Stalled),
+            },
+            () = turn.overflowed() => Err(FollowError::Stalled),
         }
-        Ok(())
     }
 
     /// Handles an event. Returns the end of the turn if follow-ups may be unanswered: it is not handled yet.
@@ -320,11 +315,16 @@ impl TurnDriver<'_> {
     }
 
     async fn emit(&mut self) -> Result<(), StoppedError> {
+        let events = self.take_actions();
+        self.run.emit_all(events).await
+    }
+
+    /// What is to be emitted now. The end is emitted by the engine, when it is known what becomes of the server.
+    fn take_actions(&mut self) -> Vec<TakopiEvent> {
         let events = std::mem::take(&mut self.events).into_iter();
-        // The end is emitted by the engine, when it is known what becomes of the server.
         let (end, events) = events.partition(|event| matches!(event, TakopiEvent::Completed(_)));
         self.events = end;
-        self.run.emit_all(events).await
+        events
     }
 }
 

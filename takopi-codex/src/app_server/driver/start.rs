@@ -15,8 +15,9 @@ use crate::app_server::error::ClientError;
 use crate::app_server::settings::turn_options;
 use crate::app_server::turn::{StartReply, TurnEvent, TurnOptions, TurnStream};
 
-/// How long a shared server may take to answer `turn/start` of a run that was stopped meanwhile.
-const START_LIMIT: Duration = Duration::from_secs(10);
+/// How long a shared server may take to answer `turn/start` of a run that was stopped meanwhile. With many turns at once
+/// codex takes 16 s for it.
+const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long the rest of a dead server's output may take to arrive.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
 
