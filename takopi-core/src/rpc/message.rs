@@ -15,6 +15,9 @@ use crate::tolerant::{Read, Tolerant, first, next_key, skip};
 /// How much of an error that makes no sense is shown.
 const ERROR_SHOWN: usize = 500;
 
+/// The codes of JSON-RPC for a request that was not JSON, or no request.
+const UNREADABLE_REQUEST: [i64; 2] = [-32700, -32600];
+
 /// The id of a request, exactly as its sender wrote it.
 #[derive(Clone)]
 pub struct RequestId(Box<RawValue>);
@@ -174,14 +177,13 @@ impl<'a> Incoming<'a> {
 
     /// Which of our requests a response answers. Our ids are small numbers; other ids are not ours.
     ///
-    /// An error without an id, which a peer sends that could not read the request, answers the only request that
-    /// waits.
+    /// The error of a peer that could not read a request has no id: it answers the only request that waits.
     pub fn answers<'i>(&self, waiting: impl Iterator<Item = &'i i64>) -> Option<i64> {
         if let Some(id) = self.id {
             let id = id.get();
             return id.trim_matches('"').parse().ok();
         }
-        self.error?;
+        ErrorBody::read(self.error?).code.filter(|code| UNREADABLE_REQUEST.contains(code))?;
         let mut waiting = waiting.copied();
         waiting.next().filter(|_| waiting.next().is_none())
     }
@@ -313,13 +315,15 @@ mod tests {
     }
 
     #[test]
-    fn an_error_without_an_id_answers_the_only_request_that_waits() {
+    fn a_request_that_could_not_be_read_is_the_only_one_that_waits() {
         let answers =
             |text: &str, waiting: &[i64]| Incoming::parse(text).unwrap().answers(waiting.iter());
         assert_eq!(answers(r#"{"id":5,"result":1}"#, &[5, 6]), Some(5));
         assert_eq!(answers(r#"{"id":"5","result":1}"#, &[5, 6]), Some(5));
         assert_eq!(answers(r#"{"id":null,"error":{"code":-32700}}"#, &[5]), Some(5));
-        assert_eq!(answers(r#"{"error":"no"}"#, &[5]), Some(5));
+        assert_eq!(answers(r#"{"error":{"code":-32600}}"#, &[5]), Some(5));
+        assert_eq!(answers(r#"{"id":null,"error":{"code":1}}"#, &[5]), None);
+        assert_eq!(answers(r#"{"error":"no"}"#, &[5]), None);
         assert_eq!(answers(r#"{"id":null,"error":{"code":-32700}}"#, &[5, 6]), None);
         assert_eq!(answers(r#"{"id":"x","error":"no"}"#, &[5]), None);
         assert_eq!(answers(r#"{"id":null,"result":1}"#, &[5]), None);

@@ -83,7 +83,7 @@ async fn an_update_without_a_session_that_can_be_read_is_nobodys_and_reported_on
 }
 
 #[tokio::test]
-async fn an_error_that_names_no_request_fails_the_prompt_that_waits() {
+async fn a_prompt_that_the_agent_could_not_read_fails() {
     let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"boom"}}"#;
     let lab = Lab::new(Process::new().turns([Step::line(error)]));
     let seen = run(&lab.runner(COLD), lab.request("x")).await;

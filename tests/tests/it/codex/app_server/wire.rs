@@ -56,9 +56,11 @@ async fn an_error_of_any_shape_fails_its_request_at_once_with_its_text() {
 }
 
 #[tokio::test]
-async fn an_error_that_names_no_request_fails_the_only_one_that_waits() {
-    for line in [r#"{"id":null,"error":{"message":"boom"}}"#, r#"{"id":"$REQUEST","error":"boom"}"#]
-    {
+async fn an_error_of_a_request_that_could_not_be_read_fails_the_one_that_waits() {
+    for line in [
+        r#"{"id":null,"error":{"code":-32700,"message":"boom"}}"#,
+        r#"{"id":"$REQUEST","error":"boom"}"#,
+    ] {
         let server = Server::new().always("turn/start", [Step::line(line)]);
         let (_, seen) = one_run(server).await;
         let text = seen.failed("engine_failed").error.clone().unwrap();
