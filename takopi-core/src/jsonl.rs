@@ -4,6 +4,7 @@
 //! lines to events: no I/O, no clock). Starting, feeding, framing, waiting for a session that is
 //! held elsewhere, ending and reaping are here and in [`process`](crate::process).
 
+mod head;
 mod lines;
 mod object;
 mod repair;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use tokio::time::timeout;
 
+pub use head::whole_members;
 pub use lines::LineWarnings;
 pub use object::{Object, list, text, value};
 pub use repair::{parse_repaired, repair};

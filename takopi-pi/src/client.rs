@@ -225,12 +225,7 @@ impl Routes {
             while let Some(frame) = output.pop() {
                 let incoming = match frame {
                     Frame::Line(line) => self.route(line),
-                    Frame::Skipped { bytes, .. } => {
-                        tracing::warn!(bytes, "a line of pi was too long and is skipped");
-                        let mut state = self.state();
-                        state.printed = true;
-                        state.lines.too_long(bytes).map(Incoming::Warning)
-                    }
+                    Frame::Skipped { head, bytes } => self.skip(head, bytes),
                     _ => None,
                 };
                 if let Some(incoming) = incoming {
@@ -255,10 +250,7 @@ impl Routes {
         };
         match line {
             Line::Response { id, outcome } => {
-                let caller = self.state().pending.take(&id);
-                if caller.is_none_or(|(caller, ())| caller.send(outcome).is_err()) {
-                    tracing::debug!(id, "a response of pi that nobody waits for");
-                }
+                self.respond(&id, outcome);
                 None
             }
             Line::Dialog(line) if line.wants_answer() => {
@@ -272,6 +264,34 @@ impl Routes {
             }
             Line::Event(Event::Quiet) => None,
             Line::Event(event) => Some(Incoming::Event(event)),
+        }
+    }
+
+    /// A line that was too long to be read, by how it begins. What waits for an answer gets one.
+    fn skip(&self, head: &[u8], bytes: u64) -> Option<Incoming> {
+        tracing::warn!(bytes, "a line of pi was too long and is skipped");
+        let begins = Line::parse_head(head);
+        if !matches!(begins, Some(Line::Response { .. })) {
+            self.state().printed = true;
+        }
+        match begins {
+            Some(Line::Response { id, .. }) => {
+                self.respond(&id, Err("the response of pi is too long".to_owned()));
+            }
+            // Dropped, it is cancelled. Its method may stand behind what is too long.
+            Some(Line::Dialog(line)) if line.wants_answer() || line.method.is_empty() => {
+                drop(Dialog::new(line, self.wire.clone()));
+            }
+            _ => {}
+        }
+        self.state().lines.too_long(bytes).map(Incoming::Warning)
+    }
+
+    /// Hands a response to the caller that waits for it.
+    fn respond(&self, id: &str, outcome: Result<Value, String>) {
+        let caller = self.state().pending.take(&id.to_owned());
+        if caller.is_none_or(|(caller, ())| caller.send(outcome).is_err()) {
+            tracing::debug!(id, "a response of pi that nobody waits for");
         }
     }
 

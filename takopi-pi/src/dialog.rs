@@ -1,7 +1,9 @@
 //! What extensions ask of the host. Every dialog gets an answer.
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 use takopi_core::peer::Wire;
+use takopi_core::rpc::RequestId;
 
 use crate::wire::DialogLine;
 
@@ -31,21 +33,33 @@ impl Dialog {
 
     /// Answers a question of takopi's own extension.
     pub(crate) fn answer(mut self, answer: &Value) {
-        self.respond(&json!({ "value": answer.to_string() }));
+        self.respond(Some(answer.to_string()));
     }
 
-    fn respond(&mut self, fields: &Value) {
+    /// Answers with a value; without one it is cancelled.
+    fn respond(&mut self, value: Option<String>) {
         if let Some(wire) = self.wire.take() {
-            let mut response = fields.clone();
-            response["type"] = "extension_ui_response".into();
-            response["id"] = self.line.id.as_str().into();
-            wire.send_soon(&response);
+            let cancelled = value.is_none().then_some(true);
+            let (kind, id) = ("extension_ui_response", self.line.id.as_ref());
+            wire.send_soon(&Response { kind, id, value, cancelled });
         }
     }
 }
 
+#[derive(Serialize)]
+struct Response<'a> {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a RequestId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cancelled: Option<bool>,
+}
+
 impl Drop for Dialog {
     fn drop(&mut self) {
-        self.respond(&json!({ "cancelled": true }));
+        self.respond(None);
     }
 }

@@ -4,8 +4,10 @@
 //! name. Only lines that are not JSON objects are errors.
 
 use serde_json::{Map, Value};
-use takopi_core::jsonl::repair;
+use takopi_core::jsonl::{Object, repair, value, whole_members};
 use takopi_core::model::{OUTPUT_TAIL_BYTES, tail};
+use takopi_core::rpc::{ErrorBody, RequestId};
+use thiserror::Error;
 
 /// A line.
 #[derive(Debug)]
@@ -21,7 +23,8 @@ pub(crate) enum Line {
 /// A request of an extension.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DialogLine {
-    pub(crate) id: String,
+    /// Names it in the answer, as it came.
+    pub(crate) id: Option<RequestId>,
     pub(crate) method: String,
     pub(crate) title: String,
     /// The key and the text of a status.
@@ -128,19 +131,31 @@ pub(crate) struct ToolEnd {
     pub(crate) is_error: bool,
 }
 
+/// A line that is no JSON object.
+#[derive(Debug, Error)]
+#[error("not a JSON object")]
+pub(crate) struct NotAnObject;
+
 impl Line {
-    pub(crate) fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, NotAnObject> {
         // Lossy: a byte that is not UTF-8 spoils one character, not the line.
         let text = String::from_utf8_lossy(line);
-        let fields = serde_json::from_str(&text).or_else(|error| {
-            // Half a surrogate pair, for example: Node writes one where a text was cut.
-            let repaired = repair(text.as_bytes()).ok_or(error)?;
-            serde_json::from_str::<Map<String, Value>>(&repaired)
-        })?;
-        let kind = text_of(&fields, "type").unwrap_or_default();
-        Ok(match kind {
+        // Half a surrogate pair, for example: Node writes one where a text was cut.
+        let repaired = || Self::of(&repair(text.as_bytes())?);
+        Self::of(&text).or_else(repaired).ok_or(NotAnObject)
+    }
+
+    /// Reads the head of a line that was too long, as far as it is whole.
+    pub(crate) fn parse_head(head: &[u8]) -> Option<Self> {
+        Self::of(&whole_members(head)?)
+    }
+
+    fn of(text: &str) -> Option<Self> {
+        let fields = Object::parse(text).ok().filter(|_| text.trim_start().starts_with('{'))?;
+        let kind = fields.text("type").unwrap_or_default();
+        Some(match kind.as_str() {
             "response" => Self::Response {
-                id: text_of(&fields, "id").unwrap_or_default().to_owned(),
+                id: fields.text("id").unwrap_or_default(),
                 outcome: outcome(&fields),
             },
             "extension_ui_request" => Self::Dialog(dialog(&fields)),
@@ -149,54 +164,53 @@ impl Line {
     }
 }
 
-fn outcome(fields: &Map<String, Value>) -> Result<Value, String> {
-    if fields.get("success") == Some(&Value::Bool(true)) {
-        return Ok(fields.get("data").cloned().unwrap_or_default());
+fn outcome(fields: &Object<'_>) -> Result<Value, String> {
+    if fields.flag("success") == Some(true) {
+        return Ok(fields.raw("data").map(value).unwrap_or_default());
     }
-    Err(text_of(fields, "error").unwrap_or("pi refused the command without a reason").to_owned())
+    // An error that is no text is shown as it came.
+    let error = fields.raw("error").map(|error| ErrorBody::read(error).message);
+    Err(error.unwrap_or_else(|| "pi refused the command without a reason".to_owned()))
 }
 
-fn dialog(fields: &Map<String, Value>) -> DialogLine {
-    let text = |name: &str| text_of(fields, name).unwrap_or_default().to_owned();
-    let status = text_of(fields, "statusKey").map(|key| (key.to_owned(), text("statusText")));
-    let title = text_of(fields, "title").or_else(|| text_of(fields, "message"));
+fn dialog(fields: &Object<'_>) -> DialogLine {
+    let text = |name: &str| fields.text(name).unwrap_or_default();
     DialogLine {
-        id: text("id"),
+        id: fields.raw("id").map(RequestId::new),
         method: text("method"),
-        title: title.unwrap_or_default().to_owned(),
-        status,
+        title: fields.text("title").or_else(|| fields.text("message")).unwrap_or_default(),
+        status: fields.text("statusKey").map(|key| (key, text("statusText"))),
     }
 }
 
-fn event(kind: &str, fields: &Map<String, Value>) -> Event {
-    let text = |name: &str| text_of(fields, name).unwrap_or_default().to_owned();
-    let number = |name: &str| fields.get(name).and_then(Value::as_u64).unwrap_or_default();
-    let is = |name: &str| fields.get(name).and_then(Value::as_bool).unwrap_or_default();
-    let message = || fields.get("message").unwrap_or(&Value::Null);
-    match kind {
+fn event(kind: String, fields: &Object<'_>) -> Event {
+    let text = |name: &str| fields.text(name).unwrap_or_default();
+    let number = |name: &str| fields.count(name).unwrap_or_default();
+    let is = |name: &str| fields.flag(name).unwrap_or_default();
+    let role = |message: &Object<'_>| message.text("role").unwrap_or_default();
+    match kind.as_str() {
         "agent_start" => Event::AgentStart,
-        "message_start" if message()["role"] == "assistant" => Event::MessageStart,
-        "message_update" => update(fields.get("assistantMessageEvent").unwrap_or(&Value::Null)),
-        "message_end" => match message()["role"].as_str() {
-            Some("assistant") => Event::Assistant(assistant(message())),
-            Some("user") => {
-                let blocks = message()["content"].as_array().map_or(&[][..], Vec::as_slice);
-                let images = blocks.iter().filter(|block| block["type"] == "image").count();
-                Event::User { images }
+        "message_start" if role(&fields.object("message")) == "assistant" => Event::MessageStart,
+        "message_update" => update(&fields.object("assistantMessageEvent")),
+        "message_end" => {
+            let message = fields.object("message");
+            match role(&message).as_str() {
+                "assistant" => Event::Assistant(assistant(&message)),
+                "user" => Event::User { images: blocks_of(&message, "image").count() },
+                _ => Event::Quiet,
             }
-            _ => Event::Quiet,
-        },
-        "tool_execution_start" => Event::ToolStart {
-            id: text("toolCallId"),
-            name: text("toolName"),
-            input: fields.get("args").and_then(Value::as_object).cloned().unwrap_or_default(),
-        },
+        }
+        "tool_execution_start" => {
+            let args = fields.object("args");
+            let input = args.iter().map(|(name, raw)| (name.to_owned(), value(raw))).collect();
+            Event::ToolStart { id: text("toolCallId"), name: text("toolName"), input }
+        }
         "tool_execution_update" => Event::ToolProgress,
         "tool_execution_end" => Event::ToolEnd(ToolEnd {
             id: text("toolCallId"),
             name: text("toolName"),
             is_error: is("isError"),
-            ..tool_result(fields.get("result").unwrap_or(&Value::Null))
+            ..tool_result(&fields.object("result"))
         }),
         "auto_retry_start" => Event::Retry {
             attempt: number("attempt"),
@@ -204,18 +218,12 @@ fn event(kind: &str, fields: &Map<String, Value>) -> Event {
             error: text("errorMessage"),
         },
         "auto_retry_end" => Event::RetryEnd { success: is("success") },
-        "compaction_start" => {
-            Event::CompactionStart { reason: text_of(fields, "reason").map(str::to_owned) }
-        }
+        "compaction_start" => Event::CompactionStart { reason: fields.text("reason") },
         "compaction_end" => {
             let aborted = is("aborted").then(|| "aborted".to_owned());
-            let error = text_of(fields, "errorMessage").map(str::to_owned);
-            Event::CompactionEnd { error: error.or(aborted) }
+            Event::CompactionEnd { error: fields.text("errorMessage").or(aborted) }
         }
-        "queue_update" => {
-            let waiting = fields.get("steering").and_then(Value::as_array).map_or(0, Vec::len);
-            Event::Queue { waiting }
-        }
+        "queue_update" => Event::Queue { waiting: fields.list("steering").len() },
         "extension_error" => Event::ExtensionError { error: text("error") },
         "agent_settled" => Event::Settled { aborted: is("aborted") },
         "message_start"
@@ -227,61 +235,61 @@ fn event(kind: &str, fields: &Map<String, Value>) -> Event {
         | "thinking_level_changed"
         | "model_changed"
         | "session" => Event::Quiet,
-        kind => Event::Other { kind: kind.to_owned() },
+        _ => Event::Other { kind },
     }
 }
 
-fn update(update: &Value) -> Event {
-    match (update["type"].as_str(), update["delta"].as_str()) {
-        (Some("text_delta"), Some(delta)) => Event::Text {
-            block: update["contentIndex"].as_u64().unwrap_or_default(),
-            delta: delta.to_owned(),
-        },
+fn update(update: &Object<'_>) -> Event {
+    match (update.text("type").as_deref(), update.text("delta")) {
+        (Some("text_delta"), Some(delta)) => {
+            Event::Text { block: update.count("contentIndex").unwrap_or_default(), delta }
+        }
         _ => Event::Quiet,
     }
 }
 
-fn assistant(message: &Value) -> Assistant {
-    let blocks = message["content"].as_array().map_or(&[][..], Vec::as_slice);
+/// The blocks of a message that are of this type.
+fn blocks_of<'a>(message: &Object<'a>, kind: &str) -> impl Iterator<Item = Object<'a>> {
+    let blocks = message.list("content").into_iter().map(Object::of);
+    blocks.filter(move |block| block.text("type").as_deref() == Some(kind))
+}
+
+fn assistant(message: &Object<'_>) -> Assistant {
     let texts = |kind: &str| -> Vec<String> {
-        let blocks = blocks.iter().filter(|block| block["type"] == kind);
-        let texts = blocks.filter_map(|block| block[kind].as_str());
-        texts.filter(|text| !text.trim().is_empty()).map(str::to_owned).collect()
+        let texts = blocks_of(message, kind).filter_map(|block| block.text(kind));
+        texts.filter(|text| !text.trim().is_empty()).collect()
     };
-    let usage = &message["usage"];
-    let figure = |name: &str| usage[name].as_u64().unwrap_or_default();
+    let usage = message.object("usage");
+    let figure = |name: &str| usage.count(name).unwrap_or_default();
     Assistant {
         texts: texts("text"),
         thoughts: texts("thinking"),
-        stop_reason: message["stopReason"].as_str().unwrap_or_default().to_owned(),
-        error: message["errorMessage"].as_str().map(str::to_owned),
+        stop_reason: message.text("stopReason").unwrap_or_default(),
+        error: message.text("errorMessage"),
         tokens: Tokens {
             input: figure("input"),
             output: figure("output"),
             cache_read: figure("cacheRead"),
             cache_write: figure("cacheWrite"),
             reasoning: figure("reasoning"),
-            cost_usd: usage["cost"]["total"].as_f64().unwrap_or_default(),
+            cost_usd: usage.object("cost").number("total").unwrap_or_default(),
         },
     }
 }
 
-fn tool_result(result: &Value) -> ToolEnd {
-    let blocks = result["content"].as_array().map_or(&[][..], Vec::as_slice);
-    let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
-    let structured = &result["structuredContent"];
+fn tool_result(result: &Object<'_>) -> ToolEnd {
+    let blocks = result.list("content");
+    let texts: Vec<String> =
+        blocks.iter().filter_map(|block| Object::of(block).text("text")).collect();
+    let structured = result.raw("structuredContent");
     ToolEnd {
         output: tail(&texts.join("\n"), OUTPUT_TAIL_BYTES).to_owned(),
-        exit_code: structured["exit_code"].as_i64(),
-        patch: result["details"]["patch"].as_str().map(str::to_owned),
+        exit_code: result.object("structuredContent").int("exit_code"),
+        patch: result.object("details").text("patch"),
         content_blocks: blocks.len(),
-        has_structured: structured.is_object(),
+        has_structured: structured.is_some_and(|raw| raw.get().starts_with('{')),
         ..ToolEnd::default()
     }
-}
-
-fn text_of<'a>(fields: &'a Map<String, Value>, name: &str) -> Option<&'a str> {
-    fields.get(name)?.as_str()
 }
 
 #[cfg(test)]
@@ -316,5 +324,33 @@ mod tests {
         assert!(Line::parse(b"[]").is_err() && Line::parse(b"\xff").is_err());
         // Half a surrogate pair spoils a character, not the line.
         assert!(Line::parse(br#"{"type":"agent_settled","s":"\ud83d"}"#).is_ok());
+    }
+
+    #[test]
+    fn a_line_that_is_nested_deeply_is_read() {
+        let deep = format!("{}1{}", "[".repeat(300), "]".repeat(300));
+        let start = format!(
+            r#"{{"type":"tool_execution_start","toolCallId":"c","toolName":"bash","args":{{"command":"ls","x":{deep}}}}}"#
+        );
+        let Event::ToolStart { id, input, .. } = event(&start) else { panic!("{start}") };
+        assert_eq!((id.as_str(), &input["command"]), ("c", &Value::from("ls")));
+        let message = format!(
+            r#"{{"type":"message_end","message":{{"role":"assistant","stopReason":"stop","content":[{{"type":"text","text":"hi"}},{deep}]}}}}"#
+        );
+        let Event::Assistant(assistant) = event(&message) else { panic!("{message}") };
+        assert_eq!(assistant.texts, ["hi"]);
+    }
+
+    #[test]
+    fn an_error_of_a_response_that_is_no_text_is_shown() {
+        let error = |line: &str| match Line::parse(line.as_bytes()).unwrap() {
+            Line::Response { outcome, .. } => outcome.unwrap_err(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(error(r#"{"type":"response","success":false,"error":"no"}"#), "no");
+        let odd = error(r#"{"type":"response","success":false,"error":{"code":7}}"#);
+        assert!(odd.contains(r#"{"code":7}"#), "{odd}");
+        let none = error(r#"{"type":"response","success":false}"#);
+        assert!(none.contains("without a reason"), "{none}");
     }
 }

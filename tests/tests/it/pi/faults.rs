@@ -230,6 +230,50 @@ async fn what_cannot_be_read_or_is_asked_by_others_is_declined_visibly() {
 }
 
 #[tokio::test]
+async fn a_dialog_with_an_odd_id_or_that_is_too_long_is_answered_under_its_id() {
+    let confirm = json!({
+        "type": "extension_ui_request", "id": 7, "method": "confirm", "title": "Sure?",
+    });
+    let long = r#"{"type":"extension_ui_request","id":"long","method":"input","title":""#;
+    let steps = [
+        line(&confirm),
+        Step::huge(long, r#""}"#, 70 * 1024 * 1024),
+        Step::gate("answered"),
+        message("went on", "stop"),
+        settled(false),
+    ];
+    let lab = Lab::new(Process::new().always("prompt", begun(steps)));
+    let runner = lab.runner(Duration::ZERO);
+    let stream = runner.run(lab.request("hi"));
+    for id in [json!(7), json!("long")] {
+        let cancelled = || {
+            let sent = lab.control.sent(0);
+            sent.iter().any(|it| it["id"] == id && it["cancelled"] == true)
+        };
+        lab.home.wait_until(cancelled, "an answer").await;
+    }
+    lab.control.open("answered");
+    let seen = finish(stream, Vec::new()).await;
+    assert_eq!(seen.ok().answer, "went on");
+    assert_eq!(seen.done(&ActionKind::Warning).len(), 2, "{:?}", seen.outline());
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_line_that_is_nested_deeply_is_read() {
+    let deep = format!("{}1{}", "[".repeat(300), "]".repeat(300));
+    let call = format!(
+        r#"{{"type":"tool_execution_start","toolCallId":"c","toolName":"bash","args":{{"command":"ls","x":{deep}}}}}"#
+    );
+    let end = json!({ "type": "tool_execution_end", "toolCallId": "c", "toolName": "bash" });
+    let steps = [Step::line(call), line(&end), message("done", "stop"), settled(false)];
+    let seen = one_run(&Lab::new(Process::new().always("prompt", begun(steps)))).await;
+    assert_eq!(seen.ok().answer, "done");
+    assert_eq!(seen.done(&ActionKind::Command)[0].action.title, "ls");
+    assert!(seen.done(&ActionKind::Warning).is_empty(), "{:?}", seen.outline());
+}
+
+#[tokio::test]
 async fn a_message_that_pi_queued_and_did_not_run_is_run_before_the_end() {
     let queue = |texts: Value| line(&json!({ "type": "queue_update", "steering": texts }));
     let first =
