@@ -22,7 +22,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
-use crate::control::ControlRequest;
+use crate::control::{ControlRequest, refuse_unreadable};
 use crate::launch::{ClaudeLaunch, SessionArg};
 use crate::tools;
 use crate::wire::{Message, State};
@@ -235,8 +235,11 @@ impl Routes {
             while let Some(frame) = output.pop() {
                 let incoming = match frame {
                     Frame::Line(line) => self.route(line),
-                    Frame::Skipped { bytes, .. } => {
+                    Frame::Skipped { head, bytes } => {
                         tracing::warn!(bytes, "a line of Claude Code was too long and is skipped");
+                        if let Some(Message::UnreadableRequest { id }) = Message::parse_head(head) {
+                            refuse_unreadable(&id, self.wire.clone());
+                        }
                         self.state().lines.too_long(bytes).map(Incoming::Warning)
                     }
                     _ => None,
@@ -269,6 +272,12 @@ impl Routes {
             Message::ControlRequest { id, subtype, request } => {
                 let request = ControlRequest::new(id, subtype, request, self.wire.clone());
                 tools::handshake(request, &self.tools).map(Incoming::Request)
+            }
+            Message::UnreadableRequest { id } => {
+                refuse_unreadable(&id, self.wire.clone());
+                let warning = "declined: a request of Claude Code cannot be read";
+                tracing::warn!("{warning}");
+                Some(Incoming::Warning(warning.to_owned()))
             }
             Message::KeepAlive => None,
             message => {

@@ -1,8 +1,10 @@
 //! Requests of the process to its host. Every request gets a response.
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::peer::Wire;
+use takopi_core::rpc::RequestId;
 
 /// A request. Dropped without an answer, it is declined.
 #[derive(Debug)]
@@ -65,6 +67,25 @@ impl ControlRequest {
             wire.send_soon(&json!({ "type": "control_response", "response": response }));
         }
     }
+}
+
+/// Refuses a request that cannot be read.
+pub(crate) fn refuse_unreadable(id: &RequestId, wire: Wire) {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        #[serde(rename = "type")]
+        kind: &'static str,
+        response: Refusal<'a>,
+    }
+    #[derive(Serialize)]
+    struct Refusal<'a> {
+        subtype: &'static str,
+        request_id: &'a RequestId,
+        error: &'static str,
+    }
+    let error = "the host cannot read this request";
+    let response = Refusal { subtype: "error", request_id: id, error };
+    wire.send_soon(&Line { kind: "control_response", response });
 }
 
 impl Drop for ControlRequest {

@@ -214,6 +214,7 @@ impl Translator {
             }
             Message::Stream(_)
             | Message::ControlRequest { .. }
+            | Message::UnreadableRequest { .. }
             | Message::ControlResponse { .. }
             | Message::ControlCancel { .. }
             | Message::KeepAlive => {}

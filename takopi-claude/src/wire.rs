@@ -10,7 +10,8 @@ mod result;
 mod tests;
 
 use serde_json::value::RawValue;
-use takopi_core::jsonl::repair;
+use takopi_core::jsonl::{repair, whole_members};
+use takopi_core::rpc::{ErrorBody, RequestId};
 use thiserror::Error;
 
 pub(crate) use content::{Assistant, Block, Nested, Stream, StreamEvent, ToolResult, User};
@@ -82,6 +83,11 @@ pub(crate) enum Message {
         subtype: String,
         /// The request as it came.
         request: Box<RawValue>,
+    },
+    /// The process asks the host, in a way that cannot be read.
+    UnreadableRequest {
+        /// Names the request in its response, as it came.
+        id: RequestId,
     },
     /// The response to a request of the host.
     ControlResponse {
@@ -242,7 +248,7 @@ impl Message {
                     subtype: Object::of(request).text("subtype").unwrap_or_default(),
                     request: request.to_owned(),
                 },
-                _ => Self::Other { kind },
+                _ => Self::unreadable_request(line),
             },
             "control_response" => Self::response(&line.object("response")),
             "control_cancel_request" => match line.text("request_id") {
@@ -251,6 +257,21 @@ impl Message {
             },
             "keep_alive" => Self::KeepAlive,
             _ => Self::Other { kind },
+        }
+    }
+
+    /// Reads the head of a line that was too long: a request is to be answered.
+    pub(crate) fn parse_head(head: &[u8]) -> Option<Self> {
+        let head = whole_members(head)?;
+        let line = Object::parse(&head).ok()?;
+        let asks = line.text("type").as_deref() == Some("control_request");
+        asks.then(|| Self::unreadable_request(&line))
+    }
+
+    fn unreadable_request(line: &Object<'_>) -> Self {
+        match line.raw("request_id") {
+            Some(id) => Self::UnreadableRequest { id: RequestId::new(id) },
+            None => Self::Other { kind: "control_request".to_owned() },
         }
     }
 
@@ -306,7 +327,9 @@ impl Message {
             return Self::Other { kind: "control_response".to_owned() };
         };
         let outcome = if response.text("subtype").as_deref() == Some("error") {
-            Err(response.text("error").unwrap_or_else(|| "no reason given".to_owned()))
+            // An error that is no text is shown as it came.
+            let error = response.raw("error").map(|error| ErrorBody::read(error).message);
+            Err(error.unwrap_or_else(|| "no reason given".to_owned()))
         } else {
             Ok(response.raw("response").map_or_else(empty, ToOwned::to_owned))
         };

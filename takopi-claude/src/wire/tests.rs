@@ -55,7 +55,7 @@ fn unknown_lines_and_lines_without_what_names_them_are_others() {
         r#"{"type":"tool_use_summary"}"#,
         r#"{"type":"system"}"#,
         r#"{"type":"system","subtype":"background_tasks_changed"}"#,
-        r#"{"type":"control_request","request_id":"r"}"#,
+        r#"{"type":"control_request"}"#,
         r#"{"type":"control_response"}"#,
         r#"{"type":"control_cancel_request"}"#,
         r#"{"type":"command_lifecycle","state":"queued"}"#,
@@ -99,4 +99,18 @@ fn a_raw_line_separator_and_half_a_surrogate_pair_are_no_obstacle() {
     let line = "{\"type\":\"assistant\",\"message\":{\"id\":\"m\",\"content\":[{\"type\":\"text\",\"text\":\"a\u{2028}b\\ud800\"}]}}";
     let Message::Assistant(assistant) = parse(line) else { panic!("no message") };
     assert_eq!(assistant.text(), Some("a\u{2028}b\u{fffd}"));
+}
+
+#[test]
+fn an_error_of_a_response_that_is_no_text_is_shown() {
+    let error = |error: &str| {
+        let line = format!(
+            r#"{{"type":"control_response","response":{{"subtype":"error","request_id":"r","error":{error}}}}}"#
+        );
+        let Message::ControlResponse { outcome, .. } = parse(&line) else { panic!("{line}") };
+        outcome.unwrap_err()
+    };
+    assert_eq!(error(r#""no""#), "no");
+    assert!(error(r#"{"code":7}"#).contains(r#"{"code":7}"#));
+    assert_eq!(error("null"), "no reason given");
 }

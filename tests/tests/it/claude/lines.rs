@@ -89,6 +89,37 @@ async fn a_line_that_is_too_long_is_skipped_and_shown() {
 }
 
 #[tokio::test]
+async fn a_request_that_cannot_be_read_is_refused_under_its_id() {
+    let long = r#"{"type":"control_request","request_id":"long","request":{"subtype":"can_use_tool","x":""#;
+    let odd = [
+        Step::line(
+            r#"{"type":"control_request","request_id":7,"request":{"subtype":"can_use_tool"}}"#,
+        ),
+        Step::line(r#"{"type":"control_request","request_id":"bare"}"#),
+        Step::line(r#"{"type":"control_request"}"#),
+        Step::huge(long, r#""}}"#, 70 * MIB),
+        Step::gate("answered"),
+    ];
+    let lab = Lab::new(turn_of(odd, "Hello."));
+    let runner = lab.runner(Duration::ZERO);
+    let stream = runner.run(lab.request("hi"));
+    for id in [json!(7), json!("bare"), json!("long")] {
+        let refused = || {
+            let sent = lab.control.sent(0).into_iter();
+            let mut responses = sent.filter(|it| it["response"]["request_id"] == id);
+            responses.any(|it| it["response"]["subtype"] == "error")
+        };
+        lab.home.wait_until(refused, "a refusal").await;
+    }
+    lab.control.open("answered");
+    let seen = finish(stream, Vec::new()).await;
+    assert_eq!(seen.ok().answer, "Hello.");
+    assert_eq!(warnings(&seen).len(), 3, "{:?}", warnings(&seen));
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn a_result_that_is_too_long_to_read_never_is_a_success() {
     let result =
         Step::huge(r#"{"type":"result","subtype":"success","result":""#, r#""}"#, 70 * MIB);
