@@ -19,6 +19,7 @@ use takopi_core::Host;
 use takopi_core::jsonl::{Object, ProcessLines};
 use takopi_core::peer::{Peer, PendingRequests};
 use takopi_core::process::{Frame, Launch, Output, SpawnError, StartCutoff};
+use takopi_core::redact::redacted;
 use takopi_core::rpc::{
     self, CallError, Caller, Dialect, ErrorBody, MessageHead, PeerRequest, RequestId, Response,
     ResponseError, read_line,
@@ -257,7 +258,7 @@ impl Client {
             let params = json!({ "sessionId": session });
             let closed = self.call("session/close", &params, CLOSE_LIMIT).await;
             if let Err(error) = closed {
-                tracing::debug!(%error, "the session was not closed");
+                tracing::debug!(error = %redacted(&error), "the session was not closed");
             }
         }
     }

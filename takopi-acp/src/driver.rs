@@ -16,6 +16,7 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 use takopi_core::jsonl::Object;
 use takopi_core::model::{Completed, Reason, ResumeToken, Started, TakopiEvent};
+use takopi_core::redact::redacted;
 use takopi_core::runner::{EngineRun, RunError, SteerMessage, SteerMessages, StoppedError};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -258,7 +259,7 @@ impl RunDriver<'_> {
         match outcome {
             Ok(true) => message.taken(),
             Err(ClientError::Refused(error)) => {
-                tracing::debug!(error = error.message, "the message was not taken");
+                tracing::debug!(error = %redacted(&error.message), "the message was not taken");
             }
             // The turn was over, and the agent began another that no response will end; or it may still do so. Its
             // process is ended.

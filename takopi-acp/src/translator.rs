@@ -24,6 +24,7 @@ use takopi_core::model::{
     Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason, TakopiEvent, Usage,
     UsageScope,
 };
+use takopi_core::redact::redact;
 use takopi_core::rpc::ResponseError;
 use takopi_core::runner::RunError;
 
@@ -226,7 +227,7 @@ impl Translator {
         let engine = self.setup.agent.id().clone();
         let id = self.new_id("notice");
         if matches!(severity, Some("info" | "debug")) {
-            let action = Action::new(id, ActionKind::Note, text);
+            let action = Action::new(id, ActionKind::Note, redact(text));
             let event = ActionEvent::new(engine, action, Phase::Completed).ok(true);
             events.push(event.level(Level::Info).into());
         } else {
@@ -237,7 +238,7 @@ impl Translator {
     fn retry(&mut self, message: &str, details: Option<&str>, events: &mut Vec<TakopiEvent>) {
         let phase = if self.is_retrying { Phase::Updated } else { Phase::Started };
         self.is_retrying = true;
-        let mut action = self.retrying(message);
+        let mut action = self.retrying(&redact(message));
         action.detail.insert("reason", json!(details));
         let event = ActionEvent::new(self.setup.agent.id().clone(), action, phase);
         events.push(event.level(Level::Info).into());

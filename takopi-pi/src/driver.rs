@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use takopi_core::model::{Completed, Reason, TakopiEvent};
+use takopi_core::redact::redacted;
 use takopi_core::runner::{EngineRun, RunError, SteerMessage, SteerMessages, StoppedError};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -255,7 +256,7 @@ impl<'a> RunDriver<'a> {
             Err(error) => {
                 self.began = true;
                 let Sent::Prompt(_) = sent else {
-                    tracing::debug!(%error, "pi refused a message");
+                    tracing::debug!(error = %redacted(&error), "pi refused a message");
                     if matches!(sent, Sent::Queue(_)) {
                         self.translator.nothing_waits();
                     }

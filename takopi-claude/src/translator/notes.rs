@@ -1,13 +1,14 @@
 //! Notes of Claude Code itself. Those of retries and of compacting change while they are open.
 
 use takopi_core::model::{Action, ActionEvent, ActionKind, Level, Phase};
+use takopi_core::redact::redact;
 
 use crate::CLAUDE;
 use crate::wire::{ApiRetry, CompactBoundary, Status};
 
-/// A notice for people. It is no sign of the agent.
+/// A notice for people, which may quote an error. It is no sign of the agent.
 pub(super) fn notice(id: String, text: &str) -> ActionEvent {
-    let action = Action::new(id, ActionKind::Note, text);
+    let action = Action::new(id, ActionKind::Note, redact(text));
     ActionEvent::new(CLAUDE, action, Phase::Completed).ok(true).level(Level::Info)
 }
 

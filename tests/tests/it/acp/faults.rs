@@ -427,6 +427,25 @@ async fn settings_that_the_agent_does_not_have_are_refused_by_name() {
 }
 
 #[tokio::test]
+async fn notices_and_retries_are_shown_without_credentials() {
+    let text = "401: Bearer sk-abc123def456 refused";
+    let error = json!({ "message": text, "willRetry": true, "additionalDetails": text });
+    let meta = json!({ "codex": { "error": error } });
+    let notes = [
+        update(&json!({ "sessionUpdate": "session_info_update", "_meta": meta })),
+        update(&json!({ "sessionUpdate": "notice", "severity": "info", "title": text })),
+        update(&json!({ "sessionUpdate": "notice", "severity": "warning", "title": text })),
+    ];
+    let lab = Lab::new(Process::new().turns(notes.into_iter().chain(answer("on"))));
+    let seen = run(&lab.runner(COLD), lab.request("x")).await;
+    assert_eq!(seen.ok().answer, "on");
+    let events = serde_json::to_string(&seen.events).unwrap();
+    assert_eq!(events.matches("Bearer [redacted] refused").count(), 4, "{events}");
+    assert!(!events.contains("sk-abc"), "{events}");
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn notices_do_not_keep_a_hung_turn_alive() {
     let notice = json!({ "sessionUpdate": "notice", "severity": "info", "title": "still here" });
     let notices = (0..300).flat_map(|_| {

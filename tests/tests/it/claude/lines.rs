@@ -72,6 +72,15 @@ async fn what_is_no_message_is_passed_over() {
 }
 
 #[tokio::test]
+async fn a_notice_is_shown_without_credentials() {
+    let content = json!({ "content": "401: Bearer sk-abc123def456 refused" });
+    let seen = one_run(turn_of([turn::system("informational", &content)], "Hello.")).await;
+    assert_eq!(seen.ok().answer, "Hello.");
+    let notes = seen.done(&ActionKind::Note);
+    assert_eq!(notes[0].action.title, "401: Bearer [redacted] refused", "{notes:#?}");
+}
+
+#[tokio::test]
 async fn a_line_that_is_too_long_is_skipped_and_shown() {
     let seen = one_run(turn_of([turn::huge_text(70 * MIB)], "Hello.")).await;
     assert_eq!(seen.ok().answer, "Hello.");
