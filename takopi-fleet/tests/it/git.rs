@@ -14,7 +14,7 @@ use takopi_tests::runs::run;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::lab::Lab;
+use crate::lab::{LEASE, Lab};
 
 /// Runs its prompt as a script in its directory; its output is the answer.
 struct Shell;
@@ -82,6 +82,8 @@ impl Fleet {
             let mut options = WorkerOptions::new(name, dir.path().join(name));
             options.offers = vec![format!("label:{name}")];
             options.git = ["file".to_owned()].into();
+            // What a script did would be done twice if its worker lost the lease.
+            options.lease = LEASE;
             let runner = Arc::new(EngineRunner::new(Shell).on(host.clone()));
             let served = Served { runner, version: 0, travels: Travels::Freely };
             let worker = Worker::new(lab.board(), options).engine(served);
