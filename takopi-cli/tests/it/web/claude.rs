@@ -3,7 +3,7 @@
 use takopi_tests::browser::Page;
 use takopi_tests::model::messages::Answer;
 
-use super::server::{Server, answers, say, text_of, visit};
+use super::server::{Server, answers, resume_line, say, text_of, visit};
 use crate::real::claude::approvals::{question, told};
 use crate::real::claude::chat::Beside;
 use crate::real::claude::lab::Lab;
@@ -81,12 +81,12 @@ async fn conversations_with_both_engines_are_listed_and_resumed_after_a_restart(
     let Some(mut page) = visit(&server).await else { return };
     say(&mut page, "/claude claude, remember 7").await;
     answers(&mut page, 1).await;
-    let line = text_of(&mut page, "#resume code").await;
+    let line = resume_line(&mut page).await;
     assert!(line.starts_with("claude --resume "), "{line}");
     page.click("#new").await;
     say(&mut page, "/codex codex, remember 8").await;
     answers(&mut page, 1).await;
-    let other = text_of(&mut page, "#resume code").await;
+    let other = resume_line(&mut page).await;
     assert!(other.starts_with("codex resume "), "{other}");
     server.kill().await;
 
@@ -104,7 +104,7 @@ async fn conversations_with_both_engines_are_listed_and_resumed_after_a_restart(
             .await;
         say(&mut page, prompt).await;
         answers(&mut page, 1).await;
-        assert_eq!(text_of(&mut page, "#resume code").await, *line);
+        assert_eq!(resume_line(&mut page).await, *line);
     }
     assert_eq!(lab.model.requests_about("claude again")[0].assistant_texts(), ["claude has **7**"]);
     assert_eq!(beside.model.requests_about("codex again")[0].assistant_texts(), ["codex has 8"]);

@@ -3,7 +3,7 @@
 use takopi_tests::browser::page_or_skip;
 use takopi_tests::model::{Answer, Gate};
 
-use super::server::{Server, answers, say, text_of, visit};
+use super::server::{Server, answers, resume_line, say, text_of, visit};
 use crate::real::lab::Lab;
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn a_message_is_answered_and_the_steps_of_the_agent_are_shown() {
     let failed = "document.querySelector('.progress [data-state=failed] .text')?.innerText";
     page.wait_for(&format!("{failed} === 'echo hi; exit 3'")).await;
     assert_eq!(text_of(&mut page, ".user .body").await, "say hi\n<b>please</b>");
-    assert_eq!(text_of(&mut page, "#now .about").await, "working");
+    page.wait_for("document.querySelector('#now .about')?.innerText === 'working'").await;
 
     gate.open();
     answers(&mut page, 1).await;
@@ -37,7 +37,7 @@ async fn a_message_is_answered_and_the_steps_of_the_agent_are_shown() {
     // The title is written with the next frame.
     page.wait_for("document.title.startsWith('say hi')").await;
 
-    let line = text_of(&mut page, "#resume code").await;
+    let line = resume_line(&mut page).await;
     assert!(line.starts_with("codex resume "), "{line}");
     page.click("#resume button").await;
     page.wait_for("document.querySelector('#resume button').innerText.startsWith('Copied')").await;
@@ -47,7 +47,7 @@ async fn a_message_is_answered_and_the_steps_of_the_agent_are_shown() {
     page.open(&server.address).await;
     page.click("#now button").await;
     answers(&mut page, 1).await;
-    assert_eq!(text_of(&mut page, "#resume code").await, line);
+    assert_eq!(resume_line(&mut page).await, line);
     page.assert_content();
     assert_eq!(server.stop().await.code, Some(0));
     lab.home.assert_no_processes().await;
@@ -134,7 +134,7 @@ async fn after_a_restart_a_conversation_is_resumed_from_the_open_page_the_list_o
     let Some(mut page) = visit(&server).await else { return };
     say(&mut page, "remember a number").await;
     answers(&mut page, 1).await;
-    let line = text_of(&mut page, "#resume code").await;
+    let line = resume_line(&mut page).await;
 
     // The page that is open sees the server go, and finds its session again when it is back.
     server.kill().await;
@@ -142,7 +142,7 @@ async fn after_a_restart_a_conversation_is_resumed_from_the_open_page_the_list_o
     let server = Server::start_at(&lab, &host, &[]).await;
     page.wait_for("document.querySelector('.agent .answer')?.innerText === 'I will remember 7.'")
         .await;
-    assert_eq!(text_of(&mut page, "#resume code").await, line);
+    assert_eq!(resume_line(&mut page).await, line);
     say(&mut page, "which number was it?").await;
     answers(&mut page, 1).await;
     let heard = lab.model.requests_about("which number")[0].assistant_texts();
@@ -174,7 +174,7 @@ async fn after_a_restart_a_conversation_is_resumed_from_the_open_page_the_list_o
     answers(&mut page, 1).await;
     let heard = lab.model.requests_about("at last")[0].assistant_texts();
     assert_eq!(heard, ["I will remember **7**.", "It was 7.", "Still 7."]);
-    assert_eq!(text_of(&mut page, "#resume code").await, line);
+    assert_eq!(resume_line(&mut page).await, line);
     page.assert_content();
     server.stop().await;
     lab.home.assert_no_processes().await;

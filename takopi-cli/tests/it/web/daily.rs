@@ -310,7 +310,7 @@ async fn a_missing_agent_is_reported_with_a_hint() {
     answers(&mut page, 1).await;
     assert!(text_of(&mut page, ".final .error").await.contains("/nowhere/codex"));
     assert!(text_of(&mut page, ".final .hint").await.starts_with("Hint: "));
-    assert!(text_of(&mut page, "#now .about").await.starts_with("failed"));
+    page.wait_for("document.querySelector('#now .about')?.innerText.startsWith('failed')").await;
     page.assert_content();
     server.stop().await;
 }

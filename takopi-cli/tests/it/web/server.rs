@@ -25,7 +25,9 @@ impl Server {
     /// Starts one on a port that no other program is given by chance: it can be started there again.
     pub(crate) async fn start_to_return(lab: &Lab) -> Self {
         let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-        let port = (20_000..30_000).find(is_free).unwrap();
+        // Nor by a test like this one that runs at the same time.
+        let first = u16::try_from(std::process::id() * 16 % 10_000).unwrap();
+        let port = (20_000 + first..30_000).chain(20_000..20_000 + first).find(is_free).unwrap();
         Self::start_at(lab, &format!("127.0.0.1:{port}"), &[]).await
     }
 
@@ -76,6 +78,12 @@ pub(crate) async fn answers(page: &mut Page, count: usize) {
 pub(crate) async fn text_of(page: &mut Page, selector: &str) -> String {
     let found = page.eval(&format!("document.querySelector({}).innerText", json!(selector))).await;
     found.as_str().unwrap().to_owned()
+}
+
+/// The line that resumes the conversation's session. It is known behind the message that has it.
+pub(crate) async fn resume_line(page: &mut Page) -> String {
+    page.wait_for("document.querySelector('#resume code').innerText !== ''").await;
+    text_of(page, "#resume code").await
 }
 
 /// A page of this server.
