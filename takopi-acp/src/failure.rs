@@ -230,7 +230,7 @@ mod tests {
                 of_resume(&agent, "ses_1", &error(&details)),
             ] {
                 assert_eq!(failed.reason, Reason::Auth, "{text}");
-                assert!(failed.message.contains(&login), "{failed}");
+                assert!(failed.message.contains(login), "{failed}");
             }
         }
     }

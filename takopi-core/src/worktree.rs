@@ -149,12 +149,11 @@ mod tests {
         let root = tempfile::TempDir::new().unwrap();
         let tree = worktree(root.path());
         let shared = WorktreeLock::share(&tree).unwrap().unwrap();
-        let _copy = shared._file.0.try_clone().unwrap();
-        drop(shared);
-        let owned = WorktreeLock::own(&tree).unwrap().expect("nobody shares it");
-        let _copy = owned._file.0.try_clone().unwrap();
-        drop(owned);
-        assert!(WorktreeLock::share(&tree).unwrap().is_some());
+        let file = SHARED.lock().unwrap()[&lock_file(&tree).unwrap()].upgrade().unwrap();
+        // As a process has it that is being started.
+        let _copy = file.0.try_clone().unwrap();
+        drop((shared, file));
+        assert!(WorktreeLock::own(&tree).unwrap().is_some());
     }
 
     #[test]

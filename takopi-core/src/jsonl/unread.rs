@@ -68,13 +68,11 @@ impl ProcessLines {
         &mut self,
         warning: impl FnOnce(&mut LineWarnings) -> Option<String>,
     ) -> Option<String> {
-        match &mut self.run {
-            Some(lines) => warning(lines),
-            None => {
-                self.unread.keep(warning);
-                None
-            }
-        }
+        let Some(lines) = &mut self.run else {
+            self.unread.keep(warning);
+            return None;
+        };
+        warning(lines)
     }
 }
 
