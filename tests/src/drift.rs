@@ -1,7 +1,8 @@
 //! Drift of the schema: recorded lines, mutated by a seed, through a translator that gives all events of a run.
 //!
 //! For each mutation: exactly one end, which is last; at most one start, of the session that was asked for; what was opened
-//! is closed.
+//! is closed. A line that neither ends the run nor has to do with its answer changes neither, whatever becomes of it; nor does a
+//! change of any line that a tolerant reader must not notice.
 //!
 //! - `TAKOPI_DRIFT_MUTATIONS`: how many (10,000);
 //! - `TAKOPI_DRIFT_SEED`: the first seed. A failure prints the seed that shows it again.
@@ -9,10 +10,10 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use takopi_core::{Completed, Phase, TakopiEvent};
+use takopi_core::{Completed, Phase, Reason, TakopiEvent};
 
 use crate::dice::Dice;
-use crate::mutate;
+use crate::mutate::{self, Drift};
 use crate::recorded::Recording;
 
 fn setting(name: &str, default: u64) -> u64 {
@@ -62,19 +63,67 @@ impl Mutated<'_> {
     }
 }
 
+/// Whether a recorded line is of one of these types.
+pub fn has_type(line: &str, types: &[&str]) -> bool {
+    let Ok(line) = serde_json::from_str::<serde_json::Value>(line) else { return false };
+    types.iter().any(|it| line["type"] == *it)
+}
+
+/// What the lines of an engine are for.
+#[derive(Clone, Copy, Debug)]
+pub struct Roles {
+    /// Whether a run may have no end of its own without this line.
+    pub ends: fn(&str) -> bool,
+    /// Whether it may change how a run ends, or its answer; those that end it can anyway.
+    pub decides: fn(&str) -> bool,
+}
+
+impl Roles {
+    /// Compares the end of a mutated run with that of the run alone.
+    fn check(
+        self,
+        before: &[String],
+        drift: &Drift,
+        alone: &Completed,
+        end: &Completed,
+    ) -> Result<(), String> {
+        let decides = |line: &str| (self.ends)(line) || (self.decides)(line);
+        let of = |end: &Completed| (end.ok, end.answer.clone(), end.reason.clone());
+        if drift.keeps(before, decides) && of(end) != of(alone) {
+            return Err(format!("it ends with {end:?} instead of {alone:?}"));
+        }
+        let is_cut_off = |end: &Completed| end.reason == Some(Reason::ProcessDied);
+        if drift.keeps(before, self.ends) && is_cut_off(end) && !is_cut_off(alone) {
+            return Err("the line that ends the run was there, and did not".to_owned());
+        }
+        Ok(())
+    }
+}
+
 /// Mutates a line of a recording for every seed, and checks what the translator makes of it, in pieces or not.
 pub fn every_mutation(
     module: &str,
     seeds: Range<u64>,
     recorded: &[Recording],
+    roles: Roles,
     translate: impl Fn(&[Vec<u8>], bool) -> Vec<TakopiEvent>,
 ) {
+    let whole =
+        |it: &Recording| it.lines.iter().map(|line| line.clone().into_bytes()).collect::<Vec<_>>();
+    let ends = recorded.iter().map(|it| end(&translate(&whole(it), false)).cloned());
+    let ends: Vec<Completed> = ends.map(|end| end.expect("an end")).collect();
     for seed in seeds {
         let mut dice = Dice::new(seed);
-        let Recording { name, lines } = &recorded[dice.index(recorded.len())];
-        let lines = mutate::lines(&mut dice, lines);
-        let mutated = Mutated { module, seed, recording: name, lines };
-        mutated.check(&translate(&mutated.lines, dice.chance(50)));
+        let at = dice.index(recorded.len());
+        let Recording { name, lines: before } = &recorded[at];
+        let drift = mutate::lines(&mut dice, before);
+        let events = translate(&drift.lines, dice.chance(50));
+        let mutated = Mutated { module, seed, recording: name, lines: drift.lines.clone() };
+        mutated.check(&events);
+        let fault = end(&events).map(|end| roles.check(before, &drift, &ends[at], end));
+        if let Some(Err(fault)) = fault {
+            panic!("{fault}: {}", mutated.replay(&events));
+        }
     }
 }
 

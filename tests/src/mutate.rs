@@ -1,8 +1,9 @@
 //! Mutations of lines: what a newer, an older or a broken engine might send instead.
 //!
 //! [`json`] changes the structure of a JSON line: a field is dropped, renamed, duplicated, nested,
-//! moved, or gets a value of another type. [`bytes`] knows nothing of structure. [`lines`] does either
-//! to one line of many, or loses, repeats or moves it. All are determined by their dice.
+//! moved, or gets a value of another type. [`harmless`] changes what a tolerant reader does not look
+//! at. [`bytes`] knows nothing of structure. [`lines`] does one of these to one line of many, or loses,
+//! repeats or moves it. All are determined by their dice.
 
 use serde_json::Value;
 
@@ -149,10 +150,42 @@ fn renamed(dice: &mut Dice, key: &str) -> String {
     }
 }
 
+/// Lines of which one was mutated.
+#[derive(Clone, Debug)]
+pub struct Drift {
+    /// The lines.
+    pub lines: Vec<Vec<u8>>,
+    /// Which of those before were changed, lost, repeated or moved.
+    touched: Vec<usize>,
+    /// The line was changed by [`harmless`].
+    harmless: bool,
+}
+
+impl Drift {
+    /// Whether every line for which this holds is what and where it was, for a tolerant reader.
+    pub fn keeps(&self, before: &[String], counts: impl Fn(&str) -> bool) -> bool {
+        self.harmless || self.leaves(before, counts)
+    }
+
+    /// Whether every line for which this holds is the same, byte for byte, and where it was.
+    pub fn leaves(&self, before: &[String], counts: impl Fn(&str) -> bool) -> bool {
+        !self.touched.iter().any(|at| counts(&before[*at]))
+    }
+
+    /// Whether every line for which this holds is still there, wherever that is.
+    pub fn has(&self, before: &[String], counts: impl Fn(&str) -> bool) -> bool {
+        let is_there = |line: &String| self.lines.iter().any(|it| it == line.as_bytes());
+        let mut touched = self.touched.iter().map(|at| &before[*at]);
+        self.harmless || touched.all(|line| !counts(line) || is_there(line))
+    }
+}
+
 /// Lines with one of them mutated, lost, repeated or out of order.
-pub fn lines(dice: &mut Dice, lines: &[String]) -> Vec<Vec<u8>> {
-    let at = dice.index(lines.len());
+pub fn lines(dice: &mut Dice, lines: &[String]) -> Drift {
+    // The last one often: by that the run ends.
+    let at = if dice.chance(20) { lines.len() - 1 } else { dice.index(lines.len()) };
     let mut drifted: Vec<Vec<u8>> = lines.iter().map(|line| line.clone().into_bytes()).collect();
+    let (mut touched, mut is_harmless) = (vec![at], false);
     match dice.below(20) {
         0 => drop(drifted.remove(at)),
         1 => {
@@ -160,11 +193,46 @@ pub fn lines(dice: &mut Dice, lines: &[String]) -> Vec<Vec<u8>> {
             let to = dice.index(lines.len());
             drifted.insert(to, again);
         }
-        2 => drifted.swap(at, dice.index(lines.len())),
+        2 => {
+            let to = dice.index(lines.len());
+            drifted.swap(at, to);
+            // Those between them are elsewhere too, seen from these.
+            touched = (at.min(to)..=at.max(to)).collect();
+        }
         3 => drifted[at] = bytes(dice, &drifted[at]),
+        4..7 => {
+            drifted[at] = harmless(dice, &lines[at]);
+            is_harmless = true;
+        }
         _ => drifted[at] = json(dice, &lines[at]),
     }
-    drifted
+    Drift { lines: drifted, touched, harmless: is_harmless }
+}
+
+/// A change of a JSON line that tells a tolerant reader nothing else: fields in another order, a field
+/// that is there twice with one value, a field that nobody knows.
+pub fn harmless(dice: &mut Dice, line: &str) -> Vec<u8> {
+    let Ok(parsed) = serde_json::from_str::<Value>(line) else { return line.into() };
+    let mut root = Node::of(&parsed);
+    let containers = root.containers();
+    let mut n = if containers == 0 { 0 } else { dice.index(containers) };
+    if let Some(Node::Object(fields)) = root.container(&mut n) {
+        let at = dice.index(fields.len());
+        match dice.below(3) {
+            0 => fields.rotate_left(at),
+            1 => {
+                let again = fields[at].clone();
+                fields.insert(dice.index(fields.len() + 1), again);
+            }
+            _ => {
+                let value = dice.pick(&["null", "7", r#""text""#, r#"{"a":[{"b":1}]}"#]);
+                fields.insert(at, ("from_the_future".to_owned(), Node::Token(value.to_owned())));
+            }
+        }
+    }
+    let mut text = String::new();
+    root.write(&mut text);
+    text.into_bytes()
 }
 
 /// One change to one field or element of a JSON line. A line that is no JSON container is cut short.
@@ -298,6 +366,21 @@ mod tests {
         assert_eq!(mutated(3), mutated(3));
         let different = (0..100).map(mutated).collect::<std::collections::HashSet<_>>();
         assert!(different.len() > 50, "{}", different.len());
+    }
+
+    #[test]
+    fn a_harmless_change_leaves_every_field_its_value() {
+        let before: Value = serde_json::from_str(LINE).unwrap();
+        let mut lines = std::collections::HashSet::new();
+        for seed in 0..200 {
+            let line = harmless(&mut Dice::new(seed), LINE);
+            let text = String::from_utf8(line.clone()).unwrap();
+            let after: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(after["params"]["item"]["list"], before["params"]["item"]["list"], "{text}");
+            assert_eq!(after["method"], before["method"], "{text}");
+            lines.insert(line);
+        }
+        assert!(lines.len() > 20, "{}", lines.len());
     }
 
     #[test]

@@ -37,8 +37,10 @@ pub fn translate_lines<'a>(
 }
 
 fn receive(translator: &mut Translator, message: Incoming<'_>, events: &mut Vec<TakopiEvent>) {
-    let Incoming { method, params, result, error, .. } = message;
+    let Incoming { id, method, params, result, error, .. } = message;
     let null = serde_json::value::RawValue::NULL;
+    // What lost its method is no response: it would not have the id of a request.
+    let is_response = id.is_some() && params.is_none();
     let params = params.unwrap_or(null);
     match method.as_deref() {
         Some("session/update") => {
@@ -52,6 +54,7 @@ fn receive(translator: &mut Translator, message: Incoming<'_>, events: &mut Vec<
             }
         }
         Some(_) => {}
+        None if !is_response => {}
         None => translator.ended(match error {
             Some(error) => Err(ResponseError::Refused(ErrorBody::read(error))),
             None => Ok(PromptReply::read(result.unwrap_or(null))),

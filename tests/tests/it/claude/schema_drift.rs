@@ -5,7 +5,7 @@ use serde_json::Value;
 use takopi_claude::translate_lines;
 use takopi_core::TakopiEvent;
 use takopi_tests::dice::Dice;
-use takopi_tests::drift::{self, Mutated, end, seeds};
+use takopi_tests::drift::{self, Mutated, Roles, end, has_type, seeds};
 use takopi_tests::mutate;
 use takopi_tests::recorded::{self, Recording};
 
@@ -15,7 +15,14 @@ fn translated(lines: &[Vec<u8>], deltas: bool) -> Vec<TakopiEvent> {
 
 #[test]
 fn a_mutated_line_never_gives_two_ends_or_none_and_leaves_nothing_open() {
-    drift::every_mutation(module_path!(), seeds(70), &recorded::claude(), translated);
+    let roles = Roles {
+        // The first ones name the session and the message that the result is of.
+        ends: |line| has_type(line, &["result", "system", "command_lifecycle"]),
+        decides: |line| {
+            has_type(line, &["assistant", "user", "stream_event", "conversation_reset"])
+        },
+    };
+    drift::every_mutation(module_path!(), seeds(70), &recorded::claude(), roles, translated);
 }
 
 /// Whether a line of a conversation is of a sub-agent.

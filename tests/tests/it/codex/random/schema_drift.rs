@@ -1,8 +1,9 @@
 //! Drift of the schema: every recorded line, mutated by a seed, through both transports.
 //!
-//! For each mutation: the run ends with exactly one `Completed`, within its limits; lines of another
-//! thread or turn never change a run; and the runs beside a mutated one, on the same server, end as
-//! they do alone.
+//! For each mutation: the run ends with exactly one `Completed`, within its limits; where the line that
+//! ends the turn is left as it was, or was changed as a tolerant reader must not notice, by that line;
+//! where those of the answer are too, with that answer; lines of another thread or turn never change a
+//! run; and the runs beside a mutated one, on the same server, end as they do alone.
 //!
 //! - `TAKOPI_DRIFT_MUTATIONS`: how many (100,000);
 //! - `TAKOPI_DRIFT_SEED`: the first seed. A failure prints the seed that shows it again.
@@ -90,48 +91,106 @@ fn ended(events: &[TakopiEvent]) -> bool {
     matches!(events.last(), Some(TakopiEvent::Completed(_)))
 }
 
+/// What a run comes to, as far as a mutation elsewhere must not change it.
+fn result(events: &[TakopiEvent]) -> Option<(bool, &str)> {
+    match events.last() {
+        Some(TakopiEvent::Completed(end)) => Some((end.ok, &end.answer)),
+        _ => None,
+    }
+}
+
+/// Whether a line of exec can change how the run ends, or its answer.
+fn decides_exec(line: &str) -> bool {
+    ["thread.started", "turn.", "agent_message", "\"error\""].iter().any(|it| line.contains(it))
+}
+
+/// Whether a line ends its turn.
+fn ends_turn(line: &str) -> bool {
+    line.contains("\"method\":\"turn/completed\"")
+}
+
+/// Whether a line is a response. One with a field twice fails the run, as `protocol`.
+fn is_response(line: &str) -> bool {
+    line.contains("\"$REQUEST\"")
+}
+
+/// Whether a line tells which turn it is that runs: another one's end is not its end.
+fn names_turn(line: &str) -> bool {
+    line.contains("\"method\":\"turn/started\"") || is_response(line)
+}
+
+/// Whether a line can change how the turn ends, or its answer.
+fn decides_turn(line: &str) -> bool {
+    let text = line.contains("agentMessage") || line.contains("\"method\":\"error\"");
+    text || ends_turn(line) || names_turn(line)
+}
+
+/// The events of a run over exec whose process exits with 0.
+fn translate_exec(lines: &[Vec<u8>]) -> Vec<TakopiEvent> {
+    let mut translator = ExecTranslator::new(recorded::WORKSPACE, None);
+    let mut events = Vec::new();
+    for line in lines {
+        let _ = translator.line(line, &mut events);
+        if ended(&events) {
+            return events;
+        }
+    }
+    assert_eq!(translator.end(&Exit::with_code(0, ""), &mut events), Ending::Over);
+    events
+}
+
 #[test]
 fn a_mutated_line_of_exec_never_keeps_a_run_from_its_one_end() {
     let recorded = recorded::exec();
+    let alone: Vec<_> = recorded.iter().map(|it| translate_exec(&raw(&it.lines))).collect();
     let count = (mutations() * (100 - THROUGH_THE_ENGINE) / 100).div_ceil(2);
     for seed in first_seed()..first_seed() + count {
         let mut dice = Dice::new(seed);
-        let Exec { name, lines } = &recorded[dice.index(recorded.len())];
-        let lines = mutate::lines(&mut dice, lines);
-        let mut translator = ExecTranslator::new(recorded::WORKSPACE, None);
-        let mut events = Vec::new();
-        for line in &lines {
-            let _ = translator.line(line, &mut events);
-            if ended(&events) {
-                break;
-            }
-        }
-        let exit = Exit::with_code(0, "");
-        let over = ended(&events) || translator.end(&exit, &mut events) == Ending::Over;
-        let fault = check(&events)
-            .err()
-            .or_else(|| (!over || !ended(&events)).then(|| "no end".to_owned()));
+        let at = dice.index(recorded.len());
+        let Exec { name, lines } = &recorded[at];
+        let drift = mutate::lines(&mut dice, lines);
+        let events = translate_exec(&drift.lines);
+        let fault = check(&events).err();
+        let fault =
+            fault.or_else(|| (!ended(&events)).then(|| "no end".to_owned())).or_else(|| {
+                let changed =
+                    drift.keeps(lines, decides_exec) && result(&events) != result(&alone[at]);
+                changed.then(|| format!("it ends otherwise than {:?}", result(&alone[at])))
+            });
         if let Some(fault) = fault {
             let how = replay("a_mutated_line_of_exec_never_keeps_a_run_from_its_one_end", seed);
-            panic!("{fault} ({name})\n{how}\n{}\n{events:#?}", text(&lines));
+            panic!("{fault} ({name})\n{how}\n{}\n{events:#?}", text(&drift.lines));
         }
     }
     report!("drift: {count} mutations over exec");
 }
 
 #[test]
-fn a_mutated_line_of_a_turn_never_gives_a_second_end_or_start() {
+fn a_mutated_line_of_a_turn_never_gives_a_second_end_or_start_or_loses_the_end() {
     let recorded = recorded::turns();
+    let translate =
+        |lines: &[Vec<u8>], deltas| translate_lines(lines.iter().map(Vec::as_slice), deltas);
+    let alone: Vec<_> = recorded.iter().map(|it| translate(&raw(&it.turn), false)).collect();
+    assert!(alone.iter().all(|events| ended(events)), "every recording has its end");
     let count = mutations() * (100 - THROUGH_THE_ENGINE) / 200;
     for seed in first_seed()..first_seed() + count {
         let mut dice = Dice::new(seed);
-        let Turn { name, turn, .. } = &recorded[dice.index(recorded.len())];
-        let lines = mutate::lines(&mut dice, turn);
-        let deltas = seed % 2 == 0;
-        let events = translate_lines(lines.iter().map(Vec::as_slice), deltas);
-        if let Err(fault) = check(&events) {
-            let how = replay("a_mutated_line_of_a_turn_never_gives_a_second_end_or_start", seed);
-            panic!("{fault} ({name})\n{how}\n{}\n{events:#?}", text(&lines));
+        let at = dice.index(recorded.len());
+        let Turn { name, turn, .. } = &recorded[at];
+        let drift = mutate::lines(&mut dice, turn);
+        let events = translate(&drift.lines, seed % 2 == 0);
+        let fault = check(&events).err().or_else(|| {
+            if drift.has(turn, ends_turn) && !ended(&events) {
+                return Some("its end was there, and did not end it".to_owned());
+            }
+            let changed = drift.keeps(turn, decides_turn) && result(&events) != result(&alone[at]);
+            changed.then(|| format!("it ends otherwise than {:?}", result(&alone[at])))
+        });
+        if let Some(fault) = fault {
+            let test =
+                "a_mutated_line_of_a_turn_never_gives_a_second_end_or_start_or_loses_the_end";
+            let how = replay(test, seed);
+            panic!("{fault} ({name})\n{how}\n{}\n{events:#?}", text(&drift.lines));
         }
     }
     report!("drift: {count} mutations over the translator of app-server");
@@ -155,7 +214,7 @@ async fn a_mutated_line_of_exec_never_opens_another_session_than_was_asked_for()
             [vec![first], lines[1..].iter().map(|line| line.clone().into_bytes()).collect()]
                 .concat()
         } else {
-            mutate::lines(&mut dice, &lines)
+            mutate::lines(&mut dice, &lines).lines
         };
         (seed, name, lines)
     });
@@ -285,6 +344,10 @@ struct Mutated {
     recorded: usize,
     /// Whether its own lines are mutated; else it is healthy and has a foreign line among its own.
     own: bool,
+    /// Whether its end reaches it: then it must end by that, without limits.
+    ends: bool,
+    /// Whether its answer does too: then it must end as it does alone.
+    same: bool,
     lines: Vec<Vec<u8>>,
 }
 
@@ -300,10 +363,17 @@ impl Mutated {
         let at = if own { dice.index(recorded.len()) } else { dice.pick(healthy) };
         let Turn { opening, turn, .. } = &recorded[at];
         let (mut first, mut lines) = (raw(opening), raw(turn));
+        let (mut ends, mut same) = (!own, !own);
         if own && dice.chance(15) {
-            first = mutate::lines(dice, opening);
+            let drift = mutate::lines(dice, opening);
+            ends = drift.keeps(opening, |_| true);
+            same = ends && drift.leaves(opening, is_response);
+            first = drift.lines;
         } else if own {
-            lines = mutate::lines(dice, turn);
+            let drift = mutate::lines(dice, turn);
+            ends = drift.has(turn, ends_turn) && drift.keeps(turn, names_turn);
+            same = drift.keeps(turn, decides_turn) && drift.leaves(turn, is_response);
+            lines = drift.lines;
         } else {
             let of = dice.index(recorded.len());
             let line = foreign(dice, &recorded[of].turn);
@@ -317,7 +387,7 @@ impl Mutated {
         let mut changed = first.iter().zip(raw(opening)).chain(lines.iter().zip(raw(turn)));
         let changed = changed.find(|(new, old)| *new != old).map(|(new, _)| new.clone());
         lane.relay.plan(&model, Plan::new(first, lines));
-        Self { model, recorded: at, own, lines: changed.into_iter().collect() }
+        Self { model, recorded: at, own, ends, same, lines: changed.into_iter().collect() }
     }
 }
 
@@ -337,7 +407,7 @@ async fn round(lane: &Lane, recorded: &[Turn], alone: &[Outcome], seed: u64, tal
         plan.begun().await;
         let limits = (Duration::from_millis(60), Duration::from_millis(250));
         let ended =
-            join_all(runs.iter().map(|it| outcome(lane, &it.model, it.own.then_some(limits))))
+            join_all(runs.iter().map(|it| outcome(lane, &it.model, (!it.ends).then_some(limits))))
                 .await;
         plan.release();
         ended
@@ -353,6 +423,11 @@ async fn round(lane: &Lane, recorded: &[Turn], alone: &[Outcome], seed: u64, tal
         match ended {
             Err(why) => tally.faults.push(fault(&it.model, why, &[it])),
             Ok(outcome) if it.own => {
+                let (alone, known) = (&alone[it.recorded], (outcome.ok, &outcome.answer));
+                if it.same && known != (alone.ok, &alone.answer) {
+                    let why = format!("{outcome:?} instead of {alone:?}");
+                    tally.faults.push(fault("a line beside the answer changed it", why, &[it]));
+                }
                 let end =
                     if outcome.ok { "ok".to_owned() } else { outcome.reason.unwrap_or_default() };
                 *tally.ends.entry(end).or_default() += 1;
