@@ -1,7 +1,8 @@
 //! Chaos: random faults, cancels and drops on a few sessions that several runners share, on the fake of an agent.
 //!
 //! Whatever happens, every run ends with exactly one `Completed`, last; no session is open in two processes at once; every
-//! follow-up is taken or handed back; and behind it all no process, descriptor or lock is left.
+//! follow-up is taken or handed back; healthy runs beside the faulty ones, on sessions of their own, end as they do alone; and
+//! behind it all no process, descriptor or lock is left.
 //!
 //! The same seed gives the same scripts and the same wishes of the host; what the scheduler makes of them differs, and is not
 //! to matter.
@@ -16,10 +17,10 @@
 
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use futures::future::join_all;
+use futures::future::{join, join_all};
 use futures::{FutureExt, StreamExt, stream};
 use takopi_core::runner::steer_channel;
 use takopi_core::{EventStream, Host, ResumeToken, Runner, TakopiEvent};
@@ -46,6 +47,8 @@ const LANES: usize = 3;
 const RUNNERS: usize = 3;
 const SESSIONS: usize = 8;
 const SCRIPTS: usize = 4;
+/// What the agent without faults answers.
+const HEALTHY: &str = "healthy";
 
 /// What the host does with a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,7 +279,7 @@ struct Lane<H> {
 /// Rounds on an agent with one process a session: 360 runs, unless `TAKOPI_CHAOS_RUNS` says otherwise.
 pub async fn rounds<H: Chaos>() {
     let lane = |_| {
-        let lab = Lab::<H>::new(H::answering("healthy"));
+        let lab = Lab::<H>::new(H::answering(HEALTHY));
         let other = lab.another_host();
         Lane { lab, other, well: AtomicU64::new(0) }
     };
@@ -298,10 +301,13 @@ async fn round<H: Chaos>(lane: &Lane<H>, seed: u64) {
             case.wall.get_or_insert(Duration::from_secs(2));
         }
     }
-    let lab = Lab::beside(&lane.lab, H::answering("healthy"));
+    let lab = Lab::beside(&lane.lab, H::answering(HEALTHY));
     let sessions: Vec<ResumeToken> =
         (0..SESSIONS).map(|n| session(H::ENGINE, lab.home.home(), n)).collect();
-    for session in &sessions {
+    // One more for each runner: no faulty run touches them.
+    let own: Vec<ResumeToken> =
+        (0..RUNNERS).map(|n| session(H::ENGINE, lab.home.home(), SESSIONS + n)).collect();
+    for session in sessions.iter().chain(&own) {
         lab.home.store(&session.value);
     }
     let environments: Vec<Env> = scripts.iter().map(|script| lab.control.env(script)).collect();
@@ -318,17 +324,37 @@ async fn round<H: Chaos>(lane: &Lane<H>, seed: u64) {
             lane.well.fetch_add(1, Relaxed);
         }
     });
-    stream::iter(runs).for_each_concurrent(AT_ONCE, |run| run).await;
+    let is_over = AtomicBool::new(false);
+    let faulty = async {
+        stream::iter(runs).for_each_concurrent(AT_ONCE, |run| run).await;
+        is_over.store(true, Relaxed);
+    };
+    let beside = runners.iter().zip(&own).map(async |(runner, session)| {
+        while !is_over.load(Relaxed) {
+            healthy(&lab, &**runner, Some(session)).await;
+            healthy(&lab, &**runner, None).await;
+        }
+    });
+    join(faulty, join_all(beside)).await;
     assert_eq!(lab.control.overlaps(), Vec::<String>::new(), "two writers on one session");
     let settle = join_all(runners.iter().map(|runner| runner.shutdown()));
     within(PATIENCE, "the runs to settle", settle).await;
     lab.home.home().assert_no_processes().await;
     // Every session can be had at once: no lock is left, and no run that holds one.
-    let healthy = H::runner(&lab, &lab.host, Duration::ZERO);
-    for session in sessions {
+    let last = H::runner(&lab, &lab.host, Duration::ZERO);
+    for session in sessions.into_iter().chain(own) {
         let request = lab.request("hi").resume(session).wait(Duration::ZERO);
-        assert_eq!(run(&*healthy, request).await.ok().answer, "healthy");
+        assert_eq!(run(&*last, request).await.ok().answer, HEALTHY);
     }
+}
+
+/// Runs a prompt on an agent without faults: whatever goes on beside it, it is answered.
+async fn healthy<H: Chaos>(lab: &Lab<H>, runner: &dyn Runner, session: Option<&ResumeToken>) {
+    let seen = run(runner, lab.request("hi").resume(session.cloned())).await;
+    let end = seen.completed();
+    let is_same = end.ok && end.answer == HEALTHY && end.error.is_none();
+    assert!(is_same, "changed by a run beside it: {:#?}", seen.events);
+    assert!(session.is_none() || end.resume.as_ref() == session, "{:#?}", seen.events);
 }
 
 type Env = Vec<(String, String)>;
