@@ -1,4 +1,4 @@
-//! Both translators, resume lines and the event model: any lines whatsoever.
+//! Both translators and the event model: any lines whatsoever.
 
 use takopi_codex::exec::ExecTranslator;
 use takopi_core::TakopiEvent;
@@ -76,21 +76,6 @@ pub(crate) fn app_server(input: &[u8]) {
     let events = translate();
     check(&events);
     assert_eq!(translate(), events, "the same lines gave other events");
-}
-
-/// A token that is found in a text is formatted into a line that names it again.
-pub(crate) fn resume(input: &[u8]) {
-    let text = String::from_utf8_lossy(input);
-    let codec = takopi_codex::resume_codec();
-    for line in text.lines() {
-        assert_eq!(codec.is_line(line), codec.extract(line).is_some(), "{line:?}");
-    }
-    if let Some(token) = codec.extract(&text) {
-        let line = codec.format(&token);
-        assert!(codec.is_line(&line), "{line}");
-        assert_eq!(codec.token(&token.value), Some(token.clone()), "its form is canonical");
-        assert_eq!(codec.extract(&format!("{text}\n{line}\n")), Some(token));
-    }
 }
 
 /// An event that can be read is written so that it reads the same.

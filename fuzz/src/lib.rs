@@ -13,6 +13,7 @@ mod batch;
 mod codex;
 mod framing;
 mod present;
+mod resume;
 mod translators;
 
 /// A target: panics if a promise does not hold for the input.
@@ -26,7 +27,7 @@ pub const TARGETS: [(&str, Target); 13] = [
     ("claude", translators::claude),
     ("pi", translators::pi),
     ("acp", translators::acp),
-    ("resume", codex::resume),
+    ("resume", resume::resume),
     ("event", codex::event),
     ("batch_input", batch::input),
     ("journal", batch::journal),

@@ -107,6 +107,10 @@ fn fuzz_resume() {
         format!("`codex resume {id}`"),
         format!("done\n\ncodex exec resume {id}\n"),
         format!("takopi run --resume {}", id.to_uppercase()),
+        format!("`claude --resume {id}`"),
+        format!("`pi --session {id}`\ntakopi run --engine pi --fleet --resume {id}"),
+        format!("takopi run --engine gemini --resume {id}"),
+        "`opencode --session ses_e1bbfb424ffezAOjnPk2pQdyCc`".to_owned(),
     ];
     target("resume", lines.into_iter().map(String::into_bytes).collect());
 }
