@@ -32,6 +32,7 @@ impl Call {
 }
 
 /// The calls of all threads of a command, in their order, and its exit code.
+#[expect(clippy::zombie_processes, reason = "it is waited for by its id, with its threads")]
 fn traced(mut command: Command) -> (Vec<Call>, i32) {
     // SAFETY: the closure makes a system call only.
     unsafe {
@@ -40,8 +41,7 @@ fn traced(mut command: Command) -> (Vec<Call>, i32) {
     let child = command.spawn().unwrap();
     let leader = Pid::from_raw(child.id().try_into().unwrap());
     // Only what this thread started: the other tests have processes too.
-    let any =
-        || waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)).expect("a child");
+    let any = || waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)).unwrap();
     assert_eq!(any(), WaitStatus::Stopped(leader, Signal::SIGTRAP), "it has not begun");
     let options = Options::PTRACE_O_TRACESYSGOOD | Options::PTRACE_O_TRACECLONE;
     ptrace::setoptions(leader, options | Options::PTRACE_O_EXITKILL).unwrap();

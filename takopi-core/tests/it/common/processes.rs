@@ -38,7 +38,7 @@ pub async fn number_in(path: &Path) -> i32 {
 
 /// Waits until a process runs this program with these arguments: the one that started it writes its id before it does.
 pub async fn until_runs(pid: i32, command: &[&str]) {
-    let line: String = command.iter().map(|word| format!("{word}\0")).collect();
+    let line = command.join("\0") + "\0";
     let file = format!("/proc/{pid}/cmdline");
     let runs = || fs::read_to_string(&file).is_ok_and(|read| read == line);
     eventually(&format!("{pid} runs {command:?}"), runs).await;
