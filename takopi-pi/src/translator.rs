@@ -174,7 +174,7 @@ impl Translator {
             }
             Event::Other { kind } => tracing::debug!(kind, "an event of pi that is not known"),
             Event::User { images } => self.prompted(*images, events),
-            Event::ToolProgress | Event::Quiet | Event::Queue { .. } => {}
+            Event::Progress | Event::Quiet | Event::Queue { .. } => {}
         }
     }
 

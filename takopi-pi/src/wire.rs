@@ -61,7 +61,8 @@ pub(crate) enum Event {
         name: String,
         input: Map<String, Value>,
     },
-    ToolProgress,
+    /// The agent thinks, writes a call, or a tool runs: nothing that is shown.
+    Progress,
     ToolEnd(ToolEnd),
     Retry {
         attempt: u64,
@@ -205,7 +206,7 @@ fn event(kind: String, fields: &Object<'_>) -> Event {
             let input = args.iter().map(|(name, raw)| (name.to_owned(), value(raw))).collect();
             Event::ToolStart { id: text("toolCallId"), name: text("toolName"), input }
         }
-        "tool_execution_update" => Event::ToolProgress,
+        "tool_execution_update" => Event::Progress,
         "tool_execution_end" => Event::ToolEnd(ToolEnd {
             id: text("toolCallId"),
             name: text("toolName"),
@@ -244,6 +245,7 @@ fn update(update: &Object<'_>) -> Event {
         (Some("text_delta"), Some(delta)) => {
             Event::Text { block: update.count("contentIndex").unwrap_or_default(), delta }
         }
+        (Some(_), _) => Event::Progress,
         _ => Event::Quiet,
     }
 }
@@ -313,6 +315,9 @@ mod tests {
         ] {
             assert_eq!(event(line), Event::Quiet, "{line}");
         }
+        let thinks =
+            r#"{"type":"message_update","assistantMessageEvent":{"type":"thinking_delta"}}"#;
+        assert_eq!(event(thinks), Event::Progress, "a sign of life");
         let odd =
             r#"{"type":"message_end","message":{"role":"assistant","content":"x","usage":[]}}"#;
         assert_eq!(event(odd), Event::Assistant(Assistant::default()));
