@@ -14,7 +14,7 @@ use crate::entry::PROGRAM;
 use crate::sessions::config_directory;
 
 /// How long Claude Code may take to answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Since this release Claude Code reports when it is busy.
 const REPORTS_STATE: Version = Version::new(2, 1, 105);
 /// Since this release it is known to have `claude auth`. An older one takes the words for a prompt, and sends

@@ -12,8 +12,8 @@ use crate::entry::PROGRAM;
 use crate::rollouts::codex_home;
 use takopi_core::version::Version;
 
-/// How long codex may take to answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// How long codex may take to answer, on a busy machine too.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Since this release codex itself refuses a second writer on a session.
 const GUARDS_SESSIONS: Version = Version::new(0, 147, 0);
 

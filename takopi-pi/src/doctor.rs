@@ -13,7 +13,7 @@ use crate::entry::PROGRAM;
 use crate::sessions::{agent_directory, own_variable};
 
 /// How long pi may take to answer.
-const ANSWER_LIMIT: Duration = Duration::from_secs(20);
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// Files of its own directory that it refuses to start with, or ignores, if they are not JSON.
 const SETTINGS: [&str; 3] = ["settings.json", "models.json", "auth.json"];
 
