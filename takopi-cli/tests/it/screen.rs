@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use pty_process::blocking::{Command, Pty, open};
 
 /// How long a text is waited for on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(2);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 pub(crate) struct Screen {
     pty: Arc<Pty>,

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::report::{Mode, NOTED, Report};
 
 /// How long a test waits for a fake, in real time.
-const PATIENCE: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A process as it was started.
 #[derive(Clone, Debug, PartialEq, Eq)]

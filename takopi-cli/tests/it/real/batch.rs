@@ -12,7 +12,7 @@ use tokio::process::Child;
 use super::lab::{Lab, Ran};
 
 /// How long a batch may take on a busy machine.
-const LONG: Duration = Duration::from_mins(5);
+const LONG: Duration = Duration::from_mins(30);
 
 /// Prompts `name step 00`, …, the sessions taking turns, and some that have none.
 fn input(lab: &Lab, sessions: usize, steps: usize, alone: usize) {
