@@ -73,6 +73,8 @@ pub(super) enum ServerUse {
     Shared {
         /// See [`PoolLimits::patience`](super::PoolLimits::patience).
         patience: Duration,
+        /// See [`PoolLimits::response`](super::PoolLimits::response).
+        response: Duration,
     },
 }
 
@@ -250,7 +252,7 @@ impl TurnDriver<'_> {
     async fn emit_in_time(&mut self, turn: &TurnStream) -> Result<(), FollowError> {
         match self.server_use {
             ServerUse::Own => self.emit().await?,
-            ServerUse::Shared { patience } => self.emit_within(patience, turn).await?,
+            ServerUse::Shared { patience, .. } => self.emit_within(patience, turn).await?,
         }
         if !self.translator.tool_running() {
             self.run.no_tool_running();

@@ -98,7 +98,7 @@ impl CodexAppServer {
         let session = opened?;
         let fresh = run.resume.is_none();
         let server_use = match self.pool {
-            Some(PoolLimits { patience, .. }) => ServerUse::Shared { patience },
+            Some(PoolLimits { patience, response, .. }) => ServerUse::Shared { patience, response },
             None => ServerUse::Own,
         };
         let driver = TurnDriver {

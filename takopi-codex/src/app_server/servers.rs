@@ -33,11 +33,15 @@ pub struct PoolLimits {
     /// How long the consumer of a run may take nothing while there are events, before the run is ended
     /// (`consumer_stalled`): other runs wait for its place.
     pub patience: Duration,
+    /// How long a process may take to begin or end a turn that was cancelled, before it counts as broken and is
+    /// replaced. With 50 turns at once codex takes 16 s for it.
+    pub response: Duration,
 }
 
 impl Default for PoolLimits {
     fn default() -> Self {
-        Self { busy: 12, loaded: 60, processes: 8, patience: Duration::from_secs(30) }
+        let limit = Duration::from_secs(30);
+        Self { busy: 12, loaded: 60, processes: 8, patience: limit, response: limit }
     }
 }
 
@@ -50,6 +54,12 @@ impl PoolLimits {
             processes: processes.max(1),
             ..Self::default()
         }
+    }
+
+    /// Sets [`Self::response`].
+    pub fn response(mut self, response: Duration) -> Self {
+        self.response = response;
+        self
     }
 
     /// Sets [`Self::patience`].

@@ -17,8 +17,6 @@ use crate::app_server::turn::{TurnEvent, TurnStream, interrupt};
 
 /// How long codex may take to end a turn that was interrupted, on a process of its own.
 const INTERRUPT_LIMIT: Duration = Duration::from_secs(5);
-/// The same on a shared server, which is busier and not given up lightly.
-pub(super) const INTERRUPT_LIMIT_SHARED: Duration = Duration::from_secs(30);
 /// How soon a refused interrupt is sent again, while the turn has not ended.
 const INTERRUPT_AGAIN: Duration = Duration::from_millis(200);
 
@@ -44,7 +42,8 @@ impl TurnDriver<'_> {
         let (client, thread) = (self.client, self.thread.id());
         let limit = match self.server_use {
             ServerUse::Own => INTERRUPT_LIMIT,
-            ServerUse::Shared { .. } => INTERRUPT_LIMIT_SHARED,
+            // It is busier, and not given up lightly.
+            ServerUse::Shared { response, .. } => response,
         };
         let handle = |notification: &Notification| self.handle(notification, notification.kind());
         interrupt_and_read(client, thread, &mut turn, limit, handle).await

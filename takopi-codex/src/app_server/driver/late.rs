@@ -1,8 +1,9 @@
 //! A turn that may still begin on a shared server, though its run is over.
 
 use std::future::pending;
+use std::time::Duration;
 
-use super::ending::{INTERRUPT_LIMIT_SHARED, interrupt_and_read};
+use super::ending::interrupt_and_read;
 use crate::app_server::client::Client;
 use crate::app_server::error::ClientError;
 use crate::app_server::turn::{StartReply, TurnStream};
@@ -14,6 +15,8 @@ pub(in crate::app_server) struct LateTurn {
     thread: String,
     turn: TurnStream,
     reply: Option<StartReply>,
+    /// How long it may take to end.
+    limit: Duration,
 }
 
 impl LateTurn {
@@ -22,15 +25,16 @@ impl LateTurn {
         thread: &str,
         turn: TurnStream,
         reply: Option<StartReply>,
+        limit: Duration,
     ) -> Self {
-        Self { client: client.clone(), thread: thread.to_owned(), turn, reply }
+        Self { client: client.clone(), thread: thread.to_owned(), turn, reply, limit }
     }
 
     /// Interrupts the turn as soon as its id is known, from the response or from a notification. What it
     /// asks is declined. Returns when it is over, was refused, does not end within a limit, or its server
     /// is gone.
     pub(in crate::app_server) async fn end(self) {
-        let Self { client, thread, mut turn, mut reply } = self;
+        let Self { client, thread, mut turn, mut reply, limit } = self;
         while turn.id().is_empty() {
             let response = async {
                 match &mut reply {
@@ -56,6 +60,6 @@ impl LateTurn {
         }
         // With it the end of the turn would be held back.
         drop(reply);
-        interrupt_and_read(&client, &thread, &mut turn, INTERRUPT_LIMIT_SHARED, |_| {}).await;
+        interrupt_and_read(&client, &thread, &mut turn, limit, |_| {}).await;
     }
 }

@@ -15,9 +15,6 @@ use crate::app_server::error::ClientError;
 use crate::app_server::settings::turn_options;
 use crate::app_server::turn::{StartReply, TurnEvent, TurnOptions, TurnStream};
 
-/// How long a shared server may take to answer `turn/start` of a run that was stopped meanwhile. With many turns at once
-/// codex takes 16 s for it.
-const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long the rest of a dead server's output may take to arrive.
 const OUTPUT_LIMIT: Duration = Duration::from_secs(5);
 
@@ -81,7 +78,7 @@ impl TurnDriver<'_> {
         let stalled = ClientError::Stalled { thread: self.thread.id().to_owned() };
         let confirmed = match self.server_use {
             ServerUse::Own => Ok(self.confirm().await),
-            ServerUse::Shared { patience } => timeout(patience, self.confirm()).await,
+            ServerUse::Shared { patience, .. } => timeout(patience, self.confirm()).await,
         };
         match confirmed {
             Ok(Ok(())) => Ok(()),
@@ -148,9 +145,12 @@ impl TurnDriver<'_> {
                 Err(StartError::Failed { error, began })
             }
             answer => {
-                if self.server_use != ServerUse::Own && !self.client.is_closed() {
+                if let ServerUse::Shared { response, .. } = self.server_use
+                    && !self.client.is_closed()
+                {
                     let reply = answer.is_none().then_some(reply);
-                    self.late = Some(LateTurn::new(self.client, self.thread.id(), turn, reply));
+                    let late = LateTurn::new(self.client, self.thread.id(), turn, reply, response);
+                    self.late = Some(late);
                 }
                 match answer {
                     Some(Err(error)) if !stopped => Err(failed(error)),
@@ -178,11 +178,11 @@ impl TurnDriver<'_> {
             tokio::select! {
                 biased;
                 () = run.stop().cancelled(), if give_up_at.is_none() => {
-                    give_up_at = Some(Instant::now() + START_LIMIT);
-                    if self.server_use == ServerUse::Own {
+                    give_up_at = Some(match self.server_use {
+                        ServerUse::Shared { response, .. } => Instant::now() + response,
                         // It is ended with whatever it has begun.
-                        break None;
-                    }
+                        ServerUse::Own => Instant::now(),
+                    });
                 }
                 reply = &mut *reply => break Some(reply),
                 () = at(give_up_at) => break None,

@@ -98,7 +98,7 @@ async fn shared_round(all: &Lab, seed: u64) {
     let env = lab.control.env(&script);
     let warm = dice.pick(&[Duration::from_millis(20), Duration::from_mins(10)]);
     // One server for each run that is held, should all be drained, and some to run on.
-    let limits = PoolLimits::new(8, 40, 2 * HELD);
+    let limits = PoolLimits::new(8, 40, 2 * HELD).response(Duration::from_secs(10));
     let engine = CodexAppServer::new(lab.codex()).keep_warm(warm).shared(limits);
     let runner = EngineRunner::new(engine).on(lab.host.clone());
     for batch in 0..batches {
