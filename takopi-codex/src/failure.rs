@@ -188,6 +188,8 @@ const SESSION: &Phrases = &[
             "thread not found",
             "no thread with id",
             "no saved session found",
+            // `rollout at PATH.jsonl is empty`: codex was killed before it had written anything of a new session.
+            ".jsonl is empty",
         ],
     ),
 ];

@@ -103,6 +103,10 @@ fn then_come_phrases_with_either_apostrophe() {
         ("thread 01a1 already has an active writer", Reason::SessionBusy),
         ("no rollout found for thread id 01a1", Reason::SessionNotFound),
         ("thread not found: 01a1", Reason::SessionNotFound),
+        (
+            "failed to read thread: thread-store internal error: failed to read session metadata /c/rollout-x-01a1.jsonl: rollout at /c/rollout-x-01a1.jsonl is empty",
+            Reason::SessionNotFound,
+        ),
         ("stream disconnected before completion: boom from mock model", Reason::EngineFailed),
         ("the test expects status 4012 and status x", Reason::EngineFailed),
         ("", Reason::EngineFailed),
@@ -165,6 +169,10 @@ fn stderr_counts_only_where_it_leaves_no_doubt() {
         (
             "Error: thread/resume: thread/resume failed: thread 01a1 already has an active writer (code -32600)",
             Some(Reason::SessionBusy),
+        ),
+        (
+            "Error: thread/resume: thread/resume failed: failed to read thread: thread-store internal error: failed to read session metadata /c/rollout-x-01a1.jsonl: rollout at /c/rollout-x-01a1.jsonl is empty (code -32603)",
+            Some(Reason::SessionNotFound),
         ),
         ("Not logged in", Some(Reason::Auth)),
         ("ERROR rmcp::transport: worker quit: 401 Unauthorized", None),

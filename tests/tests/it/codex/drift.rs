@@ -177,6 +177,33 @@ async fn two_resumes_at_once_are_two_turns_in_one_history() {
     .await;
 }
 
+/// A codex that is killed right behind its `Started` leaves a file without a whole line.
+#[tokio::test]
+async fn a_session_of_which_nothing_was_written_is_not_found() {
+    const ID: &str = "01a1e21b-26e5-7eb0-9d27-459e98f10b74";
+    each(async |codex| {
+        let model = ModelServer::start();
+        let home = TestHome::new(&model);
+        let sessions = home.codex_home().join("sessions/2026/07/18");
+        std::fs::create_dir_all(&sessions).unwrap();
+        let file = sessions.join(format!("rollout-2026-07-18T10-00-00-{ID}.jsonl"));
+        let runners: [Box<dyn Runner>; 2] =
+            [Box::new(exec(codex, &home)), Box::new(app_server(codex, &home, Duration::ZERO))];
+        for runner in runners {
+            for written in ["", r#"{"timestamp":"2026-07-18T10:00:00.000Z","type":"session_me"#] {
+                std::fs::write(&file, written).unwrap();
+                let token = takopi_core::ResumeToken::new("codex", ID);
+                let seen = run(&*runner, request(&home, "hi").resume(token)).await;
+                seen.failed("session_not_found");
+            }
+            runner.shutdown().await;
+        }
+        assert_eq!(model.requests().len(), 0, "no new session, no prompt sent");
+        home.assert_no_processes().await;
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn failures_have_the_same_reasons_over_both_transports() {
     each(async |codex| {
