@@ -316,6 +316,24 @@ mod tests {
         let holder = Holder::here(crate::model::EngineId::from_static("lab"));
         assert!(second.claim(&holder).unwrap().is_err(), "the first is before it");
     }
+
+    #[test]
+    fn of_a_longer_holder_before_nothing_is_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        let file = open(&path).unwrap();
+        let [longer, shorter] = ["a-longer-name", "lab"].map(|name| {
+            let holder = Holder::here(crate::model::EngineId::from_static(name));
+            write_holder(&file, &holder);
+            (holder, std::fs::read_to_string(&path).unwrap().len())
+        });
+        assert!(longer.1 > shorter.1);
+        assert_eq!(
+            serde_json::from_str::<Holder>(&std::fs::read_to_string(&path).unwrap()).unwrap(),
+            shorter.0
+        );
+    }
+
     #[test]
     fn a_file_is_removed_though_the_last_waiter_gives_up_during_the_last_look() {
         let directory = tempfile::tempdir().unwrap();

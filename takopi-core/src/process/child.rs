@@ -322,6 +322,18 @@ mod tests {
         text
     }
 
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_child_that_has_exited_is_reaped_though_nobody_waits_for_it() {
+        use nix::sys::wait::{Id, WaitPidFlag, waitid};
+        let started = program("/bin/sh", &script("exit 0")).start_here().unwrap();
+        let pid = nix::unistd::Pid::from_raw(started.child.id().unwrap().cast_signed());
+        waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
+        drop(started);
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG;
+        assert_eq!(waitid(Id::Pid(pid), flags), Err(nix::errno::Errno::ECHILD));
+    }
+
     #[tokio::test]
     async fn a_program_is_set_up_the_same_way_however_it_is_started() {
         // A signal that is ignored here is not ignored there.
