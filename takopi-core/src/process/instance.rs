@@ -17,12 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::Signal;
 use uuid::Uuid;
 
 use super::census;
 use super::mark::Mark;
-use super::sweep::kill_marked;
+use super::sweep::{Step, Sweep, kill_marked};
 use crate::sys::{ByteRange, OfdFile};
 
 const LOCK: ByteRange = ByteRange::byte(0);
@@ -207,38 +206,26 @@ fn end_bearers(marks: &[Mark]) -> io::Result<Vec<Stray>> {
     end_all(|| census::bearers(marks))
 }
 
-/// Ends whom the looks find, until two in a row find nobody: a process that is just being started may be
-/// missing in one.
+/// Ends whom the looks find, and returns them.
 fn end_all(mut look: impl FnMut() -> io::Result<Vec<i32>>) -> io::Result<Vec<Stray>> {
-    const GRACE: Duration = Duration::from_secs(1);
-    // Behind the first SIGKILL: this thread may have been suspended for longer before it.
-    const LIMIT: Duration = Duration::from_secs(3);
     let begun = Instant::now();
-    let mut killed: Option<Instant> = None;
+    let mut sweep = Sweep::new(Duration::from_secs(1), Duration::from_secs(3));
     let mut found: Vec<Stray> = Vec::new();
-    let mut empty_looks = 0;
-    while empty_looks < 2 {
+    loop {
         let left = look()?;
-        if left.is_empty() {
-            empty_looks += 1;
-        } else if killed.is_some_and(|killed| killed.elapsed() > LIMIT) {
-            return Err(io::ErrorKind::TimedOut.into());
-        } else {
-            empty_looks = 0;
-            let known = |pid: &i32| found.iter().any(|stray| stray.pid == *pid);
-            let new: Vec<i32> = left.iter().copied().filter(|pid| !known(pid)).collect();
-            found.extend(new.into_iter().map(Stray::new));
-            let signal = if begun.elapsed() > GRACE {
-                killed.get_or_insert_with(Instant::now);
-                Signal::SIGKILL
-            } else {
-                Signal::SIGTERM
-            };
-            census::signal(&left, signal);
+        match sweep.step(begun.elapsed(), Some(left.len())) {
+            Step::Done => return Ok(found),
+            Step::GiveUp => return Err(io::ErrorKind::TimedOut.into()),
+            Step::Look => {}
+            Step::Send(signal) => {
+                let known = |pid: &i32| found.iter().any(|stray| stray.pid == *pid);
+                let new: Vec<i32> = left.iter().copied().filter(|pid| !known(pid)).collect();
+                found.extend(new.into_iter().map(Stray::new));
+                census::signal(&left, signal);
+            }
         }
         std::thread::sleep(Duration::from_millis(30));
     }
-    Ok(found)
 }
 
 /// Where the records are kept.
@@ -301,9 +288,9 @@ mod tests {
     fn nobody_is_left_only_if_two_looks_in_a_row_find_nobody() {
         let mut stray = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = i32::try_from(stray.id()).unwrap();
-        let mut looks = [vec![], vec![pid], vec![], vec![]].into_iter();
+        let mut looks = [vec![], vec![pid], vec![pid], vec![], vec![]].into_iter();
         let ended = end_all(|| Ok(looks.next().unwrap())).unwrap();
-        assert_eq!(ended.iter().map(|stray| stray.pid).collect::<Vec<_>>(), [pid]);
+        assert_eq!(ended.iter().map(|stray| stray.pid).collect::<Vec<_>>(), [pid], "named once");
         assert!(looks.next().is_none());
         assert!(!stray.wait().unwrap().success(), "it was ended by a signal");
     }

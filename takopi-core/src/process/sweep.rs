@@ -11,8 +11,7 @@ use super::mark::Mark;
 
 /// How long strays are given between SIGTERM and SIGKILL.
 const GRACE: Duration = Duration::from_millis(500);
-/// How long a sweep goes on behind the first SIGKILL: what is left then cannot be killed. So long it looks, too, if the
-/// process table cannot be read.
+/// How long a sweep goes on behind the first SIGKILL.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// How long a sweep waits before it looks for the second time …
@@ -27,7 +26,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What to do after a look at the process table.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     /// No process is left.
     Done,
     /// What is left cannot be killed, or cannot be seen.
@@ -39,8 +38,13 @@ enum Step {
 }
 
 /// Decides by the time since the sweep began and what the last looks saw.
-#[derive(Debug, Default)]
-struct Sweep {
+#[derive(Debug)]
+pub(super) struct Sweep {
+    /// How long processes are given between SIGTERM and SIGKILL.
+    grace: Duration,
+    /// How long it goes on behind the first SIGKILL: what is left then cannot be killed. So long it looks, too, if the
+    /// process table cannot be read.
+    limit: Duration,
     /// The look before found no process.
     found_none: bool,
     /// When SIGKILL was sent first. This thread may have been suspended for longer than any limit before it.
@@ -48,22 +52,28 @@ struct Sweep {
 }
 
 impl Sweep {
+    pub(super) fn new(grace: Duration, limit: Duration) -> Self {
+        Self { grace, limit, found_none: false, killed: None }
+    }
+
     /// `left` is how many processes were seen, or nothing if the table could not be read.
-    fn step(&mut self, waited: Duration, left: Option<usize>) -> Step {
+    pub(super) fn step(&mut self, waited: Duration, left: Option<usize>) -> Step {
         let found_none = std::mem::replace(&mut self.found_none, left == Some(0));
         match left {
             // The table is not read in one moment: a process that forks and exits while it is read
             // can hide its child. Hence two looks in a row must find none.
             Some(0) if found_none => Step::Done,
             Some(0) => Step::Look,
-            Some(_) if self.killed.is_some_and(|killed| waited > killed + LIMIT) => Step::GiveUp,
-            Some(_) if waited > GRACE => {
+            Some(_) if self.killed.is_some_and(|killed| waited > killed + self.limit) => {
+                Step::GiveUp
+            }
+            Some(_) if waited > self.grace => {
                 self.killed.get_or_insert(waited);
                 Step::Send(Signal::SIGKILL)
             }
             Some(_) => Step::Send(Signal::SIGTERM),
             // An unreadable table does not show that no process is left.
-            None if waited > LIMIT => Step::GiveUp,
+            None if waited > self.limit => Step::GiveUp,
             None => Step::Look,
         }
     }
@@ -73,7 +83,7 @@ impl Sweep {
 pub(super) async fn sweep(census: &mut Census) {
     let begun = Instant::now();
     let mut pause = FIRST_PAUSE;
-    let mut sweep = Sweep::default();
+    let mut sweep = Sweep::new(GRACE, LIMIT);
     loop {
         let waited = begun.elapsed();
         let looked = survey(census, Census::keep_survivors).await;
@@ -166,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_sweep_is_done_only_after_two_looks_in_a_row_that_found_none() {
-        let mut sweep = Sweep::default();
+        let mut sweep = Sweep::new(GRACE, LIMIT);
         let now = Duration::ZERO;
         assert_eq!(sweep.step(now, Some(0)), Step::Look);
         assert_eq!(sweep.step(now, Some(1)), Step::Send(Signal::SIGTERM), "it had been hidden");
@@ -189,9 +199,9 @@ mod tests {
     #[test]
     fn what_is_left_is_terminated_then_killed_then_given_up() {
         let tick = Duration::from_millis(1);
-        let step = |waited, left| Sweep::default().step(waited, left);
+        let step = |waited, left| Sweep::new(GRACE, LIMIT).step(waited, left);
         assert_eq!(step(GRACE, Some(2)), Step::Send(Signal::SIGTERM));
-        let mut sweep = Sweep::default();
+        let mut sweep = Sweep::new(GRACE, LIMIT);
         // Suspended until now: what was never killed is not given up.
         let late = 10 * LIMIT;
         assert_eq!(sweep.step(late, Some(2)), Step::Send(Signal::SIGKILL));
