@@ -373,9 +373,18 @@ impl Shared {
 
     /// Emits the one `Completed`. The note about a wait does not stay open.
     fn end_stream(&self, state: &mut State, completed: Box<Completed>) {
-        let waited = std::mem::take(&mut state.wait_reported)
-            .then(|| self.wait_closed("stopped waiting for the session", false).into());
+        let waited = std::mem::take(&mut state.wait_reported).then(|| self.wait_abandoned().into());
         self.sender.finish_after(waited, completed);
+    }
+}
+
+/// A run whose task is dropped or panics while it waits has no end of its own: see `LastResort` in `drive.rs`, which is
+/// dropped behind this.
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if std::mem::take(&mut self.state().wait_reported) {
+            let _ = self.sender.try_push(self.wait_abandoned().into());
+        }
     }
 }
 

@@ -285,6 +285,26 @@ async fn a_run_that_is_cancelled_while_it_waits_closes_its_wait() {
     assert_wait_is_closed(&events);
 }
 
+#[test]
+fn a_run_whose_runtime_shuts_down_while_it_waits_closes_its_wait() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
+    let (_test_host, mut events, waiting) = runtime.block_on(async {
+        let test_host = TestHost::on_test_runtime();
+        let runner = ten_seconds(&test_host.host);
+        let mut first = runner.run(on("a"));
+        until_started(&mut first).await;
+        let mut waiting = runner.run(on("a"));
+        let reported = waiting.next().await.unwrap();
+        (test_host, vec![reported], waiting)
+    });
+    drop(runtime);
+    let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    events.extend(other.block_on(all(waiting)));
+    assert_eq!(end_of(&events).reason, Some(Reason::Interrupted));
+    assert_wait_is_closed(&events);
+}
+
 #[tokio::test(start_paused = true)]
 async fn wait_bounds_the_waiting() {
     let test_host = TestHost::on_test_runtime();

@@ -184,7 +184,11 @@ impl Shared {
         self.push(self.wait_closed("the session is free", true).into()).await
     }
 
-    pub(super) fn wait_closed(&self, title: &str, ok: bool) -> ActionEvent {
+    pub(super) fn wait_abandoned(&self) -> ActionEvent {
+        self.wait_closed("stopped waiting for the session", false)
+    }
+
+    fn wait_closed(&self, title: &str, ok: bool) -> ActionEvent {
         let action = Action::new(WAIT_ACTION, ActionKind::Note, title);
         ActionEvent::new(self.engine(), action, Phase::Completed).ok(ok).level(Level::Info)
     }
