@@ -67,6 +67,17 @@ async fn a_prompt_in_flight_is_sent_again_under_its_key_and_a_retry_gets_another
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_batch_without_a_journal_has_keys_of_its_own_too() {
+    let lab = Lab::new();
+    for _ in 0..2 {
+        run(lab.batch(), Source::new(&b"one\n"[..]), Journal::none()).await;
+    }
+    let keys: Vec<String> = lab.runner.calls().into_iter().map(|call| call.key).collect();
+    assert!(keys.iter().all(|key| key.ends_with("/1/1")), "{keys:?}");
+    assert_ne!(keys[0], keys[1]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_prompt_in_flight_fails_if_asked_for() {
     let lab = Lab::new();
     lab.runner.when("two", [Play::Hang]);
