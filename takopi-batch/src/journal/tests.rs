@@ -116,6 +116,19 @@ fn results_whose_file_was_deleted_are_saved_beside_it() {
     }
 }
 
+#[test]
+fn results_that_cannot_be_looked_at_do_not_count_as_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let inside = directory.path().join("inside");
+    std::fs::create_dir(&inside).unwrap();
+    let (mut files, _state) = Journal::open(inside.join("out")).unwrap().files.unwrap();
+    std::fs::rename(&inside, directory.path().join("elsewhere")).unwrap();
+    std::fs::write(&inside, "a file where the directory was").unwrap();
+    let mut group = Group { results: vec![result("a")], waiting: Vec::new() };
+    let error = files.commit(&mut group).unwrap_err();
+    assert!(matches!(&error, JournalError::Io { doing: "look at", .. }), "{error}");
+}
+
 #[tokio::test]
 async fn results_that_were_deleted_behind_the_last_commit_are_saved_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
