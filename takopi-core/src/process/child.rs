@@ -324,6 +324,19 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[tokio::test]
+    async fn a_program_has_its_number_however_it_is_started() {
+        let number = (1 << 61) + 4711;
+        let args = script("grep 'Max realtime timeout' /proc/$$/limits");
+        for start in WAYS {
+            let started =
+                start(Program { number: Some(number), ..program("/bin/sh", &args) }).unwrap();
+            let limits = read(started.output);
+            assert!(limits.split_whitespace().any(|word| word == number.to_string()), "{limits}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
     async fn a_child_that_has_exited_is_reaped_though_nobody_waits_for_it() {
         use nix::sys::wait::{Id, WaitPidFlag, waitid};
         let started = program("/bin/sh", &script("exit 0")).start_here().unwrap();
