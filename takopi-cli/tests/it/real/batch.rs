@@ -1,11 +1,12 @@
 //! Batches on the real codex.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use takopi_tests::model::{Answer, RecordedRequest, Script, within};
+use takopi_tests::model::{Answer, Gate, RecordedRequest, Script, within};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Child;
 
@@ -118,6 +119,41 @@ impl Dice {
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         usize::try_from((self.0 >> 33) % bound).unwrap()
     }
+}
+
+#[tokio::test]
+async fn a_conversation_of_which_a_kill_left_nothing_is_begun_anew() {
+    let Some(lab) = Lab::new() else { return };
+    let gate = Gate::new();
+    lab.model.otherwise(Script::repeat(Answer::new().wait_for(&gate).message("fine")));
+    input(&lab, 1, 2, 0);
+    let mut child = start(&lab, &[]);
+    within(LONG, "the first request", lab.model.wait_for_requests(1)).await;
+    child.kill().await.unwrap();
+    lab.home.assert_no_processes().await;
+    gate.open();
+    // As if codex had been killed between creating the file of its session and writing to it.
+    let files = files_below(&lab.home.codex_home().join("sessions"));
+    assert_eq!(files.len(), 1, "{files:?}");
+    std::fs::write(&files[0], "").unwrap();
+
+    let ran = run(&lab, &[]).await;
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let results = results(&lab);
+    let outline: Vec<_> = results.iter().map(|it| (&it["id"], &it["ok"])).collect();
+    assert_eq!(
+        outline,
+        [(&json!("s00 step 00"), &json!(true)), (&json!("s00 step 01"), &json!(true))]
+    );
+    assert_eq!(results[0]["resume"], results[1]["resume"], "one conversation");
+    let last = &lab.model.requests_about("s00 step 01")[0];
+    assert_eq!(last.user_texts().len(), 2);
+    lab.home.assert_no_processes().await;
+}
+
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.flat_map(|path| if path.is_dir() { files_below(&path) } else { vec![path] }).collect()
 }
 
 #[tokio::test]
