@@ -356,7 +356,7 @@ impl Routes {
                     return Some(Incoming::Request(request));
                 }
                 tracing::debug!(
-                    method = request.method(),
+                    method = %redacted(request.method()),
                     "the agent asks for what takopi does not have"
                 );
                 request.decline();
@@ -385,7 +385,7 @@ impl Routes {
                 Some(Incoming::Withdrawn(id))
             }
             _ => {
-                tracing::trace!(method, "a notification of the agent");
+                tracing::trace!(method = %redacted(&method), "a notification of the agent");
                 None
             }
         }
@@ -429,7 +429,8 @@ impl Routes {
         let inbox = self.state().run.as_ref().map(|run| run.inbox.clone());
         let Some(inbox) = inbox else {
             if let Incoming::Request(request) = &incoming {
-                tracing::warn!(method = request.method(), "declined: no run has the process");
+                let method = redacted(request.method());
+                tracing::warn!(%method, "declined: no run has the process");
             }
             return;
         };

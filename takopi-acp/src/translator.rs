@@ -24,7 +24,7 @@ use takopi_core::model::{
     Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason, TakopiEvent, Usage,
     UsageScope,
 };
-use takopi_core::redact::redact;
+use takopi_core::redact::{redact, redacted};
 use takopi_core::rpc::ResponseError;
 use takopi_core::runner::RunError;
 
@@ -120,7 +120,9 @@ impl Translator {
             Update::Plan(entries) => self.plan.update(entries, events),
             Update::Notice { severity, text } => self.notice(severity.as_deref(), text, events),
             Update::Retry { message, details } => self.retry(message, details.as_deref(), events),
-            Update::Other(kind) => tracing::trace!(kind, "an update without an event"),
+            Update::Other(kind) => {
+                tracing::trace!(kind = %redacted(kind), "an update without an event");
+            }
         }
     }
 

@@ -17,6 +17,7 @@ use takopi_core::Host;
 use takopi_core::jsonl::ProcessLines;
 use takopi_core::peer::{Peer, PendingRequests, Wire};
 use takopi_core::process::{Frame, Output, SpawnError, StartCutoff};
+use takopi_core::redact::redacted;
 use takopi_core::tools::HostTools;
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -265,7 +266,7 @@ impl Routes {
             Message::ControlResponse { id, outcome } => {
                 let caller = self.state().pending.take(&id);
                 if caller.is_none_or(|(caller, ())| caller.send(outcome).is_err()) {
-                    tracing::debug!(id, "a late response of Claude Code");
+                    tracing::debug!(id = %redacted(&id), "a late response of Claude Code");
                 }
                 None
             }
@@ -298,7 +299,8 @@ impl Routes {
         let run = self.state().run.clone();
         let Some(run) = run else {
             if let Incoming::Request(request) = &incoming {
-                tracing::warn!(subtype = request.subtype(), "declined: no run has the process");
+                let subtype = redacted(request.subtype());
+                tracing::warn!(%subtype, "declined: no run has the process");
             }
             return;
         };

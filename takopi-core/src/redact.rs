@@ -58,17 +58,17 @@ pub fn redact(text: &str) -> Cow<'_, str> {
 ///
 /// ```
 /// use takopi_core::redact::redacted;
-/// assert_eq!(redacted(&"api_key=4f9d").to_string(), "api_key=[redacted]");
+/// assert_eq!(redacted("api_key=4f9d").to_string(), "api_key=[redacted]");
 /// ```
-pub fn redacted<T: fmt::Display>(shown: &T) -> Redacted<'_, T> {
+pub fn redacted<T: fmt::Display + ?Sized>(shown: &T) -> Redacted<'_, T> {
     Redacted(shown)
 }
 
 /// Shows something without credentials. Made by [`redacted`].
 #[derive(Debug)]
-pub struct Redacted<'a, T>(&'a T);
+pub struct Redacted<'a, T: ?Sized>(&'a T);
 
-impl<T: fmt::Display> fmt::Display for Redacted<'_, T> {
+impl<T: fmt::Display + ?Sized> fmt::Display for Redacted<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&redact(&self.0.to_string()))
     }

@@ -17,6 +17,7 @@ use takopi_core::Host;
 use takopi_core::jsonl::ProcessLines;
 use takopi_core::peer::{Peer, PendingRequests, Wire};
 use takopi_core::process::{Frame, Output, SpawnError, StartCutoff};
+use takopi_core::redact::redacted;
 use thiserror::Error;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
@@ -291,7 +292,7 @@ impl Routes {
     fn respond(&self, id: &str, outcome: Result<Value, String>) {
         let caller = self.state().pending.take(&id.to_owned());
         if caller.is_none_or(|(caller, ())| caller.send(outcome).is_err()) {
-            tracing::debug!(id, "a response of pi that nobody waits for");
+            tracing::debug!(id = %redacted(&id), "a response of pi that nobody waits for");
         }
     }
 

@@ -22,6 +22,7 @@ use takopi_core::model::{
     Action, ActionEvent, ActionKind, AnswerPieces, Completed, Level, Phase, Reason, ResumeToken,
     Started, TakopiEvent, Usage, UsageScope,
 };
+use takopi_core::redact::redacted;
 
 use crate::failure;
 use crate::wire::{Assistant, Event, Tokens};
@@ -172,7 +173,9 @@ impl Translator {
                 self.accepted(events);
                 self.settled = Some(*aborted);
             }
-            Event::Other { kind } => tracing::debug!(kind, "an event of pi that is not known"),
+            Event::Other { kind } => {
+                tracing::debug!(kind = %redacted(kind), "an event of pi that is not known");
+            }
             Event::User { images } => self.prompted(*images, events),
             Event::Progress | Event::Quiet | Event::Queue { .. } => {}
         }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use takopi_core::{Host, RunRequest};
+use tokio::runtime::Handle;
 
 use crate::fake::{self, Control};
 use crate::home::Home;
@@ -66,6 +67,14 @@ impl<H: FakeHome> Lab<H> {
         let link = self.home.home().root().join("agent-of-this-test");
         symlink(&self.binary, &link).expect("a link in the test's home");
         self.binary = link;
+        self
+    }
+
+    /// Runs takopi on the runtime of the test instead of a thread of its own: a clock that the test pauses, and
+    /// [`Logs`](crate::logs::Logs), are those of the runs as well.
+    pub fn on_this_runtime(mut self) -> Self {
+        let host = Host::builder().state_directory(self.home.home().state());
+        self.host = host.runtime(Handle::current()).build().expect("a host");
         self
     }
 

@@ -11,6 +11,7 @@
 //! - [`raw`]: a real agent with nothing of takopi around it;
 //! - [`contract`]: checks that every runner must pass, for authors of engines;
 //! - [`runs`]: the events of runs, collected so that a test can check what happened;
+//! - [`logs`]: what takopi logs meanwhile;
 //! - [`browser`]: a headless Chromium, for pages;
 //! - [`telegram`]: a fake of the Bot API;
 //! - [`postgres`]: a private PostgreSQL;
@@ -52,6 +53,7 @@ pub mod home;
 mod install;
 pub mod lab;
 pub mod limits;
+pub mod logs;
 pub mod model;
 pub mod mutate;
 pub mod pi;

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
+use takopi_core::redact::redacted;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -179,7 +180,8 @@ impl Sender {
     pub(super) fn warn(&self, warning: String) {
         let mut queue = self.shared.queue();
         if queue.warnings == WARNINGS || self.shared.overflow.is_cancelled() {
-            return tracing::warn!(warning, "a turn's consumer is too far behind for a warning");
+            let warning = redacted(&warning);
+            return tracing::warn!(%warning, "a turn's consumer is too far behind for a warning");
         }
         queue.warnings += 1;
         queue.push(TurnMessage::Warning(warning), 0);
@@ -333,5 +335,21 @@ mod tests {
         assert!(matches!(inbox.try_next(), Some(TurnMessage::EndTooLong)));
         sender.warn("there is room again".to_owned());
         assert_eq!(inbox.take_warnings().len(), 1);
+    }
+
+    #[test]
+    fn a_warning_that_has_no_room_is_logged_without_credentials() {
+        let logged = tempfile::NamedTempFile::new().unwrap();
+        let writer = Mutex::new(logged.reopen().unwrap());
+        let logs = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+        tracing::subscriber::with_default(logs, || {
+            let (sender, _inbox) = inbox(None);
+            for _ in 0..=WARNINGS {
+                sender.warn("not JSON: Bearer sk-SECRET-123".to_owned());
+            }
+        });
+        let logged = std::fs::read_to_string(logged.path()).unwrap();
+        assert!(logged.contains("not JSON: Bearer [redacted]"), "{logged}");
+        assert!(!logged.contains("SECRET"), "{logged}");
     }
 }

@@ -17,6 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use takopi_core::jsonl::{LineWarnings, UnreadLines};
 use takopi_core::peer::PendingRequests;
+use takopi_core::redact::redacted;
 use takopi_core::rpc::{ErrorBody, Incoming, Response, ResponseError};
 use tokio::sync::oneshot;
 
@@ -427,7 +428,7 @@ impl State {
     fn drifted(&mut self, method: &str, thread: Option<&str>) {
         if !std::mem::replace(&mut self.drift_logged, true) {
             tracing::warn!(
-                method,
+                method = %redacted(method),
                 "a message of the app-server names no thread or turn that can be read"
             );
         }
@@ -472,7 +473,7 @@ fn is_unreadable(method: &str, turn: &Id<'_>) -> bool {
 /// Declines a request that no run here owns. Never accepts: no handler was asked.
 fn decline(request: ServerRequest) {
     tracing::warn!(
-        method = request.method(),
+        method = %redacted(request.method()),
         "declined: a request of the app-server belongs to no run here"
     );
     request.decline();

@@ -9,6 +9,7 @@ use takopi_core::model::{
 };
 use takopi_core::paths::Directory;
 use takopi_core::process::Exit;
+use takopi_core::redact::redacted;
 
 use super::wire::Line;
 use crate::common::Translation;
@@ -116,7 +117,9 @@ impl Translator for ExecTranslator {
             }
             Line::TurnFailed { fault } => translation.turn_failed(&fault, events),
             Line::Error { fault } => self.trouble(&fault, events),
-            Line::Unknown { kind } => tracing::debug!(%kind, "codex exec printed an unknown event"),
+            Line::Unknown { kind } => {
+                tracing::debug!(kind = %redacted(&kind), "codex exec printed an unknown event");
+            }
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ use uuid::Uuid;
 use super::census;
 use super::mark::Mark;
 use super::sweep::{Step, Sweep, kill_marked};
+use crate::redact::redact;
 use crate::sys::{ByteRange, OfdFile};
 
 const LOCK: ByteRange = ByteRange::byte(0);
@@ -156,13 +157,13 @@ fn create(directory: &Path, path: &Path) -> io::Result<OfdFile> {
 pub struct Stray {
     /// Its pid.
     pub pid: i32,
-    /// What it was started as.
+    /// What it was started as, without credentials.
     pub command: String,
 }
 
 impl Stray {
     fn new(pid: i32) -> Self {
-        Self { pid, command: census::command_line(pid) }
+        Self { pid, command: redact(&census::command_line(pid)).into_owned() }
     }
 }
 

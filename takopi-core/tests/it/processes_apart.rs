@@ -293,6 +293,7 @@ fn a_program_that_drops_everything_and_returns_leaves_no_more_than_one_that_was_
 
 /// An engine that ignores the death signal, and something that left its tree.
 const STUBBORN: &str = r#"
+    : Authorization: Bearer sk-SECRET-123
     trap '' INT
     (setsid sleep 1000 > /dev/null 2>&1 & echo $! > $DIR/left)
     echo $$ > $DIR/pid
@@ -318,6 +319,7 @@ fn what_a_killed_takopi_left_is_found_by_its_run_record_and_ended() {
     for pid in pids {
         let stray = seen.iter().find(|stray| stray.pid == pid).expect("a stray");
         assert!(stray.command.contains("sleep"), "{stray:?}");
+        assert!(!stray.command.contains("SECRET"), "{stray:?}");
     }
     assert!(pids.iter().all(|pid| is_alive(*pid)), "looking ends nobody");
     let ended = end_strays(state.path());

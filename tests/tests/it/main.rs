@@ -2,6 +2,7 @@
 //!
 //! - `contract`: what every runner must do, held for the demo engine and for codex over both transports;
 //! - `codex`, `claude`, `pi`: everything about one agent. Another gets a folder of its own beside them;
+//! - `log_lines`: what is never logged;
 //! - `proving_ground`: the scripted models, the fake agents, the browser.
 #![allow(
     clippy::unwrap_used,
@@ -15,5 +16,6 @@ mod claude;
 mod codex;
 mod contract;
 mod docs;
+mod log_lines;
 mod pi;
 mod proving_ground;
