@@ -11,13 +11,19 @@ use takopi_tests::codex::lab::{Lab, session};
 use takopi_tests::codex::real;
 use takopi_tests::model::{Answer, Gate, ModelServer};
 use takopi_tests::runs::{Seen, finish, is_started, request, run, until};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const LONG: Duration = Duration::from_hours(1);
 
 /// Many sessions on one server.
 pub(super) fn shared(lab: &Lab) -> EngineRunner<CodexAppServer> {
-    let limits = PoolLimits::new(4, 10, 1);
+    shared_within(lab, PoolLimits::default().response)
+}
+
+/// Many sessions on one server, which is broken if a cancel takes it longer than this.
+fn shared_within(lab: &Lab, response: Duration) -> EngineRunner<CodexAppServer> {
+    let limits = PoolLimits::new(4, 10, 1).response(response);
     EngineRunner::new(CodexAppServer::new(lab.codex()).shared(limits).keep_warm(LONG))
         .on(lab.host.clone())
 }
@@ -175,8 +181,10 @@ async fn an_interrupt_that_is_refused_because_the_turn_ends_leaves_the_server_us
     interrupt_is_refused(First::End).await;
 }
 
-/// A server that never answers this method: it is not used again, and the runs on it go on.
+/// A server that never answers this method: it is given up when its time is over and not before, it is not used
+/// again, and the runs on it go on.
 async fn never_answers(method: &str) {
+    let response = Duration::from_secs(7);
     let working = turn::opened([Step::reached("working"), Step::SleepForever]);
     let script = match method {
         "turn/start" => {
@@ -185,15 +193,21 @@ async fn never_answers(method: &str) {
         }
         method => server().when("turn/start", "victim", working).always(method, []),
     };
-    let lab = Lab::new(script.script());
-    let runner = shared(&lab);
+    let lab = Lab::new(script.script()).on_this_runtime();
+    let runner = shared_within(&lab, response);
     let neighbour = Neighbour::start(&runner, &lab).await;
     let cancel = CancellationToken::new();
     let victim = runner.run(lab.request("victim").cancel(cancel.clone()));
     lab.control.reached("working").await;
+    // From here on time passes only while nothing else happens.
+    tokio::time::pause();
+    let cancelled = Instant::now();
     cancel.cancel();
     let victim = finish(victim, Vec::new()).await;
+    let waited = cancelled.elapsed();
+    tokio::time::resume();
     victim.failed("interrupted");
+    assert!(response <= waited && waited < 2 * response, "{method}: {waited:?}");
     assert_eq!(lab.control.starts().len(), 1, "{method}");
     neighbour.ends_undisturbed(&lab).await;
     goes_on(&runner, &lab, &victim, 2).await;
@@ -203,8 +217,9 @@ async fn never_answers(method: &str) {
 
 #[tokio::test]
 async fn a_server_that_answers_no_cancel_is_replaced_when_its_neighbours_are_done() {
-    let methods = ["turn/start", "turn/interrupt", "thread/backgroundTerminals/clean"];
-    join_all(methods.map(never_answers)).await;
+    for method in ["turn/start", "turn/interrupt", "thread/backgroundTerminals/clean"] {
+        never_answers(method).await;
+    }
 }
 
 #[tokio::test]
