@@ -86,6 +86,17 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_may_be_the_end_of_a_credential_is_left_out() {
+        for (length, kept) in [(1500, "rest"), (2048, "rest"), (2049, "x rest")] {
+            let mut tail = Tail::new(length + " rest".len());
+            tail.push(b"dropped");
+            tail.push(&vec![b'x'; length]);
+            tail.push(b" rest");
+            assert_eq!(tail.text(), kept, "{length}");
+        }
+    }
+
+    #[test]
     fn a_text_within_the_limit_keeps_its_first_line() {
         for (limit, pieces, kept) in [
             (4, ["a\nb", "c"], "a\nbc"),

@@ -258,3 +258,27 @@ impl Drop for Events {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::AnswerPieces;
+
+    #[test]
+    fn merged_pieces_do_not_grow_beyond_the_bound_of_the_buffer() {
+        const ROOM: usize = 40;
+        let engine = EngineId::from("lab");
+        let mut pieces = AnswerPieces::new(engine.clone());
+        let mut piece = move || {
+            let mut events = Vec::new();
+            pieces.piece("m", "x", &mut events);
+            events.pop().unwrap()
+        };
+        let first = piece();
+        let bounds = Bounds { items: 1, bytes: first.weight() + ROOM };
+        let (sender, _events) = channel(engine, bounds);
+        assert!(sender.try_push(first).is_ok());
+        let merged = (0..2 * ROOM).take_while(|_| sender.try_push(piece()).is_ok()).count();
+        assert_eq!(merged, ROOM);
+    }
+}
