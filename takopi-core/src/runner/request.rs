@@ -186,3 +186,32 @@ impl fmt::Debug for RunRequest {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_are_not_there_are_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let [file, none] = ["file", "none"].map(|name| directory.path().join(name));
+        std::fs::write(&file, "{}").unwrap();
+        let in_directory = || RunRequest::new("go").cwd(directory.path());
+        let with_schema = |schema: &Path| {
+            let mut request = in_directory();
+            request.settings.output_schema = Some(schema.to_owned());
+            request
+        };
+        assert!(with_schema(&file).image(&file).check_files().is_ok());
+        for (request, fault) in [
+            (RunRequest::new("go").cwd(&none), "none"),
+            (in_directory().image(&none), "none does not exist"),
+            (in_directory().image(directory.path()), "is not a file"),
+            (with_schema(&none), "none does not exist"),
+        ] {
+            let error = request.check_files().unwrap_err();
+            assert_eq!(error.reason, Reason::InvalidRequest);
+            assert!(error.message.contains(fault), "{error:?}");
+        }
+    }
+}

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::engines::{action, lab, note, started, success};
+use crate::common::engines::{action, lab, lab_elsewhere, note, started, success};
 use crate::common::{LAB, TestHost, actions, all, end, end_of, token};
 use futures::future::BoxFuture;
 use takopi_core::demo::{DEMO, Demo, Step};
-use takopi_core::model::{Action, ActionEvent, ActionKind, Completed, Phase, Reason};
+use takopi_core::model::{Action, ActionEvent, ActionKind, Completed, Level, Phase, Reason};
 use takopi_core::runner::Question;
 use takopi_core::{ApprovalHandler, ApprovalRequest, Decision, EngineRunner, RunRequest, Runner};
 use tokio::time::{Instant, sleep};
@@ -52,7 +52,19 @@ async fn a_long_run_ends_at_the_wall_clock_which_is_named_with_its_value() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn warnings_and_figures_for_machines_do_not_renew_the_idle_limit() {
+async fn a_run_on_another_machine_has_its_limits_there() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab_elsewhere(&test_host.host, |run| async move {
+        run.emit(started("a")).await.unwrap();
+        sleep(3600 * SECOND).await;
+        run.emit(success("")).await.unwrap();
+    });
+    let request = RunRequest::new("go").idle_timeout(5 * SECOND).wall_timeout(10 * SECOND);
+    assert!(end(runner.run(request)).await.ok);
+}
+
+#[tokio::test(start_paused = true)]
+async fn warnings_notices_and_figures_for_machines_do_not_renew_the_idle_limit() {
     let test_host = TestHost::on_test_runtime();
     let runner = lab(&test_host.host, |run| async move {
         run.emit(started("a")).await.unwrap();
@@ -62,7 +74,8 @@ async fn warnings_and_figures_for_machines_do_not_renew_the_idle_limit() {
         };
         for _ in 0..20 {
             sleep(SECOND).await;
-            let events = vec![run.warning("odd"), figures().into()];
+            let notice = note("a remark of the engine").level(Level::Info);
+            let events = vec![run.warning("odd"), notice.into(), figures().into()];
             if run.emit_all(events).await.is_err() || run.emit(figures()).await.is_err() {
                 return;
             }

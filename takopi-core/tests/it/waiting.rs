@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::engines::{lab, lab_with_files, note, started, success};
+use crate::common::engines::{lab, lab_elsewhere, lab_with_files, note, started, success};
 use crate::common::{
     TestHost, actions, all, end, end_of, is_started, key, settle_tasks, token, until_started,
 };
@@ -219,6 +219,37 @@ async fn a_run_that_waits_reports_it_and_names_the_holder() {
     assert_eq!((&free.action.id, free.phase), (&word.action.id, Phase::Completed));
     assert!(is_started(&rest[1]), "and then it starts");
     assert!(end_of(&rest).ok && end(first).await.ok);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_waits_can_say_so_until_it_waits_no_more() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = lab(&test_host.host, |run| async move {
+        run.waiting("waiting for a place");
+        run.wait_over().await.unwrap();
+        run.emit(started("a")).await.unwrap();
+        run.emit(success("")).await.unwrap();
+    });
+    let events = all(runner.run(RunRequest::new("go"))).await;
+    let words = actions(&events);
+    assert_eq!(words[0].action.title, "waiting for a place");
+    assert_eq!((&*words[0].action.id, words[0].phase), (WAIT_ACTION, Phase::Started));
+    assert_eq!((&*words[1].action.id, words[1].phase), (WAIT_ACTION, Phase::Completed));
+    assert!(is_started(&events[2]), "closed before it goes on: {events:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_held_has_no_run_and_one_on_another_machine_cannot_be_held() {
+    let test_host = TestHost::on_test_runtime();
+    let runner = ten_seconds(&test_host.host);
+    let held = runner.hold(&token("a")).await.unwrap();
+    let refused = end(runner.run(on("a").wait(Duration::ZERO))).await;
+    assert_eq!(refused.reason, Some(Reason::SessionBusy));
+    assert!(held.is_some());
+    drop(held);
+    assert!(end(runner.run(on("a").wait(Duration::ZERO))).await.ok);
+    let elsewhere = lab_elsewhere(&test_host.host, |_| async {});
+    assert!(elsewhere.hold(&token("a")).await.unwrap().is_none());
 }
 
 #[tokio::test(start_paused = true)]

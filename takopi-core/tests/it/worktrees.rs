@@ -1,14 +1,16 @@
 //! The linked git worktree of a run: held while an agent works in it, and only then.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use takopi_core::model::{Completed, Reason, TakopiEvent};
-use takopi_core::runner::EngineRun;
+use takopi_core::runner::{Engine, EngineRun, ResumeCodec};
 use takopi_core::worktree::WorktreeLock;
-use takopi_core::{RunRequest, Runner};
+use takopi_core::{EngineId, EngineRunner, RunRequest, Runner};
 
-use crate::common::engines::{lab, lab_elsewhere, started};
+use crate::common::engines::{codec, lab, lab_elsewhere, started};
 use crate::common::{LAB, TestHost, end};
 
 /// What git writes for a worktree `tree` of the repository `main`.
@@ -48,6 +50,31 @@ async fn a_worktree_is_held_by_the_runs_in_it_until_their_end() {
     let refused = end(runner.run(RunRequest::new("go").cwd(&tree))).await;
     assert_eq!(refused.reason, Some(Reason::InvalidRequest));
     drop(owned);
+}
+
+/// An engine that says nothing about directories.
+struct Plain;
+
+impl Engine for Plain {
+    fn id(&self) -> EngineId {
+        LAB
+    }
+
+    fn resume_codec(&self) -> ResumeCodec {
+        codec()
+    }
+
+    fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
+        Box::pin(turn(run))
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_says_nothing_else_works_where_its_request_says() {
+    let test_host = TestHost::on_test_runtime();
+    let tree = worktree(test_host.directory.path());
+    let runner = EngineRunner::new(Plain).on(test_host.host.clone());
+    assert!(!is_free_beside(&runner, &tree).await);
 }
 
 #[tokio::test]

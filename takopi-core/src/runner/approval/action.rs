@@ -271,6 +271,14 @@ mod tests {
     }
 
     #[test]
+    fn what_a_diff_had_lost_before_counts_as_omitted() {
+        let mut file = FileChange::new(ChangeKind::Add, "a", Path::new("/w"));
+        file.diff = Some(Excerpt { text: "+a\n".to_owned(), omitted: 7 });
+        let waiting = request(Question::Patch(Patch::new([file]))).waiting("a");
+        assert_eq!(waiting.action.detail["changes"][0]["diff_omitted"], 7);
+    }
+
+    #[test]
     fn what_a_command_asks_for_besides_is_in_its_action() {
         let extra = Permissions::default().network(Some(Network::All));
         let mut asked = request(Question::Command(Command::new("ls").extra(extra)));

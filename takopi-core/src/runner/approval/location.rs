@@ -171,6 +171,15 @@ mod tests {
     }
 
     #[test]
+    fn where_a_path_leads_that_cannot_be_looked_at_is_not_certain() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().canonicalize().unwrap();
+        assert_eq!(real_path(&directory.join("none")), Some(directory.join("none")));
+        // Longer than a name can be.
+        assert_eq!(real_path(&directory.join("x".repeat(1000)).join("..")), None);
+    }
+
+    #[test]
     fn links_out_of_the_working_directory_are_shown() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
