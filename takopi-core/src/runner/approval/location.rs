@@ -180,6 +180,18 @@ mod tests {
     }
 
     #[test]
+    fn forty_links_are_followed_and_no_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path().canonicalize().unwrap();
+        let at = |number: usize| directory.join(number.to_string());
+        for number in 0..=LINKS {
+            std::os::unix::fs::symlink(at(number), at(number + 1)).unwrap();
+        }
+        assert_eq!(real_path(&at(LINKS)), Some(at(0)));
+        assert_eq!(real_path(&at(LINKS + 1)), None);
+    }
+
+    #[test]
     fn links_out_of_the_working_directory_are_shown() {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
