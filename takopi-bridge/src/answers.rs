@@ -38,6 +38,22 @@ pub fn reply(questions: &[UserQuestion], text: &str) -> Option<Reply> {
     answered
 }
 
+/// Whether a word is the name of an option of these questions: then it is an answer, even if it is a single letter
+/// that is a key elsewhere.
+///
+/// ```
+/// use takopi_bridge::answers::names_option;
+/// use takopi_core::runner::{QuestionOption, UserQuestion};
+///
+/// let options = ["A", "B", "C"].map(|it| QuestionOption::default().label(it.to_owned()));
+/// let questions = [UserQuestion::default().options(options.to_vec())];
+/// assert!(names_option(&questions, "c") && !names_option(&questions, "n"));
+/// ```
+pub fn names_option(questions: &[UserQuestion], word: &str) -> bool {
+    let mut options = questions.iter().flat_map(|question| &question.options);
+    options.any(|option| option.label.eq_ignore_ascii_case(word))
+}
+
 /// The parts of a text for so many questions.
 fn parts(text: &str, questions: usize) -> Vec<String> {
     let text = text.trim();

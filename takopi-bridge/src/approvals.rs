@@ -123,6 +123,15 @@ impl<T: Transport> Approvals<T> {
         self.open().choose(message, reply.into())
     }
 
+    /// Whether a word that is also a decision answers what this message asks.
+    pub(crate) fn is_answer(&self, message: &MessageRef, word: &str, decision: Decision) -> bool {
+        self.open().waiting.get(message).is_some_and(|waiting| {
+            let unoffered = decision.is_yes() && !waiting.offered.contains(&decision);
+            answers::names_option(&waiting.questions, word)
+                || unoffered && !waiting.questions.is_empty()
+        })
+    }
+
     /// The same, for a message that the bridge does not know (yet): one on its way may be it.
     pub(crate) fn choose_early(
         &self,

@@ -49,7 +49,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use takopi_core::runner::Reply;
-use takopi_core::{EngineId, ResumeToken};
+use takopi_core::{Decision, EngineId, ResumeToken};
 use thiserror::Error;
 use tokio::time::timeout;
 
@@ -234,7 +234,7 @@ impl<T: Transport> Bridge<T> {
         self.core.cancel(&records, note.as_deref())
     }
 
-    /// Decides the request that this message shows: with a [`Decision`](takopi_core::Decision), or with
+    /// Decides the request that this message shows: with a [`Decision`], or with
     /// a [`Reply`] that has more details.
     pub fn choose(
         &self,
@@ -253,6 +253,12 @@ impl<T: Transport> Bridge<T> {
     /// without replies.
     pub fn answer(&self, question: &MessageRef, text: &str, by: &str) -> Result<(), AnswerError> {
         self.core.approvals.answer(question, text, by)
+    }
+
+    /// Whether a word that is also a decision answers the question that this message shows: it names an
+    /// option, or the decision cannot be chosen and a text can be given.
+    pub fn is_answer(&self, question: &MessageRef, word: &str, decision: Decision) -> bool {
+        self.core.approvals.is_answer(question, word, decision)
     }
 
     /// Handles a button press. Check that the user may press before you call this.

@@ -197,6 +197,9 @@ pub(crate) struct RunOptions {
     pub(crate) branch: Option<String>,
     #[command(flatten)]
     pub(crate) fleet: FleetFlags,
+    /// The prompt or the session to resume names the engine.
+    #[arg(skip)]
+    pub(crate) engine_chosen: bool,
     /// The projects of the configuration file.
     #[arg(skip)]
     pub(crate) projects: Projects,
@@ -264,7 +267,13 @@ impl RunOptions {
         settings
     }
 
-    /// Chooses the engine of a session. Defaults that were meant for another engine do not apply to it.
+    /// Chooses the engine that the prompt or the session names: more than that of a project.
+    pub(crate) fn choose_engine(&mut self, engine: &EngineId) {
+        self.engine_chosen = true;
+        self.change_engine(engine);
+    }
+
+    /// Changes the engine. Defaults that were meant for another engine do not apply to it.
     pub(crate) fn change_engine(&mut self, engine: &EngineId) {
         if engines::named(self.engine.as_deref()).is_ok_and(|chosen| chosen.id() == *engine) {
             return;

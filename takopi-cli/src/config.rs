@@ -151,9 +151,7 @@ impl Config {
         match name {
             "engine" => {
                 let engine: String = read(value)?.unwrap_or_default();
-                if self.agent(&engine).is_none() {
-                    engines::find(&engine).map_err(|error| error.to_string())?;
-                }
+                self.check_engine(&engine)?;
                 self.engine = Some(engine);
             }
             "transport" => {
@@ -191,6 +189,14 @@ impl Config {
             _ => self.run.set(name, &value).map_err(|error| error.to_string())?,
         }
         Ok(())
+    }
+
+    /// Refuses a name that is no engine's.
+    fn check_engine(&self, name: &str) -> Result<(), String> {
+        match self.agent(name) {
+            Some(_) => Ok(()),
+            None => engines::find(name).map(|_| ()).map_err(|error| error.to_string()),
+        }
     }
 
     /// The agent of this name.
@@ -261,9 +267,16 @@ pub(crate) fn parse(text: &str, path: &Path) -> Result<Config, Usage> {
     // Others may name the engines that are defined here.
     let (defined, others): (Vec<_>, Vec<_>) =
         entries.into_iter().partition(|(name, _)| name == "engines");
+    let mut projects = None;
     for (name, value) in defined.into_iter().chain(others) {
         let span = value.span();
+        projects = Some(span.clone()).filter(|_| name == "projects").or(projects);
         config.set(&name, value.into_inner()).map_err(|error| at(Some(span), &error))?;
+    }
+    for project in config.projects.iter() {
+        let Some(engine) = &project.engine else { continue };
+        let of = |error| format!("project {}: {error}", project.name);
+        config.check_engine(engine).map_err(|error| at(projects.clone(), &of(error)))?;
     }
     Ok(config)
 }
@@ -290,6 +303,9 @@ mod tests {
             engine,
             "c.toml:1: unknown engine `abacus`; known engines: codex, claude, pi, opencode, gemini, qwen, codex-acp, claude-acp, demo"
         );
+        let project = error("\n[projects.web]\npath = '/w'\nengine = 'abacus'");
+        let said = "project web: unknown engine `abacus`; known engines: codex, ";
+        assert!(project.starts_with("c.toml:2: ") && project.contains(said), "{project}");
         let syntax = error("model = \n");
         assert!(syntax.starts_with("c.toml:1: "), "{syntax}");
         let table = error("model = 'x'\n[claude]\nsandbox = 'read-only'\n");

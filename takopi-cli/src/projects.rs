@@ -4,6 +4,7 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 use takopi_bridge::RunContext;
+use takopi_bridge::present::clean;
 use takopi_core::RunSettings;
 use takopi_projects::config::{RESERVED, check_name};
 use takopi_projects::{Context, Message, Names, Project, Projects, Repository};
@@ -84,6 +85,7 @@ impl RunOptions {
         self.cd = Some(project.directory(branch.as_deref()).map_err(usage)?);
         if let Some(engine) = &project.engine
             && !self.flags.is_typed("engine")
+            && !self.engine_chosen
         {
             self.change_engine(&engines::find(engine)?.id());
         }
@@ -95,6 +97,13 @@ impl RunOptions {
         let mut context = Context::new(project.name);
         context.branch = branch;
         Ok(named.map(|_| context))
+    }
+
+    /// The engine, unless the prompt or the session names one.
+    pub(crate) fn usual_engine(&self) -> Option<&str> {
+        let project = self.project.as_deref().and_then(|name| self.projects.get(name));
+        let engine = project.and_then(|project| project.engine.as_deref());
+        engine.filter(|_| !self.flags.is_typed("engine")).or(self.engine.as_deref())
     }
 
     /// Chooses the project and branch of a run that is resumed, as the lines under its answer name them.
@@ -126,7 +135,9 @@ pub(crate) fn take_directives(
             return Ok(());
         }
         if let Some(engine) = engine {
-            options.change_engine(&engines::find(&engine)?.id());
+            let mut typed = options.engine.clone().filter(|_| options.flags.is_typed("engine"));
+            choose("engine", &mut typed, Some(engine.clone()))?;
+            options.choose_engine(&engines::find(&engine)?.id());
         }
         choose("project", &mut options.project, project)?;
         choose("branch", &mut options.branch, branch)?;
@@ -258,17 +269,19 @@ fn prune(name: Option<&str>, projects: &Projects) -> anyhow::Result<u8> {
     for project in chosen {
         match Repository::open(project).and_then(|repository| repository.prune()) {
             Ok(pruned) => {
-                lines.extend(pruned.iter().map(|one| format!("{}: {one}\n", project.name)));
+                lines.extend(pruned.iter().map(|one| format!("{}: {one}", project.name)));
             }
             Err(error) => {
-                lines.push(format!("{}: {error}\n", project.name));
+                lines.push(format!("{}: {error}", project.name));
                 code = exit::FAILED;
             }
         }
     }
     if lines.is_empty() {
-        lines.push("there are no worktrees\n".to_owned());
+        lines.push("there are no worktrees".to_owned());
     }
+    // Agents name the files.
+    let lines: Vec<String> = lines.iter().map(|line| format!("{}\n", clean(line))).collect();
     terminal::print(lines.concat().as_bytes())?;
     Ok(code)
 }

@@ -22,9 +22,9 @@ pub(crate) fn main(mut args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> 
     }
     if let Some(text) = &args.resume
         && !args.options.run.flags.is_typed("engine")
-        && let Some(owner) = resume::owner(args.options.run.engine.as_deref(), text)?
+        && let Some(owner) = resume::owner(args.options.run.usual_engine(), text)?
     {
-        args.options.run.change_engine(&owner);
+        args.options.run.choose_engine(&owner);
     }
     match &args.resume {
         Some(text) => args.options.run.return_to(text),

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use crossterm::event::Event;
-use takopi_bridge::answers::{questions, reply};
+use takopi_bridge::answers::{names_option, questions, reply};
 use takopi_bridge::present::terminal::{
     Asked, Feed, Viewport, can_choose, choices, entry, live, question,
 };
@@ -95,7 +95,8 @@ impl ShownQuestion {
         let mut letters = line.trim().chars();
         let word = letters.next().filter(|_| letters.next().is_none());
         let answered = || reply(questions(request), &line).filter(|_| request.is_whole());
-        word.and_then(decided).or_else(answered)
+        let named = names_option(questions(request), line.trim()).then(answered).flatten();
+        named.or_else(|| word.and_then(decided)).or_else(answered)
     }
 }
 

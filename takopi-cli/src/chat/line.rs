@@ -85,13 +85,16 @@ impl Chat {
         plain && !engine && self.projects.get(name).is_none()
     }
 
-    /// Decides the approval request of this conversation, if there is one and the word is a decision.
+    /// Decides the approval request of this conversation, if there is one and the word is a decision and no answer.
     /// Requests of other conversations are not decided from here.
     fn decides(&mut self, word: &str) -> bool {
         let Some(decision) = decision(word) else { return false };
         let here = self.place();
         let question = self.view.questions().find(|question| question.chat == here.chat);
         if let Some(question) = question {
+            if self.bridge.is_answer(question, word, decision) {
+                return false;
+            }
             // It may have been withdrawn, or be too long to be accepted unseen.
             if let Err(error) = self.bridge.choose(question, decision, "you") {
                 self.note(&error.to_string());

@@ -19,7 +19,7 @@ const MOST: usize = 4096;
 const EFFORTS: [&str; 5] = ["minimal", "low", "medium", "high", "xhigh"];
 
 /// What was chosen for a conversation.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Choice {
     pub(super) engine: Option<String>,
@@ -30,6 +30,10 @@ pub(super) struct Choice {
     pub(super) model: Option<String>,
     pub(super) effort: Option<String>,
     pub(super) approve: Option<Approve>,
+    /// The directory and the settings of the project: those of every message, although only the first one
+    /// names it.
+    #[serde(skip)]
+    pub(super) placed: RunSettings,
 }
 
 impl Choice {
@@ -82,12 +86,10 @@ impl Choice {
     /// context, with the model and effort that were chosen.
     pub(super) fn placed(mut self, context: Option<RunContext>) -> (Self, Option<RunContext>) {
         let Some(mut context) = context else { return (self, None) };
-        let mut settings = self.settings();
-        settings.cwd.clone_from(&context.settings.cwd);
-        settings.fill_from(&context.settings);
-        context.settings = settings;
         let directory = context.settings.cwd.as_deref();
         self.cwd = directory.map(|it| it.to_string_lossy().into_owned());
+        self.placed = context.settings;
+        context.settings = self.settings();
         (self, Some(context))
     }
 
@@ -98,9 +100,10 @@ impl Choice {
     /// The settings of a run.
     pub(super) fn settings(&self) -> RunSettings {
         let mut settings = RunSettings::new();
-        settings.cwd = self.cwd.clone().map(PathBuf::from);
+        settings.cwd = self.placed.cwd.clone().or_else(|| self.cwd.clone().map(PathBuf::from));
         settings.model.clone_from(&self.model);
         settings.effort.clone_from(&self.effort);
+        settings.fill_from(&self.placed);
         settings
     }
 }
@@ -180,6 +183,7 @@ mod tests {
         let mut settings = RunSettings::new().cwd("/srv/web");
         settings.model = Some("small".to_owned());
         settings.effort = Some("low".to_owned());
+        settings.sandbox = Some("read-only".to_owned());
         let chosen = Choice { model: Some("large".to_owned()), ..Choice::default() };
         let (choice, context) = chosen.placed(Some(RunContext::new(settings)));
         let settings = context.unwrap().settings;
@@ -188,5 +192,8 @@ mod tests {
             (Some("large"), Some("low"))
         );
         assert_eq!(choice.cwd.as_deref(), Some("/srv/web"));
+        // Later messages name no project.
+        assert_eq!(settings.sandbox.as_deref(), Some("read-only"));
+        assert_eq!(choice.settings(), settings);
     }
 }

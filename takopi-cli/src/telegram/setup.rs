@@ -128,8 +128,12 @@ async fn line() -> io::Result<String> {
     let (sender, line) = oneshot::channel();
     std::thread::Builder::new().name("takopi-setup".to_owned()).spawn(move || {
         let mut line = String::new();
-        let read = io::stdin().lock().read_line(&mut line);
-        let _ = sender.send(read.map(|_| line));
+        // The end is no empty line: nobody typed Enter.
+        let read = match io::stdin().lock().read_line(&mut line) {
+            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "standard input has ended")),
+            read => read.map(|_| line),
+        };
+        let _ = sender.send(read);
     })?;
     line.await.unwrap_or_else(|_| Err(io::ErrorKind::UnexpectedEof.into()))
 }

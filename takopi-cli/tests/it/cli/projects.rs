@@ -57,6 +57,34 @@ fn a_repository_is_added_listed_and_used() {
 const FILE: &str = "home/.config/takopi/config.toml";
 
 #[test]
+fn the_engine_of_the_prompt_or_of_the_session_counts_more_than_that_of_the_project() {
+    let lab = lab();
+    let path = lab.path("work");
+    lab.write(FILE, &format!("[projects.web]\npath = {path:?}\nengine = \"codex\"\n"));
+    let ran = lab.run(&["run", "/web /demo hello"]);
+    assert!(ran.stdout.contains("You said: hello"), "{ran:?}");
+    // The last lines, as a person copies them.
+    let begin = ran.stderr.find("ctx: web").expect("where it ran");
+    let again = lab.run(&["run", "--resume", &ran.stderr[begin..], "again"]);
+    assert!(again.stdout.contains("You said: again"), "{again:?}");
+    let typed = lab.run(&["run", "--engine", "codex", "/web /demo hello"]);
+    assert_eq!(typed.code, Some(2), "{typed:?}");
+    assert!(typed.stderr.contains("the engine is codex, and the prompt names demo; name one"));
+}
+
+#[test]
+fn names_that_an_agent_gave_to_files_do_not_control_the_terminal() {
+    let lab = lab();
+    lab.run(&["projects", "add", "web"]);
+    run(&lab, &["/web @done hello"]);
+    git(&lab, &["config", "core.excludesFile", lab.write("ignored", "*.log\n").to_str().unwrap()]);
+    lab.write("work/.worktrees/done/x\x1b]52;c;eA==\x07.log", "");
+    let pruned = lab.run(&["projects", "prune"]);
+    assert!(pruned.stdout.contains("ignored files went with it: x"), "{pruned:?}");
+    assert!(pruned.stdout.chars().all(|it| it == '\n' || !it.is_control()), "{pruned:?}");
+}
+
+#[test]
 fn projects_that_are_added_at_once_leave_one_valid_configuration() {
     let lab = lab();
     let mut add: Vec<_> = (0..12)

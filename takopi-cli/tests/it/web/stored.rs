@@ -79,7 +79,11 @@ async fn a_conversation_runs_in_the_project_and_branch_that_were_chosen() {
     git(&["init", "--quiet", "-b", "main"]);
     git(&["commit", "--quiet", "--allow-empty", "-m", "first"]);
     let config = lab.home.workspace().join("config.toml");
-    std::fs::write(&config, format!("[projects.web]\npath = {}\n", json!(repository))).unwrap();
+    std::fs::write(
+        &config,
+        format!("[projects.web]\npath = {}\nmodel = 'of-the-project'\n", json!(repository)),
+    )
+    .unwrap();
     let server = Server::start(&lab, &["--config", config.to_str().unwrap()]).await;
     let Some(mut page) = visit(&server).await else { return };
     page.wait_for("document.querySelector('#choice [name=project]').options.length === 2").await;
@@ -112,6 +116,9 @@ async fn a_conversation_runs_in_the_project_and_branch_that_were_chosen() {
         .await;
     let steps = page.eval("[...document.querySelectorAll('.final .steps')].at(-1).innerText").await;
     assert!(steps.as_str().unwrap().contains("fix/tabs"), "{steps}");
+    let models: Vec<Value> =
+        lab.model.requests().iter().map(|request| request.body["model"].clone()).collect();
+    assert!(models.iter().all(|model| model == "of-the-project"), "{models:?}");
 
     let wrong = post(&server, "/send", &json!({ "text": "x", "choice": { "project": "nope" } }));
     assert!(wrong.0 == 400 && wrong.1.contains("nope"), "{wrong:?}");

@@ -78,6 +78,23 @@ fn control_c_ends_the_setup_and_nothing_is_written() {
     assert!(!lab.path(FILE).exists());
 }
 
+#[test]
+fn the_end_of_the_input_is_no_yes_to_the_question_who_wrote() {
+    let fake = FakeTelegram::start();
+    let lab = Lab::new();
+    let screen = screen(&lab, &fake);
+    screen.wait_for("token:");
+    screen.press(&format!("{TOKEN}\n"));
+    screen.wait_for("now write any message");
+    fake.write(Room::chat(MALLORY), MALLORY, "it is me");
+    screen.wait_for("user66 (66) wrote. Is that you? [Y/n]");
+    screen.press("\x04");
+    let (code, shown, _) = screen.end();
+    assert_eq!(code, Some(1), "{shown}");
+    assert!(shown.contains("standard input has ended"), "{shown}");
+    assert!(!lab.path(FILE).exists());
+}
+
 #[tokio::test]
 async fn a_script_passes_the_token_on_standard_input() {
     let fake = FakeTelegram::start();

@@ -112,6 +112,34 @@ async fn a_question_with_choices_is_answered_on_the_terminal() {
 }
 
 #[tokio::test]
+async fn an_option_with_the_letter_of_a_decision_is_chosen_by_its_name() {
+    let options = ["A", "B", "C"].map(|label| json!({ "label": label, "description": "" }));
+    let question = json!({ "questions": [{
+        "question": "Which one?", "header": "Letter", "multiSelect": false, "options": options,
+    }] });
+    let cases: [(&[&str], Keys); 2] = [
+        (&["run", "choose"], &[("then Enter;", "c\r")]),
+        (
+            &["chat"],
+            &[
+                ("[1] ›", "choose\r"),
+                ("answer with your next message: A, B, C", "c\r"),
+                ("Thanks.", "/quit\r"),
+            ],
+        ),
+    ];
+    for (args, keys) in cases {
+        let Some(lab) = Lab::new() else { return };
+        let ask = Answer::call("AskUserQuestion", question.clone());
+        lab.model.otherwise([ask, Answer::text("Thanks.")]);
+        let (code, seen) = on_terminal(&lab, args, keys).await;
+        assert_eq!(code, Some(0), "{seen:?}");
+        assert!(told(&lab).contains("\"Which one?\"=\"C\""), "{}", told(&lab));
+        lab.home.assert_no_processes().await;
+    }
+}
+
+#[tokio::test]
 async fn a_plan_is_shown_and_approved_on_the_terminal() {
     let Some(lab) = Lab::new() else { return };
     let gate = Gate::new();
