@@ -10,8 +10,7 @@
 //! [`Seat`] on its server, and the session's lock. At its end it gives the session back with the
 //! lease ([`Seat::release`]), reports that no run can ask for it again ([`Seat::spend`]), that nothing
 //! was loaded ([`Seat::vacate`]), or that the state of the session is unknown ([`Seat::abandon`], and
-//! every seat that is dropped). A run that was handed a lease and ends before it has a seat returns it
-//! ([`Keeper::return_lease`]).
+//! every seat that is dropped). The lease of a run that ends before it has a seat comes back by itself.
 //!
 //! A server is open, then draining (it gets no further run), then closing. Promises:
 //! - a session is on one server at a time: a run that asks for it gets that server, or waits until
@@ -43,7 +42,7 @@ use tokio_util::task::TaskTracker;
 
 use self::slot::{Custody, Phase, Slot};
 use crate::host::Host;
-use crate::locks::{SessionKey, SessionLease};
+use crate::locks::{LeaseLender, SessionKey, SessionLease};
 
 pub use self::offer::OfferError;
 pub use self::open::OpenError;
@@ -236,6 +235,7 @@ impl<S: Server> Keeper<S> {
     }
 
     /// Hands over the lease of a session to a run. One that is wanted elsewhere is given up instead.
+    /// Dropped before the run has a seat, the lease comes back.
     pub fn take_lease(&self, key: &SessionKey) -> Option<SessionLease> {
         let mut state = self.state();
         let shut_down = state.shut_down;
@@ -249,19 +249,7 @@ impl<S: Server> Keeper<S> {
         }
         let lease = lease.take()?;
         kept.custody = Custody::HandedOver { until: Instant::now() + HANDOVER_LIMIT };
-        Some(lease)
-    }
-
-    /// Takes back the lease of a run that ends before it has a seat. The session stays loaded, and its
-    /// server goes on.
-    pub fn return_lease(&self, key: &SessionKey, lease: Option<SessionLease>) {
-        let mut state = self.state();
-        let kept = state.slot_of(key).and_then(|slot| slot.sessions.get_mut(key));
-        if let (Some(kept), Some(lease)) = (kept, lease)
-            && !matches!(kept.custody, Custody::Keeper(_))
-        {
-            kept.custody = Custody::Keeper(Some(lease));
-        }
+        Some(lease.lent_by(self.inner.clone(), key.clone()))
     }
 
     /// Runs a task that still has a seat when its run has ended. [`Self::shutdown`] waits for it, so it
@@ -290,7 +278,7 @@ impl<S: Server> Keeper<S> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<S>> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state()
     }
 
     fn add(&self, host: &Host, server: S, key: Option<SessionKey>) -> Seat<S> {
@@ -377,6 +365,31 @@ impl<S: Server> Keeper<S> {
             }
         }
         self.inner.changed.send_replace(());
+    }
+}
+
+impl<S: Server> Inner<S> {
+    fn state(&self) -> MutexGuard<'_, State<S>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Server> LeaseLender for Inner<S> {
+    /// The session stays loaded, and its server goes on. A server that is being closed has the lease until
+    /// it is gone.
+    fn take_back(&self, key: &SessionKey, lease: SessionLease) {
+        {
+            let mut state = self.state();
+            let kept = state.slot_of(key).and_then(|slot| slot.sessions.get_mut(key));
+            match kept {
+                Some(kept) if !matches!(kept.custody, Custody::Keeper(_)) => {
+                    kept.custody = Custody::Keeper(Some(lease));
+                }
+                _ => return,
+            }
+        }
+        // The server may make room for others again.
+        self.changed.send_replace(());
     }
 }
 

@@ -22,7 +22,7 @@ pub enum OfferError {
 impl<S: Server> Keeper<S> {
     /// A seat for a run, or the permit to start a server for it. A session on a server that is drained
     /// is waited for like one that another process holds: visibly, with `drained` as the holder, and no
-    /// longer than the request allows. A run that gets neither returns the lease it was handed.
+    /// longer than the request allows. A run that gets neither gives back the lease it was handed.
     pub async fn offer_to(
         &self,
         run: &EngineRun,
@@ -31,9 +31,9 @@ impl<S: Server> Keeper<S> {
         fits: impl Fn(&S, Option<&S::Session>) -> bool,
     ) -> Result<Offer<S>, OfferError> {
         let offered = self.await_offer(run, key, drained, fits).await;
-        // The session stays loaded, so it must not be without its lease.
-        if let (Err(_), Some(key)) = (&offered, key) {
-            self.return_lease(key, run.keep_lease());
+        if offered.is_err() {
+            // At once, so that the server is not drained: the session stays loaded.
+            drop(run.keep_lease());
         }
         offered
     }

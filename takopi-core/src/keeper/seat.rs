@@ -64,7 +64,7 @@ impl<S: Server> Seat<S> {
 
     /// The run is over and its session stays loaded, kept from others by its lease.
     pub fn release(mut self, key: SessionKey, session: S::Session, lease: Option<SessionLease>) {
-        let kept = Kept { session, custody: Custody::Keeper(lease) };
+        let kept = Kept { session, custody: Custody::Keeper(lease.map(SessionLease::owned)) };
         let used = self.key.take();
         self.leave(|slot| {
             slot.finish_use(used.as_ref());
@@ -92,8 +92,12 @@ impl<S: Server> Seat<S> {
     /// the other runs on it are over; the lease is held until then, and no other server gets the
     /// session.
     pub fn abandon(mut self, lease: Option<SessionLease>) {
+        self.give_up(lease);
+    }
+
+    fn give_up(&mut self, lease: Option<SessionLease>) {
         self.leave(|slot| {
-            slot.orphaned.extend(lease);
+            slot.orphaned.extend(lease.map(SessionLease::owned));
             slot.drain();
         });
     }
@@ -108,10 +112,7 @@ impl<S: Server> Drop for Seat<S> {
     fn drop(&mut self) {
         if !self.left {
             let lease = self.lease.take().and_then(|lease| lease());
-            self.leave(|slot| {
-                slot.orphaned.extend(lease);
-                slot.drain();
-            });
+            self.give_up(lease);
         }
     }
 }

@@ -96,7 +96,8 @@ impl Outside {
         let locks = LocalLocks::new();
         let inside =
             locks.try_acquire(&key("any"), &Holder::here(EngineId::from_static("fake"))).unwrap();
-        SessionGuard::new(inside, Some(Box::new(Held(self.clone())))).split_lease()
+        SessionGuard::new(inside, Some(SessionLease::new(Box::new(Held(self.clone())))))
+            .split_lease()
     }
 
     fn is_given_up(&self) -> bool {

@@ -18,10 +18,8 @@ pub enum Blocked {
     Room,
 }
 
-/// A run that needs a seat. Dropped, it no longer waits for its session.
-///
-/// If it was handed the lease of the session and goes away without a seat, it should return the lease
-/// ([`Keeper::return_lease`]); otherwise the session is without one, and its server is drained.
+/// A run that needs a seat. Dropped, it no longer waits for its session, and should soon drop the lease if
+/// it was handed one: the server of a session without a lease is drained.
 pub struct Waiter<'a, S: Server> {
     keeper: &'a Keeper<S>,
     key: Option<&'a SessionKey>,

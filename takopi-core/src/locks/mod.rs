@@ -18,7 +18,8 @@
 //!
 //! A session whose engine is kept warm between runs is a [`SessionLease`]: the part of the lock that
 //! other processes see is kept, the part that orders this process's tasks is not. The lease must be
-//! given up when another run waits for the session ([`SessionLease::wanted`]).
+//! given up when another run waits for the session ([`SessionLease::wanted`]). A run that takes it over
+//! and ends without opening the session gives it back: the session is still loaded.
 
 mod file;
 mod holder;
@@ -118,12 +119,12 @@ impl LockError {
 #[must_use = "the session is released when the guard is dropped"]
 pub struct SessionGuard {
     // Dropped first: the next local waiter must find the lock free.
-    shared: Option<Box<dyn HeldLock>>,
+    shared: Option<SessionLease>,
     _local: LocalGuard,
 }
 
 impl SessionGuard {
-    pub(crate) fn new(local: LocalGuard, shared: Option<Box<dyn HeldLock>>) -> Self {
+    pub(crate) fn new(local: LocalGuard, shared: Option<SessionLease>) -> Self {
         Self { shared, _local: local }
     }
 
@@ -134,7 +135,7 @@ impl SessionGuard {
 
     /// Splits off what other processes see; the tasks of this process still find it held.
     pub(crate) fn split_lease(&mut self) -> Option<SessionLease> {
-        self.shared.take().map(|lock| SessionLease { lock })
+        self.shared.take()
     }
 }
 
@@ -144,17 +145,48 @@ impl fmt::Debug for SessionGuard {
     }
 }
 
-/// A session kept from other processes between two runs; given up on drop.
+/// A session kept from other processes between two runs; given up on drop, unless what it was taken
+/// over from still has the session loaded.
 #[must_use = "the session is given up when the lease is dropped"]
 pub struct SessionLease {
-    lock: Box<dyn HeldLock>,
+    /// `None` once it went back.
+    lock: Option<Box<dyn HeldLock>>,
+    lender: Option<(Arc<dyn LeaseLender>, SessionKey)>,
+}
+
+/// Has sessions loaded, and gets back the leases of runs that did not open theirs.
+pub(crate) trait LeaseLender: Send + Sync {
+    /// Keeps the lease if the session is still loaded. It is given up otherwise.
+    fn take_back(&self, key: &SessionKey, lease: SessionLease);
 }
 
 impl SessionLease {
+    pub(crate) fn new(lock: Box<dyn HeldLock>) -> Self {
+        Self { lock: Some(lock), lender: None }
+    }
+
+    /// Goes back to the lender when it is dropped.
+    pub(crate) fn lent_by(mut self, lender: Arc<dyn LeaseLender>, key: SessionKey) -> Self {
+        self.lender = Some((lender, key));
+        self
+    }
+
+    /// Is given up when it is dropped.
+    pub(crate) fn owned(mut self) -> Self {
+        self.lender = None;
+        self
+    }
+
+    /// Resolves when the lock is lost; `None` if it cannot be.
+    fn lost(&self) -> Option<BoxFuture<'static, LostLock>> {
+        self.lock.as_ref()?.lost()
+    }
+
     /// Resolves when the lease must be given up: another process, or another runner of this one, waits
     /// for the session, or the lock is lost.
     pub async fn wanted(&self) {
-        let lost = self.lock.lost();
+        let Some(lock) = &self.lock else { return };
+        let lost = lock.lost();
         let lost = async {
             match lost {
                 Some(lost) => drop(lost.await),
@@ -162,7 +194,7 @@ impl SessionLease {
             }
         };
         tokio::select! {
-            () = self.lock.wanted() => {}
+            () = lock.wanted() => {}
             () = lost => {}
         }
     }
@@ -170,6 +202,14 @@ impl SessionLease {
     /// Whether the lease must be given up, as far as it is known now.
     pub fn is_wanted(&self) -> bool {
         self.wanted().now_or_never().is_some()
+    }
+}
+
+impl Drop for SessionLease {
+    fn drop(&mut self) {
+        if let (Some((lender, key)), Some(lock)) = (self.lender.take(), self.lock.take()) {
+            lender.take_back(&key, Self::new(lock));
+        }
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::{
-    Holder, LeaseHolder, LocalLocks, LockError, LockFiles, SessionGuard, SessionKey, SessionLocks,
+    Holder, LeaseHolder, LocalLocks, LockError, LockFiles, SessionGuard, SessionKey, SessionLease,
+    SessionLocks,
 };
 
 /// A lock that other processes see, held; released on drop.
@@ -112,8 +113,8 @@ impl<B: LockBackend> SessionLocks for SharedLocks<B> {
         Box::pin(async move {
             let Some(local) = self.local.try_acquire(key, holder) else { return Ok(None) };
             let lock = match leases.take_lease(key) {
-                Some(lease) => Some(lease.lock),
-                None => self.backend.try_lock(key, holder).await?,
+                Some(lease) => Some(lease),
+                None => self.backend.try_lock(key, holder).await?.map(SessionLease::new),
             };
             Ok(lock.map(|lock| SessionGuard::new(local, Some(lock))))
         })
@@ -129,8 +130,8 @@ impl<B: LockBackend> SessionLocks for SharedLocks<B> {
         Box::pin(async move {
             let local = locks.local.acquire(key.clone(), holder.clone()).await;
             let lock = match leases.take_lease(&key) {
-                Some(lease) => lease.lock,
-                None => locks.backend.lock(&key, &holder).await?,
+                Some(lease) => lease,
+                None => SessionLease::new(locks.backend.lock(&key, &holder).await?),
             };
             Ok(SessionGuard::new(local, Some(lock)))
         })

@@ -93,7 +93,7 @@ async fn a_seat_that_is_dropped_leaves_its_lease_with_the_server() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_run_that_returns_its_lease_leaves_the_session_kept_and_the_server_open() {
+async fn a_run_that_ends_before_it_has_a_seat_leaves_the_session_kept_and_the_server_open() {
     let yard = Yard::new();
     let (keeper, outside) = with_session(&yard, KeeperLimits::shared(1, 10, 1, LONG)).await;
     let _busy = seat(&keeper, None).await;
@@ -102,11 +102,52 @@ async fn a_run_that_returns_its_lease_leaves_the_session_kept_and_the_server_ope
     let mut waiter = keeper.waiter(Some(&session));
     assert_eq!(waiter.try_offer(any).err(), Some(Blocked::Room));
     drop(waiter);
-    keeper.return_lease(&session, lease);
+    drop(lease);
     pass(MINUTE).await;
     assert!(!outside.is_given_up());
     assert_eq!(keeper.state().slots[0].phase, Phase::Open);
     assert!(keeper.take_lease(&session).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_run_that_has_no_seat_stays_with_a_server_until_that_is_gone() {
+    let yard = Yard::new();
+    yard.may_close.forget_permits(1000);
+    let (keeper, outside) = with_session(&yard, KeeperLimits::shared(4, 10, 4, LONG)).await;
+    let lease = keeper.take_lease(&key("a"));
+    pass(HANDOVER_LIMIT + LOOK).await;
+    assert_eq!(keeper.state().slots[0].phase, Phase::Closing);
+    drop(lease);
+    assert!(!outside.is_given_up(), "the server may still write to the session");
+    yard.may_close.add_permits(1);
+    settle().await;
+    assert!(outside.is_given_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_lease_of_a_run_whose_server_is_gone_is_given_up_with_the_run() {
+    let yard = Yard::new();
+    let (keeper, outside) = with_session(&yard, KeeperLimits::shared(4, 10, 4, LONG)).await;
+    let lease = keeper.take_lease(&key("a"));
+    seat(&keeper, Some("a")).await.abandon(None);
+    settle().await;
+    assert_eq!((yard.closed(), outside.is_given_up()), (1, false));
+    drop(lease);
+    assert!(outside.is_given_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_comes_back_lets_its_server_make_room_for_others() {
+    let yard = Yard::new();
+    let (keeper, _) = with_session(&yard, KeeperLimits::shared(1, 1, 1, LONG)).await;
+    let lease = keeper.take_lease(&key("a"));
+    let mut waiting = Box::pin(keeper.offer(None, any));
+    assert!((&mut waiting).now_or_never().is_none(), "a run is on its way to the session");
+    drop(lease);
+    assert!((&mut waiting).now_or_never().is_none(), "it is closed first");
+    settle().await;
+    assert_eq!(yard.closed(), 1);
+    assert!(matches!(waiting.now_or_never(), Some(Offer::Start(_))));
 }
 
 /// Numbers that look random and are the same every time.
@@ -148,9 +189,8 @@ async fn in_any_order_of_steps_a_session_is_never_loaded_on_two_servers() {
                 (None, 0..=5) => {
                     runs.insert(name, Run::Lease(keeper.take_lease(&session)));
                 }
-                (Some(Run::Lease(lease)), 0) => keeper.return_lease(&session, lease),
-                // Given up without a word to the keeper.
-                (Some(Run::Lease(_)), 1) => {}
+                // It ends before it asks for a seat.
+                (Some(Run::Lease(lease)), 0..=1) => drop(lease),
                 (Some(Run::Lease(lease)), 2..=5) => {
                     let odd = numbers.below(6) == 0;
                     let fits = |_: &Fake, session: Option<&&str>| !(odd && session.is_some());

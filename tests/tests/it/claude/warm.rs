@@ -165,6 +165,39 @@ async fn a_session_that_another_runner_wants_is_given_up() {
 }
 
 #[tokio::test]
+async fn a_run_that_ends_before_its_message_leaves_the_session_locked_for_its_warm_process() {
+    let lab = Lab::new(Process::new().turns(turn::answer("$PROMPT")));
+    let runner = lab.runner(LONG);
+    let one = run(&runner, lab.request("one")).await;
+    let no_image = lab.home.workspace().join("notes.txt");
+    std::fs::write(&no_image, "not an image").unwrap();
+    let request = |prompt: &str| lab.request(prompt).resume(one.session());
+    run(&runner, request("two").image(&no_image)).await.failed("invalid_request");
+    let other = lab.elsewhere(LONG);
+    run(&other, request("three")).await.ok();
+    run(&runner, request("four")).await.ok();
+    assert_eq!(lab.control.overlaps(), Vec::<String>::new(), "one writer at a time");
+    assert_eq!(prompts(&lab), [sent(0, "one"), sent(1, "three"), sent(2, "four")]);
+    tokio::join!(runner.shutdown(), other.shutdown());
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_run_that_ends_before_its_message_does_not_cost_the_warm_process() {
+    let lab = Lab::new(Process::new().turns(turn::answer("$PROMPT")));
+    let runner = lab.runner(LONG);
+    let one = run(&runner, lab.request("one")).await;
+    let no_image = lab.home.workspace().join("notes.txt");
+    std::fs::write(&no_image, "not an image").unwrap();
+    let request = |prompt: &str| lab.request(prompt).resume(one.session());
+    run(&runner, request("two").image(&no_image)).await.failed("invalid_request");
+    run(&runner, request("three")).await.ok();
+    assert_eq!(prompts(&lab), [sent(0, "one"), sent(0, "three")]);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn a_run_with_other_settings_gets_a_process_of_its_own() {
     let lab = Lab::new(Process::new().turns(turn::answer("$PROMPT")));
     let runner = lab.runner(LONG);
