@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::{Blocked, Keeper, Offer, Server};
+use super::{Blocked, Keeper, Offer, Server, Waiter};
 use crate::locks::SessionKey;
 use crate::model::Reason;
 use crate::runner::{EngineRun, RunError, StoppedError};
@@ -46,21 +46,37 @@ impl<S: Server> Keeper<S> {
         fits: impl Fn(&S, Option<&S::Session>) -> bool,
     ) -> Result<Offer<S>, OfferError> {
         let mut waiter = self.waiter(key);
+        let mut offered = waiter.try_offer(&fits);
         loop {
-            match waiter.try_offer(&fits) {
+            offered = match offered {
                 Ok(offer) => return Ok(offer),
                 Err(Blocked::Session) => {
-                    if run.wait_for_session_until(drained, waiter.changed()).await?.is_none() {
+                    let free = next_offer(&mut waiter, &fits, Blocked::Session);
+                    let Some(offered) = run.wait_for_session_until(drained, free).await? else {
                         let error = format!("the session is held by {drained}");
                         return Err(OfferError::Busy(RunError::new(Reason::SessionBusy, error)));
-                    }
+                    };
+                    offered
                 }
-                Err(_) => tokio::select! {
-                    biased;
-                    () = run.stop().cancelled() => return Err(StoppedError.into()),
-                    () = waiter.changed() => {}
-                },
+                Err(Blocked::Room) => {
+                    run.wait_for_room(next_offer(&mut waiter, &fits, Blocked::Room)).await?
+                }
             }
+        }
+    }
+}
+
+/// Waits until the run is no longer blocked by this: one wait, however often others are served meanwhile.
+async fn next_offer<S: Server>(
+    waiter: &mut Waiter<'_, S>,
+    fits: impl Fn(&S, Option<&S::Session>) -> bool,
+    blocked: Blocked,
+) -> Result<Offer<S>, Blocked> {
+    loop {
+        waiter.changed().await;
+        match waiter.try_offer(&fits) {
+            Err(still) if still == blocked => {}
+            offered => return offered,
         }
     }
 }

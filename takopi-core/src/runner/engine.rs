@@ -282,6 +282,13 @@ impl EngineRun {
         self.shared.wait_until(holder, free).await
     }
 
+    /// Waits until `room` resolves, because every server is busy. A wait that lasts is reported.
+    ///
+    /// The time limits do not count meanwhile, nor does the request's `wait`, which is about the session.
+    pub async fn wait_for_room<T>(&self, room: impl Future<Output = T>) -> Result<T, StoppedError> {
+        self.shared.wait_for_room(room).await
+    }
+
     /// Reports that the run waits, and for what; again with another text to update it. Closed by
     /// [`Self::wait_over`], or by the end of the run.
     pub fn waiting(&self, title: impl Into<String>) {

@@ -27,6 +27,7 @@ use crate::model::{
     ActionEvent, ActionKind, Completed, EngineId, Level, Reason, ResumeToken, TakopiEvent,
 };
 
+use self::claim::Awaited;
 pub(super) use self::claim::ClaimError;
 pub use self::claim::WAIT_ACTION;
 
@@ -57,8 +58,8 @@ struct State {
     clock: Clock,
     /// How much of the request's `wait` remains.
     patience: Option<Duration>,
-    /// Whether the note about waiting is open in the stream.
-    wait_reported: bool,
+    /// What the note about waiting that is open in the stream is about.
+    wait_reported: Option<Awaited>,
     /// Resolves when the session's lock is lost, if it can be. Taken by the driver, which waits for it.
     lost: Option<BoxFuture<'static, LostLock>>,
     ending: Ending,
@@ -107,7 +108,7 @@ impl Shared {
                 contract: Contract::new(codec, resume).ephemeral(request.settings.is_ephemeral()),
                 clock: Clock::new(parts.limits.0, parts.limits.1, Instant::now()),
                 patience: request.settings.wait,
-                wait_reported: false,
+                wait_reported: None,
                 lost: None,
                 ending: Ending::Running,
             }),
@@ -373,7 +374,7 @@ impl Shared {
 
     /// Emits the one `Completed`. The note about a wait does not stay open.
     fn end_stream(&self, state: &mut State, completed: Box<Completed>) {
-        let waited = std::mem::take(&mut state.wait_reported).then(|| self.wait_abandoned().into());
+        let waited = state.wait_reported.take().map(|awaited| self.wait_abandoned(awaited).into());
         self.sender.finish_after(waited, completed);
     }
 }
@@ -382,8 +383,9 @@ impl Shared {
 /// dropped behind this.
 impl Drop for Shared {
     fn drop(&mut self) {
-        if std::mem::take(&mut self.state().wait_reported) {
-            let _ = self.sender.try_push(self.wait_abandoned().into());
+        let reported = self.state().wait_reported.take();
+        if let Some(awaited) = reported {
+            let _ = self.sender.try_push(self.wait_abandoned(awaited).into());
         }
     }
 }

@@ -21,6 +21,7 @@ mod locks;
 mod patience;
 mod pipes;
 mod processes_apart;
+mod rooms;
 mod starting;
 mod steering;
 mod untrusted;

@@ -1,12 +1,14 @@
-//! How a run gets its session's lock, and waits for it visibly.
+//! How a run gets its session's lock, and waits for it visibly; and how it waits for a server.
 //!
-//! Promises: the time limits do not count while a run waits; the request's `wait` does. A wait that
-//! lasts is reported with the session's holder, and the report is closed when the wait is over.
+//! Promises: the time limits do not count while a run waits; the request's `wait` does if the session is
+//! waited for. A wait that lasts is reported with the session's holder, and the report is closed when the
+//! wait is over.
 
-use std::future::ready;
+use std::convert::Infallible;
+use std::future::{pending, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::{Shared, moment};
 use crate::locks::{Holder, LockError, SessionKey};
@@ -15,10 +17,20 @@ use crate::runner::{RunError, StoppedError};
 
 /// A shorter wait is not reported: the process of the run before is being reaped.
 const WAIT_UNREPORTED: Duration = Duration::from_millis(300);
+/// The same for a server with room: one that starts or ends takes seconds.
+const ROOM_UNREPORTED: Duration = Duration::from_secs(10);
 /// How long a lock service may take to name the holder.
 const HOLDER_LIMIT: Duration = Duration::from_secs(1);
 /// The id of the note about a wait for the session.
 pub const WAIT_ACTION: &str = "takopi.wait";
+
+/// What a run waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::runner) enum Awaited {
+    Session,
+    /// A place on a server.
+    Room,
+}
 
 /// Why a lock could not be taken.
 pub(in crate::runner) enum ClaimError {
@@ -60,7 +72,7 @@ impl Shared {
         };
         if let Some(guard) = at_once.map_err(ClaimError::Fault)? {
             self.hold(guard);
-            return Ok(());
+            return Ok(self.report_wait_over().await?);
         }
         // Boxed: a wait has a large state, and every event of a run could be the one that waits.
         Box::pin(self.claim_in_line(key, holder)).await
@@ -86,14 +98,14 @@ impl Shared {
         pause: Duration,
     ) -> Result<bool, StoppedError> {
         let Some(wait) = self.begin_wait() else { return Ok(false) };
-        if !self.state().wait_reported {
-            self.report_wait(holder);
+        if self.state().wait_reported.is_none() {
+            self.report_wait(Awaited::Session, holder_title(holder));
         }
         let pause = wait.patience.map_or(pause, |patience| patience.min(pause));
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(StoppedError),
-            () = sleep_until(wait.begun + pause) => Ok(true),
+            () = sleep_until(wait.paused.begun + pause) => Ok(true),
         }
     }
 
@@ -108,6 +120,31 @@ impl Shared {
         self.wait_visibly(&wait, free, || ready(holder.to_owned())).await
     }
 
+    /// Waits until `room` resolves, because no server has a place for the run. The request's `wait` is about
+    /// the session, and does not count here.
+    pub(in crate::runner) async fn wait_for_room<T>(
+        &self,
+        room: impl Future<Output = T>,
+    ) -> Result<T, StoppedError> {
+        let paused = self.pause_limits();
+        let report = self.report_after(paused.begun + ROOM_UNREPORTED, Awaited::Room, || {
+            ready("waiting for an engine process that has room".to_owned())
+        });
+        let found = tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Err(StoppedError),
+            found = room => found,
+            never = report => match never {},
+        };
+        // Not awaited, so that what was found is never dropped. Without room it is closed with the start.
+        if self.state().wait_reported == Some(Awaited::Room)
+            && self.sender.try_push(self.wait_succeeded(Awaited::Room).into()).is_ok()
+        {
+            self.state().wait_reported = None;
+        }
+        Ok(found)
+    }
+
     /// Waits until `free` resolves; `None` when the request's `wait` is used up. A wait that lasts is
     /// reported with what `holder` resolves to.
     async fn wait_visibly<T, H: Future<Output = String>>(
@@ -116,23 +153,33 @@ impl Shared {
         free: impl Future<Output = T>,
         holder: impl Fn() -> H,
     ) -> Result<Option<T>, StoppedError> {
-        let end = wait.patience.and_then(|patience| wait.begun.checked_add(patience));
-        let report = sleep_until(wait.begun + WAIT_UNREPORTED);
-        tokio::pin!(free, report);
-        loop {
-            tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return Err(StoppedError),
-                freed = &mut free => return Ok(Some(freed)),
-                () = moment(end) => return Ok(None),
-                () = &mut report, if !self.state().wait_reported => {
-                    // Without room, later: the wait does not depend on the consumer.
-                    if !self.report_wait(&holder().await) {
-                        report.as_mut().reset(Instant::now() + WAIT_UNREPORTED);
-                    }
-                }
-            }
+        let begun = wait.paused.begun;
+        let end = wait.patience.and_then(|patience| begun.checked_add(patience));
+        let report = self.report_after(begun + WAIT_UNREPORTED, Awaited::Session, || async {
+            holder_title(&holder().await)
+        });
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(StoppedError),
+            freed = free => Ok(Some(freed)),
+            () = moment(end) => Ok(None),
+            never = report => match never {},
         }
+    }
+
+    /// Reports a wait that lasts until then, unless a wait is reported already.
+    async fn report_after<T: Future<Output = String>>(
+        &self,
+        moment: Instant,
+        awaited: Awaited,
+        title: impl Fn() -> T,
+    ) -> Infallible {
+        sleep_until(moment).await;
+        while self.state().wait_reported.is_none() && !self.report_wait(awaited, title().await) {
+            // There was no room for it: the wait does not depend on the consumer.
+            sleep(WAIT_UNREPORTED).await;
+        }
+        pending().await
     }
 
     async fn holder_of(&self, key: &SessionKey) -> String {
@@ -147,45 +194,60 @@ impl Shared {
 
     /// The limits stand still until the guard is dropped; `None` if there is no patience left.
     fn begin_wait(&self) -> Option<Wait<'_>> {
-        let begun = Instant::now();
-        let mut state = self.state();
-        let patience = state.patience;
+        let patience = self.state().patience;
         if patience.is_some_and(|patience| patience.is_zero()) {
             return None;
         }
-        state.clock.wait(begun);
-        Some(Wait { shared: self, begun, patience })
+        Some(Wait { paused: self.pause_limits(), patience })
     }
 
-    /// Reports the wait and the session's holder, if there is room for it; returns whether there was.
-    fn report_wait(&self, holder: &str) -> bool {
-        let title = format!("waiting for the session, held by {holder}");
+    /// The limits stand still until the guard is dropped.
+    fn pause_limits(&self) -> LimitsPause<'_> {
+        let begun = Instant::now();
+        self.state().clock.wait(begun);
+        LimitsPause { shared: self, begun }
+    }
+
+    /// Reports the wait, if there is room for that; returns whether there was.
+    fn report_wait(&self, awaited: Awaited, title: String) -> bool {
         let action = Action::new(WAIT_ACTION, ActionKind::Note, title);
         let note = ActionEvent::new(self.engine(), action, Phase::Started).level(Level::Info);
         let reported = self.sender.try_push(note.into()).is_ok();
-        self.state().wait_reported = reported;
+        self.state().wait_reported = reported.then_some(awaited);
         reported
     }
 
     /// Reports a wait that the engine knows more about, or updates the report.
     pub(in crate::runner) fn waiting(&self, title: String) {
-        let phase = if self.state().wait_reported { Phase::Updated } else { Phase::Started };
+        let reported = self.state().wait_reported.is_some();
+        let phase = if reported { Phase::Updated } else { Phase::Started };
         let action = Action::new(WAIT_ACTION, ActionKind::Note, title);
         let note = ActionEvent::new(self.engine(), action, phase).level(Level::Info);
         if self.sender.try_push(note.into()).is_ok() {
-            self.state().wait_reported = true;
+            self.state().wait_reported = Some(Awaited::Session);
         }
     }
 
     pub(in crate::runner) async fn report_wait_over(&self) -> Result<(), StoppedError> {
-        if !std::mem::take(&mut self.state().wait_reported) {
-            return Ok(());
-        }
-        self.push(self.wait_closed("the session is free", true).into()).await
+        let reported = self.state().wait_reported.take();
+        let Some(awaited) = reported else { return Ok(()) };
+        self.push(self.wait_succeeded(awaited).into()).await
     }
 
-    pub(super) fn wait_abandoned(&self) -> ActionEvent {
-        self.wait_closed("stopped waiting for the session", false)
+    fn wait_succeeded(&self, awaited: Awaited) -> ActionEvent {
+        let title = match awaited {
+            Awaited::Session => "the session is free",
+            Awaited::Room => "an engine process has room",
+        };
+        self.wait_closed(title, true)
+    }
+
+    pub(super) fn wait_abandoned(&self, awaited: Awaited) -> ActionEvent {
+        let title = match awaited {
+            Awaited::Session => "stopped waiting for the session",
+            Awaited::Room => "stopped waiting for an engine process that has room",
+        };
+        self.wait_closed(title, false)
     }
 
     fn wait_closed(&self, title: &str, ok: bool) -> ActionEvent {
@@ -194,21 +256,34 @@ impl Shared {
     }
 }
 
-/// A time that the limits do not count, and the request's `wait` does.
-struct Wait<'a> {
+fn holder_title(holder: &str) -> String {
+    format!("waiting for the session, held by {holder}")
+}
+
+/// A time that the limits do not count.
+struct LimitsPause<'a> {
     shared: &'a Shared,
     begun: Instant,
+}
+
+impl Drop for LimitsPause<'_> {
+    fn drop(&mut self) {
+        self.shared.state().clock.go_on(Instant::now());
+        self.shared.clock_changed.notify_one();
+    }
+}
+
+/// A time that the limits do not count, and the request's `wait` does.
+struct Wait<'a> {
+    paused: LimitsPause<'a>,
     /// What was left of it when the wait began.
     patience: Option<Duration>,
 }
 
 impl Drop for Wait<'_> {
     fn drop(&mut self) {
-        let now = Instant::now();
-        let mut state = self.shared.state();
-        state.clock.go_on(now);
-        state.patience = self.patience.map(|patience| patience.saturating_sub(now - self.begun));
-        drop(state);
-        self.shared.clock_changed.notify_one();
+        let LimitsPause { shared, begun } = self.paused;
+        let left = self.patience.map(|patience| patience.saturating_sub(begun.elapsed()));
+        shared.state().patience = left;
     }
 }
