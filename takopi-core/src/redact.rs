@@ -14,7 +14,8 @@
 //!
 //! **What is found.** Keys of well-known shapes (`sk-…`, `ghp_…`, `xoxb-…`, `AKIA…`), JSON Web Tokens,
 //! bearer and basic credentials, values of names such as `api_key` or `password`, passwords in URLs,
-//! PEM private keys. It is a safety net: a secret of no known shape under a harmless name is not found.
+//! PEM private keys; in colour too. It is a safety net: a secret of no known shape under a harmless name is
+//! not found.
 //!
 //! One pass from left to right, in linear time. Redacting twice changes nothing more.
 

@@ -1,8 +1,9 @@
 //! Finds credentials in a text, from left to right.
 //!
 //! The text is read word by word. At the start of a word it is decided whether it begins a credential
-//! (a key, a token, a private key), or names one that follows (`api_key=`, `Bearer `). No part of the
-//! text is read more often than a fixed number of times.
+//! (a key, a token, a private key), or names one that follows (`api_key=`, `Bearer `). Colours and escapes
+//! such as `\n` belong to no word, and colours may stand wherever blanks may. No part of the text is read
+//! more often than a fixed number of times.
 
 use std::ops::Range;
 
@@ -61,6 +62,8 @@ const PLAIN_VALUES: [&str; 7] = ["null", "none", "true", "false", "undefined", "
 const LONGEST_NAME: usize = 64;
 /// How much of a value is looked at to decide whether it is a secret.
 const VALUE_HEAD: usize = 256;
+/// What a control sequence of a terminal begins with.
+const ESCAPE: u8 = 0x1b;
 /// How the first and the last line of a private key end.
 const PEM_END: &str = "PRIVATE KEY-----";
 /// How long the first line of a private key can be.
@@ -86,6 +89,65 @@ impl<'a> Scanner<'a> {
 
     fn rest(&self, start: usize) -> &'a [u8] {
         self.bytes.get(start..).unwrap_or_default()
+    }
+
+    /// The end of the control sequence of a terminal that begins here, such as a colour. The escape character may be escaped itself.
+    fn control_sequence(&self, start: usize) -> Option<usize> {
+        let rest = self.rest(start);
+        let escape = match rest {
+            [ESCAPE, ..] => 1,
+            [b'\\', b'e', ..] => 2,
+            [b'\\', b'x', b'1', b'b' | b'B', ..] | [b'\\', b'0', b'3', b'3', ..] => 4,
+            [b'\\', b'u', b'0', b'0', b'1', b'b' | b'B', ..]
+            | [b'\\', b'u', b'{', b'1', b'b' | b'B', b'}', ..] => 6,
+            _ => return None,
+        };
+        let parameters = rest.get(escape..)?.strip_prefix(b"[")?;
+        let length = parameters.iter().position(|byte| !matches!(byte, b'0'..=b'?'))?;
+        let ends = match parameters[length] {
+            b'm' | b'K' | b'J' | b'H' => true,
+            // Without a parameter it is as likely the first letter of a word.
+            last => length > 0 && matches!(last, b'@'..=b'~'),
+        };
+        ends.then_some(start + escape + 1 + length + 1)
+    }
+
+    /// Where the next word begins.
+    fn word_from(&self, mut at: usize) -> usize {
+        loop {
+            at = self.end_of(at, |byte| !is_word(byte) && !matches!(byte, ESCAPE | b'\\'));
+            at = match (self.control_sequence(at), self.bytes.get(at)) {
+                (Some(end), _) => end,
+                (None, Some(&(ESCAPE | b'\\'))) => at + 1,
+                (None, _) => return at,
+            };
+        }
+    }
+
+    /// The end of the blanks from here, and of the colours among them.
+    fn end_of_blanks(&self, mut at: usize) -> usize {
+        loop {
+            at = self.end_of(at, is_blank);
+            match self.control_sequence(at) {
+                Some(end) => at = end,
+                None => return at,
+            }
+        }
+    }
+
+    /// How long the rest of an escape such as `\n` or `\u0022` is that the word from `start` to `end` begins with.
+    fn escape_length(&self, start: usize, end: usize) -> usize {
+        let length = match &self.bytes[start..end] {
+            [b'u', digits @ ..]
+                if digits.iter().take(4).filter(|it| it.is_ascii_hexdigit()).count() == 4 =>
+            {
+                5
+            }
+            [b'n' | b'r' | b't' | b'b' | b'f', ..] => 1,
+            _ => 0,
+        };
+        // A letter alone is a word.
+        if end - start > length { length } else { 0 }
     }
 
     /// What the word from `start` to `end` begins or names, if it is a secret.
@@ -119,7 +181,7 @@ impl<'a> Scanner<'a> {
         if !word.eq_ignore_ascii_case("bearer") && !word.eq_ignore_ascii_case("basic") {
             return None;
         }
-        let start = self.end_of(end, is_blank);
+        let start = self.end_of_blanks(end);
         let end_of_value = self.end_of(start, is_token);
         let value = &self.text[start..end_of_value];
         (start > end && looks_random(value)).then_some(start..end_of_value)
@@ -138,10 +200,10 @@ impl<'a> Scanner<'a> {
         at += usize::from(escaped);
         let quoted = matches!(self.bytes.get(at), Some(b'"' | b'\''));
         at += usize::from(quoted);
-        at = self.end_of(at, is_blank);
+        at = self.end_of_blanks(at);
         let separator = self.bytes.get(at).copied().filter(|byte| matches!(byte, b'=' | b':'));
         if separator.is_some() {
-            at = self.end_of(at + 1, is_blank);
+            at = self.end_of_blanks(at + 1);
         } else if !(word.starts_with("--") && at > end) {
             return None;
         }
@@ -154,7 +216,7 @@ impl<'a> Scanner<'a> {
         let authorization = name.ends_with("authorization");
         if authorization {
             let scheme_ends = self.end_of(at, |byte| byte.is_ascii_alphabetic());
-            let token = self.end_of(scheme_ends, is_blank);
+            let token = self.end_of_blanks(scheme_ends);
             if scheme_ends > at && token > scheme_ends {
                 return self.value(token, is_value, |_| true);
             }
@@ -241,12 +303,10 @@ impl Iterator for Scanner<'_> {
 
     fn next(&mut self) -> Option<Range<usize>> {
         while self.at < self.bytes.len() {
-            let mut start = self.end_of(self.at, |byte| !is_word(byte));
+            let mut start = self.word_from(self.at);
             let end = self.end_of(start, is_word);
-            // The letter of an escape such as `\n` belongs to no word.
-            let escaped = start > self.at && self.bytes[start - 1] == b'\\';
-            if escaped && end > start + 1 && b"nrtbf".contains(&self.bytes[start]) {
-                start += 1;
+            if start > self.at && self.bytes[start - 1] == b'\\' {
+                start += self.escape_length(start, end);
             }
             self.at = end;
             if let Some(secret) = self.secret_at(start, end).filter(|secret| !secret.is_empty()) {

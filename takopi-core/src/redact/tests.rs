@@ -38,6 +38,17 @@ const SECRETS: &[(&str, &str, &str)] = &[
     ("-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn cut off", "b3Blbn", ""),
     (r"-----BEGIN PRIVATE KEY-----\nMIIE\n-----END PRIVATE KEY-----\n", "MIIE", r"\n"),
     (r"lost\nBearer a1b2c3d4e5\nmore", "a1b2c3d4e5", r"\nmore"),
+    (r"said \u0022sk-SECRET-123\u0022", "sk-SECRET-123", r"\u0022[redacted]\u0022"),
+    ("\x1b[31msk-SECRET-123\x1b[0m", "sk-SECRET-123", "\x1b[31m[redacted]\x1b[0m"),
+    ("key \x1b[m\x1b[Ksk-SECRET-123\x1b[1A", "sk-SECRET-123", "[redacted]\x1b[1A"),
+    (r"\u001b[1;31msk-SECRET-123\u001b[0m", "sk-SECRET-123", r"[redacted]\u001b[0m"),
+    (r"\x1b[31msk-SECRET-123 \u{1b}[0mghp", "sk-SECRET-123", r" \u{1b}[0mghp"),
+    (r"\033[31msk-SECRET-123 \e[0m", "sk-SECRET-123", r" \e[0m"),
+    ("token\x1b[0m\x1b[2m=\x1b[0mabc end", "abc", " end"),
+    ("\x1b[34m\"api_key\"\x1b[0m: \x1b[32m\"plain\"\x1b[0m", "plain", "\"\x1b[0m"),
+    ("Bearer \x1b[33mabc123def", "abc123def", "Bearer \x1b[33m"),
+    ("Authorization: Bearer \x1b[33mabcdef", "abcdef", "Authorization: Bearer "),
+    ("\x1b[sk-SECRET-123", "sk-SECRET-123", "\x1b[[redacted]"),
 ];
 
 /// Texts without a credential.
@@ -63,6 +74,8 @@ const PLAIN: &[&str] = &[
     "eyJ is how a token begins. eyJhbGciOiJIUzI1NiJ9 alone is a header",
     "cookies are fine; basic auth too",
     "Password: /etc/takopi/secret.txt",
+    "\x1b[1;31merror\x1b[0m\x1b[2m:\x1b[0m token\x1b[0m expected \x1b[",
+    r"a \u0022 b \u C:\users \unit",
 ];
 
 #[test]
@@ -105,6 +118,10 @@ fn the_time_it_takes_grows_with_the_text_and_not_faster() {
         "token=[redacted]",
         "\"token\":\"[redacted]",
         "token:' ",
+        "\x1b[1;",
+        "\\u001b[",
+        "token\x1b[0m",
+        "Bearer \x1b[0m",
     ];
     for piece in pieces {
         let text = piece.repeat(100_000 / piece.len());
@@ -123,7 +140,8 @@ proptest! {
                 prop::sample::select(vec![
                     "Bearer ", "sk-", "token", "api_key", "://", "user:", "@", "eyJhbGciOiJIUzI1NiJ9.",
                     "-----BEGIN PRIVATE KEY-----", "PRIVATE KEY-----", "Authorization: ", "Cookie: ",
-                    "[redacted]", "--password ", "AKIA", "null",
+                    "[redacted]", "--password ", "AKIA", "null", "\x1b[31m", "\x1b[0m", "\x1b[", "\x1b",
+                    "\\u001b[0m", "\\u0022", "\\e[1A",
                 ]).prop_map(str::to_owned),
             ],
             0..24,
@@ -137,9 +155,10 @@ proptest! {
     #[test]
     fn a_known_credential_is_found_wherever_it_stands(
         before in "([a-z]{1,8}[ ,;.\n])*", after in "([ ,;\n][a-z]{1,8})*", which in 0..SECRETS.len(),
+        (colour, reset) in ("(\x1b\\[[0-9;]{0,6}[mK]){0,2}", "(\x1b\\[0?m)?"),
     ) {
         let (text, secret, _) = SECRETS[which];
-        let clean = redact(&format!("{before}{text}{after}")).into_owned();
+        let clean = redact(&format!("{before}{colour}{text}{reset}{after}")).into_owned();
         prop_assert!(!clean.contains(secret) || before.contains(secret) || after.contains(secret), "{}", clean);
     }
 }
