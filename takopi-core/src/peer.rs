@@ -22,7 +22,9 @@ use serde::Serialize;
 use tokio::sync::{oneshot, watch};
 
 use crate::host::Host;
-use crate::process::{Launch, Output, Process, SpawnError, StartCutoff, Stderr, StdinWriter};
+use crate::process::{
+    Launch, Output, Process, SpawnError, StartCutoff, Stderr, StdinWriter, group_lives,
+};
 
 /// How long the end of stderr is waited for when the output has ended.
 const STDERR_WAIT: Duration = Duration::from_secs(5);
@@ -30,8 +32,8 @@ const STDERR_WAIT: Duration = Duration::from_secs(5);
 /// How long killed processes are waited for.
 const KILL_WAIT: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether a process group is gone.
-const LOOK: Duration = Duration::from_millis(10);
+/// How soon it is looked again whether a process group is gone, at first and at the latest.
+const LOOK: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(100));
 
 /// A process with an open input. Clones are the same process.
 #[derive(Clone)]
@@ -91,16 +93,11 @@ impl Peer {
     pub async fn close_with_group(&self, limit: Duration) {
         self.close().await;
         let Some(group) = self.inner.group else { return };
-        let gone = || async {
-            while killpg(group, None).is_ok() {
-                tokio::time::sleep(LOOK).await;
-            }
-        };
-        if tokio::time::timeout(limit, gone()).await.is_err() {
+        if tokio::time::timeout(limit, until_gone(group)).await.is_err() {
             tracing::warn!(%group, "parts of the engine outlive it; ending them");
             let _ = killpg(group, Signal::SIGKILL);
             // They exit a moment later; on a busy machine much later.
-            if tokio::time::timeout(KILL_WAIT, gone()).await.is_err() {
+            if tokio::time::timeout(KILL_WAIT, until_gone(group)).await.is_err() {
                 tracing::warn!(%group, "parts of the engine cannot be killed");
             }
         }
@@ -121,6 +118,16 @@ impl Peer {
             end(process);
         }
         let _ = self.inner.gone.clone().wait_for(|gone| *gone).await;
+    }
+}
+
+/// Waits until no member of a process group lives.
+async fn until_gone(group: Pid) {
+    let (mut pause, longest) = LOOK;
+    // A process table that cannot be read shows nothing: this process may be out of descriptors.
+    while group_lives(group).unwrap_or(true) {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(longest);
     }
 }
 

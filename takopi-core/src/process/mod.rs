@@ -30,6 +30,7 @@ mod tail;
 
 pub use crate::sys::{descriptor_limit, raise_descriptor_limit};
 pub use census::StartCutoff;
+pub(crate) use census::group_lives;
 pub use environment::{EnvPolicy, SECRET_VARIABLES, find_program};
 pub use frames::{DEFAULT_LINE_LIMIT, Frame, LineFramer};
 pub use instance::{Stray, end_strays, strays};

@@ -1,12 +1,14 @@
 //! What came of an engine and went its own ways: found and ended after a stop, left alone after an
 //! ordinary end.
 
+use crate::common::apart::{ChildProcess, report};
 use crate::common::engines::{shell, short_stop_sequence, then_wait};
-use crate::common::processes::{is_alive, number_in, signal, until_gone};
+use crate::common::processes::{is_alive, number_in, signal, until_gone, zombies_in_group};
 use crate::common::{TestHost, end, until_started};
 use nix::sys::signal::Signal;
 use takopi_core::model::Reason;
-use takopi_core::process::Launch;
+use takopi_core::peer::Peer;
+use takopi_core::process::{Launch, StdinPlan};
 use takopi_core::{RunRequest, Runner};
 
 fn prompt() -> RunRequest {
@@ -131,4 +133,39 @@ async fn what_a_killed_engine_leaves_is_ended() {
     until_gone(left).await;
     runner.shutdown().await;
     assert!(test_host.processes().is_empty() && test_host.is_unlocked());
+}
+
+/// Plays a part in a process of its own: closes an adapter whose agent outlives it, and reaps no orphan.
+pub(crate) async fn play() {
+    #[cfg(target_os = "linux")]
+    nix::sys::prctl::set_child_subreaper(true).unwrap();
+    let test_host = TestHost::on_own_thread();
+    let script = r"
+        (until [ -e $DIR/go ]; do sleep 0.01; done; echo > $DIR/over) &
+        echo $$ > $DIR/pid
+        exec cat
+    ";
+    let launch = Launch::new("sh")
+        .args(["-c", script])
+        .env("DIR", test_host.directory.path())
+        .stdin(StdinPlan::Open);
+    let (peer, _output) = Peer::start(&test_host.host, launch).await.unwrap();
+    let group = number_in(&test_host.file("pid")).await;
+    let agent_exits = async {
+        until_gone(group).await;
+        std::fs::write(test_host.file("go"), "").unwrap();
+    };
+    // Longer than the test waits.
+    let closed = peer.close_with_group(std::time::Duration::from_hours(1));
+    tokio::join!(closed, agent_exits);
+    assert!(test_host.file("over").exists(), "the agent had ended by itself");
+    report(&format!("closed with {} dead", zombies_in_group(group).len()));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_group_is_gone_though_nothing_reaps_its_orphans() {
+    let state = tempfile::TempDir::new().unwrap();
+    let actor = ChildProcess::new("adapter", state.path());
+    actor.expect("closed with 1 dead");
 }

@@ -33,6 +33,7 @@ mod worktrees;
 async fn actor() {
     let part = std::env::var("ACTOR").unwrap();
     match part.as_str() {
+        "adapter" => descendants::play().await,
         "dropper" | "forty" => ending::play(&part).await,
         "locker" | "runner" | "leaver" | "ender" => processes_apart::play(&part).await,
         _ => starting::play(&part).await,

@@ -21,6 +21,10 @@ pub(super) fn processes() -> io::Result<Vec<Entry>> {
     Ok(entries)
 }
 
+pub(super) fn has_live_member(group: i32) -> io::Result<bool> {
+    Ok(processes()?.iter().any(|entry| entry.group == group && !entry.dead))
+}
+
 /// The present, in the unit of process start times.
 pub(super) fn ticks_since_boot() -> u64 {
     let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();

@@ -16,7 +16,7 @@ mod other;
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use super::mark::Mark;
@@ -171,6 +171,13 @@ pub(super) fn bearers(marks: &[Mark]) -> io::Result<Vec<i32>> {
         }
     }
     Ok(bearers)
+}
+
+/// Whether a process group has a member that lives. One that exited and is not reaped takes signals like one
+/// that lives, and stays for ever where nothing reaps orphans, as in a container without an init.
+pub(crate) fn group_lives(group: Pid) -> io::Result<bool> {
+    // The table is only read while there is any member.
+    Ok(killpg(group, None).is_ok() && platform::has_live_member(group.as_raw())?)
 }
 
 /// What a process was started as, for people.

@@ -15,6 +15,17 @@ pub fn is_alive(pid: i32) -> bool {
     !matches!(state, Some('Z' | 'X') | None)
 }
 
+/// The members of a process group that have exited and are not reaped.
+pub fn zombies_in_group(group: i32) -> Vec<i32> {
+    let pids = fs::read_dir("/proc").unwrap().filter_map(|entry| {
+        let pid: i32 = entry.ok()?.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let fields: Vec<_> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        (fields[0] == "Z" && fields[2] == group.to_string()).then_some(pid)
+    });
+    pids.collect()
+}
+
 pub async fn until_gone(pid: i32) {
     eventually(&format!("process {pid} is gone"), || !is_alive(pid)).await;
 }
