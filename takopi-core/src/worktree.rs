@@ -26,13 +26,24 @@ pub struct WorktreeLock {
 
 /// A file with a lock on it.
 #[derive(Debug)]
-struct LockedFile(File);
+struct LockedFile {
+    file: File,
+    process: u32,
+}
+
+impl LockedFile {
+    fn new(file: File) -> Self {
+        Self { file, process: std::process::id() }
+    }
+}
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
         // Not left to the close: a process that was forked a moment ago may hold a copy of the descriptor
-        // until it executes its program.
-        let _ = self.0.unlock();
+        // until it executes its program. In a process that was forked and goes on, the lock is the parent's.
+        if self.process == std::process::id() {
+            let _ = self.file.unlock();
+        }
     }
 }
 
@@ -44,14 +55,14 @@ impl WorktreeLock {
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|_, file| file.strong_count() > 0);
         if let Some(file) =
-            shared.get(&path).and_then(Weak::upgrade).filter(|it| is_at(&it.0, &path))
+            shared.get(&path).and_then(Weak::upgrade).filter(|it| is_at(&it.file, &path))
         {
             return Ok(Some(Self { _file: file }));
         }
         let Ok(file) = open(&path) else { return Ok(None) };
         match file.try_lock_shared() {
             Ok(()) => {
-                let file = Arc::new(LockedFile(file));
+                let file = Arc::new(LockedFile::new(file));
                 shared.insert(path, Arc::downgrade(&file));
                 Ok(Some(Self { _file: file }))
             }
@@ -71,7 +82,7 @@ impl WorktreeLock {
         let path = lock_file(worktree).ok_or(io::ErrorKind::NotFound)?;
         let file = open(&path)?;
         match file.try_lock() {
-            Ok(()) => Ok(Some(Self { _file: Arc::new(LockedFile(file)) })),
+            Ok(()) => Ok(Some(Self { _file: Arc::new(LockedFile::new(file)) })),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(error),
         }
@@ -151,7 +162,7 @@ mod tests {
         let shared = WorktreeLock::share(&tree).unwrap().unwrap();
         let file = SHARED.lock().unwrap()[&lock_file(&tree).unwrap()].upgrade().unwrap();
         // As a process has it that is being started.
-        let _copy = file.0.try_clone().unwrap();
+        let _copy = file.file.try_clone().unwrap();
         drop((shared, file));
         assert!(WorktreeLock::own(&tree).unwrap().is_some());
     }

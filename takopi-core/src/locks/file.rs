@@ -125,7 +125,7 @@ struct Opened {
 
 impl Opened {
     fn new(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: OfdFile(open(path)?), path: path.to_owned() })
+        Ok(Self { file: OfdFile::new(open(path)?), path: path.to_owned() })
     }
 
     /// Whether others wait.
@@ -163,18 +163,21 @@ impl Opened {
             }
         }
         // For those who wait: it is behind the release, unlike the close of the file.
-        let _ = self.file.0.set_modified(SystemTime::now());
+        let _ = self.file.file.set_modified(SystemTime::now());
     }
 
     /// Byte 0 is locked and counts: records the holder of the session.
     fn into_guard(self, holder: &Holder) -> FileGuard {
-        write_holder(&self.file.0, holder);
+        write_holder(&self.file.file, holder);
         FileGuard { opened: self }
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        if self.file.is_forked() {
+            return;
+        }
         // One's own ticket first: a process that gives up at the same moment must not count it as a waiter.
         let _ = self.file.unlock(ByteRange::from(TICKETS));
         // A waiter that gives up looks too: it may be the last that knows of the file.
@@ -256,7 +259,7 @@ impl Ticket {
 /// The lock without a place in the queue: only if it is free and has no waiters.
 fn try_claim_at_once(path: &Path, holder: &Holder) -> io::Result<Option<FileGuard>> {
     loop {
-        let file = OfdFile(open(path)?);
+        let file = OfdFile::new(open(path)?);
         if file.is_locked_by_other(ByteRange::from(TICKETS))? || !file.try_lock(LOCK)? {
             return Ok(None);
         }
@@ -292,12 +295,12 @@ fn write_holder(file: &File, holder: &Holder) {
 }
 
 fn read_holder(path: &Path) -> Option<Holder> {
-    let mut file = OpenOptions::new().read(true).write(true).open(path).ok().map(OfdFile)?;
+    let mut file = OpenOptions::new().read(true).write(true).open(path).ok().map(OfdFile::new)?;
     if !file.is_locked_by_other(LOCK).ok()? {
         return None;
     }
     let mut text = String::new();
-    file.0.read_to_string(&mut text).ok()?;
+    file.file.read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
 

@@ -9,7 +9,9 @@
 //!   [`HostBuilder::session_locks`](crate::host::HostBuilder::session_locks).
 //!
 //! Promises:
-//! - the guard releases on drop, and a process that dies releases all it held;
+//! - the guard releases on drop, and a process that dies releases all it held. A process that was forked
+//!   without exec has a copy of what the parent holds: dropping it there releases nothing, but as long as
+//!   such a process lives, a parent that dies does not release its file locks;
 //! - a waiter dropped in the queue leaves no trace, and an idle key costs no memory and no file;
 //! - across processes the order is that of arrival: a process with many local waiters gives way,
 //!   because each of them joins the queue again;

@@ -130,7 +130,7 @@ impl Record {
 
     fn write(&self, change: impl FnOnce(&File) -> io::Result<()>) {
         if let Some(file) = &self.file
-            && let Err(error) = change(&file.0)
+            && let Err(error) = change(&file.file)
         {
             tracing::debug!(%error, "cannot write the run record");
         }
@@ -142,7 +142,7 @@ fn create(directory: &Path, path: &Path) -> io::Result<OfdFile> {
     loop {
         let file =
             OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
-        let file = OfdFile(file);
+        let file = OfdFile::new(file);
         // Another takopi that looks for dead ones may have been quicker and removed it as such.
         if file.try_lock(LOCK)? && file.is_at(path)? {
             return Ok(file);
@@ -242,13 +242,14 @@ fn dead_records(state_directory: &Path) -> Vec<(PathBuf, OfdFile, Vec<Mark>)> {
         .filter_map(|file| {
             let path = file.ok()?.path();
             let id = path.file_name()?.to_str()?.strip_suffix(".run")?.to_owned();
-            let mut file = OfdFile(File::options().read(true).write(true).open(&path).ok()?);
+            let file = File::options().read(true).write(true).open(&path).ok()?;
+            let mut file = OfdFile::new(file);
             // A live takopi may have removed this file and begun another at the path.
             if !file.try_lock(LOCK).ok()? || !file.is_at(&path).ok()? {
                 return None;
             }
             let mut record = String::new();
-            file.0.read_to_string(&mut record).ok()?;
+            file.file.read_to_string(&mut record).ok()?;
             let open = open_numbers(&record);
             if open.is_empty() {
                 let _ = std::fs::remove_file(&path);

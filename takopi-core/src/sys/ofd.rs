@@ -3,6 +3,8 @@
 //! They conflict between two opens of a file even inside one process, vanish when the last
 //! descriptor is closed (a crash included), and a file can carry many of them, which is what lets
 //! one file hold both the lock and the queue of its waiters.
+//!
+//! A process that is forked has the same open file: its locks are the parent's, and what it drops frees none.
 
 use std::fs::File;
 use std::io;
@@ -53,9 +55,21 @@ impl ByteRange {
 
 /// A file whose byte ranges are locked through this very descriptor.
 #[derive(Debug)]
-pub(crate) struct OfdFile(pub(crate) File);
+pub(crate) struct OfdFile {
+    pub(crate) file: File,
+    process: u32,
+}
 
 impl OfdFile {
+    pub(crate) fn new(file: File) -> Self {
+        Self { file, process: std::process::id() }
+    }
+
+    /// Whether this process was forked from the one that opened the file, and has the locks.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.process != std::process::id()
+    }
+
     /// Takes an exclusive lock on the range; `false` if another holder has a part of it.
     pub(crate) fn try_lock(&self, range: ByteRange) -> io::Result<bool> {
         match self.fcntl(libc::F_OFD_SETLK, &mut range.request(kind::WRITE)) {
@@ -81,7 +95,7 @@ impl OfdFile {
 
     /// Whether the path still names this very file.
     pub(crate) fn is_at(&self, path: &Path) -> io::Result<bool> {
-        let held = self.0.metadata()?;
+        let held = self.file.metadata()?;
         match std::fs::metadata(path) {
             Ok(named) => Ok(named.ino() == held.ino() && named.dev() == held.dev()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -94,7 +108,7 @@ impl OfdFile {
             // SAFETY: the descriptor is open for as long as `self` lives, and the kernel reads and
             // writes only the `flock` that the pointer names.
             let result =
-                unsafe { libc::fcntl(self.0.as_raw_fd(), command, std::ptr::from_mut(flock)) };
+                unsafe { libc::fcntl(self.file.as_raw_fd(), command, std::ptr::from_mut(flock)) };
             if result != -1 {
                 return Ok(());
             }
@@ -110,6 +124,8 @@ impl Drop for OfdFile {
     fn drop(&mut self) {
         // Not left to the close: a process that was forked a moment ago may hold a copy of the descriptor
         // until it executes its program.
-        let _ = self.unlock(ByteRange::from(0));
+        if !self.is_forked() {
+            let _ = self.unlock(ByteRange::from(0));
+        }
     }
 }

@@ -15,6 +15,7 @@ mod descendants;
 mod ending;
 mod events;
 mod examples;
+mod forks;
 mod limits;
 mod lock_service;
 mod locks;
@@ -34,6 +35,7 @@ async fn actor() {
     let part = std::env::var("ACTOR").unwrap();
     match part.as_str() {
         "adapter" => descendants::play().await,
+        "fork" => forks::play().await,
         "dropper" | "forty" => ending::play(&part).await,
         "locker" | "runner" | "leaver" | "ender" => processes_apart::play(&part).await,
         _ => starting::play(&part).await,
