@@ -26,7 +26,7 @@ use crate::redact::redact;
 use crate::sys::{ByteRange, OfdFile};
 
 const LOCK: ByteRange = ByteRange::byte(0);
-/// A record of so many lines is rewritten with what is open, so that it stays small over months.
+/// A record of so many lines is replaced by one of what is open, so that it stays small over months.
 const MANY_LINES: usize = 1024;
 
 /// This process's record.
@@ -78,10 +78,9 @@ impl Instance {
     pub(crate) fn closed(&self, process: u64) {
         let mut record = self.record();
         record.open.remove(&process);
+        record.append(&format!("-{process}\n"));
         if record.lines >= MANY_LINES.max(2 * record.open.len()) {
-            record.begin_anew();
-        } else {
-            record.append(&format!("-{process}\n"));
+            record.begin_anew(&self.directory, &self.path());
         }
     }
 
@@ -113,28 +112,46 @@ impl Instance {
 }
 
 impl Record {
-    fn append(&mut self, lines: &str) {
-        self.lines += lines.lines().count();
-        self.write(|mut file| file.write_all(lines.as_bytes()));
-    }
-
-    fn begin_anew(&mut self) {
-        let open = self.open.iter().fold(String::new(), |mut lines, process| {
-            let _ = writeln!(lines, "+{process}");
-            lines
-        });
-        self.lines = 0;
-        self.write(|file| file.set_len(0));
-        self.append(&open);
-    }
-
-    fn write(&self, change: impl FnOnce(&File) -> io::Result<()>) {
+    fn append(&mut self, line: &str) {
+        self.lines += 1;
         if let Some(file) = &self.file
-            && let Err(error) = change(&file.file)
+            && let Err(error) = (&file.file).write_all(line.as_bytes())
         {
             tracing::debug!(%error, "cannot write the run record");
         }
     }
+
+    /// Replaces the file by one of what is open. It is never empty meanwhile: this process may be killed at
+    /// any moment, and what is open must be found then.
+    fn begin_anew(&mut self, directory: &Path, path: &Path) {
+        if self.file.is_none() {
+            return;
+        }
+        // Whether or not it works out: the next attempt is as far away.
+        self.lines = self.open.len();
+        match replace(directory, path, &self.open) {
+            Ok(file) => self.file = Some(file),
+            Err(error) => tracing::debug!(%error, "cannot shorten the run record"),
+        }
+    }
+}
+
+/// Puts a record of the open numbers in the place of another.
+fn replace(directory: &Path, path: &Path, open: &BTreeSet<u64>) -> io::Result<OfdFile> {
+    // If this process is killed now it is found as a record whose numbers nothing carries.
+    let beside = path.with_extension("new.run");
+    let file = create(directory, &beside)?;
+    let lines = open.iter().fold(String::new(), |mut lines, process| {
+        let _ = writeln!(lines, "+{process}");
+        lines
+    });
+    // An earlier attempt may have failed half-way.
+    let written = file.file.set_len(0).and_then(|()| (&file.file).write_all(lines.as_bytes()));
+    if let Err(error) = written.and_then(|()| std::fs::rename(&beside, path)) {
+        let _ = std::fs::remove_file(&beside);
+        return Err(error);
+    }
+    Ok(file)
 }
 
 fn create(directory: &Path, path: &Path) -> io::Result<OfdFile> {
@@ -264,7 +281,8 @@ fn dead_records(state_directory: &Path) -> Vec<(PathBuf, OfdFile, Vec<Mark>)> {
 
 fn open_numbers(record: &str) -> BTreeSet<u64> {
     let mut open = BTreeSet::new();
-    for line in record.lines() {
+    // Of a line that is cut off the number may be another.
+    for line in record.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')) {
         match (line.get(..1), line.get(1..).and_then(|number| number.parse().ok())) {
             (Some("+"), Some(number)) => {
                 open.insert(number);
@@ -343,6 +361,44 @@ mod tests {
         let text = std::fs::read_to_string(instance.path()).unwrap();
         assert!(text.lines().count() <= MANY_LINES + 1);
         assert_eq!(open_numbers(&text), BTreeSet::from([0, 20_000]));
+    }
+
+    #[test]
+    fn a_record_that_is_rewritten_lists_what_is_open_at_every_moment() {
+        use std::os::unix::fs::MetadataExt as _;
+        let state = tempfile::tempdir().unwrap();
+        let instance = Instance::new(&directory(state.path()));
+        instance.opened(1);
+        instance.opened(2);
+        let before = state.path().join("before");
+        std::fs::hard_link(instance.path(), &before).unwrap();
+        let begins = std::fs::read_to_string(&before).unwrap().len();
+        let inode = |path: &Path| path.metadata().unwrap().ino();
+        let rewritten = (10..10_000).find(|number| {
+            instance.opened(*number);
+            instance.closed(*number);
+            inode(&instance.path()) != inode(&before)
+        });
+        assert!(rewritten.is_some(), "it is replaced, and not emptied");
+        let text = std::fs::read_to_string(&before).unwrap();
+        for end in begins..=text.len() {
+            let open = open_numbers(&text[..end]);
+            assert!(open.is_superset(&BTreeSet::from([1, 2])), "{}", &text[..end]);
+        }
+        let text = std::fs::read_to_string(instance.path()).unwrap();
+        assert_eq!(open_numbers(&text), BTreeSet::from([1, 2]));
+        assert!(dead_records(state.path()).is_empty(), "it is locked like the one before");
+        assert_eq!(records(state.path()), 1);
+    }
+
+    #[test]
+    fn what_is_left_of_a_rewrite_that_was_killed_is_removed() {
+        let state = tempfile::tempdir().unwrap();
+        let instance = Instance::new(&directory(state.path()));
+        instance.opened(1);
+        std::fs::write(instance.path().with_extension("new.run"), "+1\n").unwrap();
+        assert_eq!(end_strays(state.path()), []);
+        assert_eq!(records(state.path()), 1, "that of the live process");
     }
 
     /// A child that carries a mark. Its script has written to its output when this returns.
