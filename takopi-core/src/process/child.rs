@@ -371,6 +371,32 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_program_is_interrupted_with_its_starters_end_however_it_is_started() {
+        let args = script("exec cat");
+        let runtime = tokio::runtime::Handle::current();
+        for start in WAYS {
+            for interrupt_on_death in [true, false] {
+                let program = Program { interrupt_on_death, ..program("/bin/sh", &args) };
+                let in_runtime = || {
+                    let _entered = runtime.enter();
+                    start(program).unwrap()
+                };
+                // It is the thread that counts.
+                let mut started =
+                    std::thread::scope(|scope| scope.spawn(in_runtime).join().unwrap());
+                if !interrupt_on_death {
+                    drop(started.input.take());
+                }
+                let limit = std::time::Duration::from_mins(1);
+                let ended = tokio::time::timeout(limit, started.child.wait()).await;
+                let status = ended.expect("it was not interrupted").unwrap();
+                assert_eq!(status.signal(), interrupt_on_death.then_some(libc::SIGINT));
+            }
+        }
+    }
+
     #[tokio::test]
     async fn what_cannot_be_executed_is_the_error_of_the_system() {
         for start in WAYS {
