@@ -6,7 +6,8 @@
 //! - Every request is an action: waiting, then decided by a handler, declined because there was none,
 //!   or withdrawn.
 //! - Every request is answered once. One that codex takes back, or that the end of the turn
-//!   overtakes, is closed, and the handler's future is dropped.
+//!   overtakes, is closed, and the handler's future is dropped. A sub-agent goes on behind the end of the
+//!   turn: its open requests are declined.
 //! - A handler or a tool that panics is a no, not the end of the run.
 
 mod asked;
@@ -141,10 +142,15 @@ impl RequestHandler {
         }
     }
 
-    /// The turn is over: closes what is still open.
+    /// The turn is over: closes what is still open. codex settles the requests of that turn alone: a
+    /// sub-agent would wait for its response for ever.
     pub(super) fn close(&mut self, events: &mut Vec<TakopiEvent>) {
-        for ticket in self.desk.close(events) {
-            ticket.request.forget();
+        for Ticket { request, .. } in self.desk.close(events) {
+            if request.subagent().is_some() {
+                request.decline();
+            } else {
+                request.forget();
+            }
         }
     }
 }

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
-use takopi_codex::app_server::{Client, ThreadOptions, TurnOptions};
+use takopi_codex::app_server::{Client, CodexAppServer, ThreadOptions, TurnOptions};
 use takopi_core::runner::Question;
-use takopi_core::{ActionKind, ApprovalHandler, ApprovalRequest, Decision, Phase, Runner};
+use takopi_core::tools::HostTool;
+use takopi_core::{
+    ActionKind, ApprovalHandler, ApprovalRequest, Decision, EngineRunner, Phase, Runner,
+};
 use takopi_tests::codex::fake::{Server, Step, turn};
 use takopi_tests::codex::lab::Lab;
 use takopi_tests::model::{PATIENCE, within};
@@ -138,6 +141,41 @@ async fn a_sub_agent_of_a_sub_agent_asks_in_the_run_at_the_top() {
     seen.ok();
     assert_eq!(lab.control.answer("q").await["result"], json!({"decision": "accept"}));
     assert_eq!(asked[0].subagent.as_deref(), Some(GRANDCHILD));
+}
+
+/// Never decides.
+struct Undecided;
+
+impl ApprovalHandler for Undecided {
+    fn decide(&self, _: ApprovalRequest) -> BoxFuture<'static, Decision> {
+        Box::pin(std::future::pending())
+    }
+}
+
+#[tokio::test]
+async fn an_open_request_of_a_sub_agent_is_declined_when_the_turn_above_it_ends() {
+    let mut asks = every_kind();
+    let text = json!({"type": "inputText", "text": "this tool is not available"});
+    let failed = json!({"success": false, "contentItems": [text]});
+    asks.push((turn::ask_tool("q", "c", "slow", &json!({})), Value::Null, failed));
+    for (ask, _, declined) in asks {
+        let ask = ask.without_waiting();
+        let steps = [turn::item_completed(&spawn_item("$THREAD", CHILD))].into_iter();
+        let steps = steps.chain(turn::elsewhere(CHILD, "child-turn", [ask.clone()]));
+        let lab = Lab::new(Server::new().turns(steps.chain(turn::answer("done"))).script());
+        let tool = HostTool::new("slow", "", json!({}), |_| {
+            std::future::pending::<Result<String, String>>()
+        });
+        let engine = CodexAppServer::new(lab.codex()).keep_warm(Duration::from_hours(1)).tool(tool);
+        let runner = EngineRunner::new(engine).on(lab.host.clone());
+        let seen = run(&runner, lab.request("hi").approvals(Arc::new(Undecided))).await;
+        assert_eq!(seen.ok().answer, "done");
+        let answer = within(PATIENCE, "an answer", lab.control.answer("q")).await;
+        assert_eq!(answer["result"], declined, "{ask:?}");
+        assert_eq!(lab.control.answers("q").len(), 1);
+        runner.shutdown().await;
+        lab.assert_nothing_left().await;
+    }
 }
 
 #[tokio::test]
