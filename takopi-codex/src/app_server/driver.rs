@@ -7,6 +7,7 @@
 //! - a stop never leaves a turn in an unknown state on a server that others use: a pending
 //!   `turn/start` is waited for, then the turn is interrupted and read to its end, all within limits. A turn
 //!   that begins later than that is interrupted when it does ([`LateTurn`]);
+//! - a run that ends ahead of its turn leaves no turn behind: it is interrupted, or its server is broken;
 //! - a server is called broken only if it is dead, does not answer, or lost its login. A refused
 //!   interrupt is no fault: the turn may have ended a moment before, or not quite begun;
 //! - a turn counts as never begun only if the server died before it sent anything of it. Only such a
@@ -147,12 +148,13 @@ impl TurnDriver<'_> {
             }
         };
         let (completed, server) = match followed {
-            Ok(()) => {
+            Ok(()) if turn.is_over() => {
                 let completed = self.completed(interrupted);
                 let server = health_after(&completed);
                 (completed, server)
             }
-            Err(FollowError::Stopped) => {
+            // An agent can report a turn as aborted that codex has not ended.
+            Ok(()) | Err(FollowError::Stopped) => {
                 let server = self.interrupt(turn).await;
                 (self.completed(interrupted), server)
             }

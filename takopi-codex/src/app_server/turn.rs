@@ -145,6 +145,11 @@ impl TurnStream {
         })
     }
 
+    /// Whether the turn's own end was yielded.
+    pub(super) fn is_over(&self) -> bool {
+        self.over
+    }
+
     /// The turn has this id.
     pub(super) fn named(&mut self, id: String) {
         self.id = id;

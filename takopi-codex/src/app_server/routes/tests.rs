@@ -51,6 +51,24 @@ fn the_response_outranks_a_turn_that_was_reported_before_it() {
     assert_eq!(received(&mut inbox), ["turn/started other", "turn/completed own"]);
 }
 
+/// codex adds a prompt to the turn that runs, and names that turn.
+#[test]
+fn a_turn_that_was_left_is_followed_again_when_the_response_names_it() {
+    let routes = Routes::default();
+    let left = routes.open_turn("thread").unwrap();
+    deliver(&routes, "turn/started", "thread", "running");
+    drop(left);
+    routes.close_turn("thread");
+
+    let mut inbox = routes.open_turn("thread").unwrap();
+    let _response = routes.register(1, Some("thread")).unwrap();
+    deliver(&routes, "item/completed", "thread", "running");
+    assert_eq!(received(&mut inbox), Vec::<String>::new());
+    routes.respond(1, Ok(to_raw_value(&json!({ "turn": { "id": "running" } })).unwrap()));
+    deliver(&routes, "turn/completed", "thread", "running");
+    assert_eq!(received(&mut inbox), ["turn/completed running"]);
+}
+
 #[test]
 fn usage_of_ever_new_threads_does_not_grow_without_bound() {
     let routes = Routes::default();

@@ -94,6 +94,10 @@ impl ThreadRoute {
     pub(super) fn started(&mut self, id: Option<String>) {
         let Some(turn) = self.turn.as_mut().filter(|turn| turn.starting) else { return };
         turn.starting = false;
+        if let Some(id) = &id {
+            // A prompt was added to a turn that runs though it was not followed any longer.
+            self.ended.retain(|ended| ended != id);
+        }
         // It outranks an id that a notification named before.
         turn.id = id.or(turn.id.take());
         let own = turn.id.as_deref();

@@ -132,6 +132,40 @@ async fn an_interrupt_that_is_answered_with_null_leaves_the_server_usable() {
 }
 
 #[tokio::test]
+async fn a_turn_that_goes_on_though_it_was_reported_as_aborted_is_interrupted() {
+    let aborted = turn::aborted_message("m1").into_iter().chain([Step::SleepForever]);
+    let lab = Lab::new(server().turns_when("victim", aborted).script());
+    let runner = shared(&lab);
+    let neighbour = Neighbour::start(&runner, &lab).await;
+    let victim = run(&runner, lab.request("victim")).await;
+    victim.failed("interrupted");
+    let interrupts = lab.control.calls("turn/interrupt");
+    assert_eq!(interrupts.len(), 1);
+    assert_eq!(interrupts[0].message["params"]["threadId"], victim.session().value);
+    let again = lab.request("other prompt").resume(victim.session());
+    assert_eq!(run(&runner, again).await.ok().answer, "here");
+    neighbour.ends_undisturbed(&lab).await;
+    assert_eq!(lab.control.starts().len(), 1, "it answered the interrupt");
+    assert_eq!(lab.control.overlaps(), Vec::<String>::new());
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_ends_behind_an_aborted_message_costs_no_server() {
+    let aborted = turn::aborted_message("m1").into_iter().chain([turn::completed()]);
+    let lab = Lab::new(server().turns_when("victim", aborted).script());
+    let runner = shared(&lab);
+    let victim = run(&runner, lab.request("victim")).await;
+    victim.failed("interrupted");
+    let again = lab.request("other prompt").resume(victim.session());
+    assert_eq!(run(&runner, again).await.ok().answer, "here");
+    assert_eq!(lab.control.starts().len(), 1);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
 async fn a_late_request_of_a_known_sub_agent_is_declined_and_warns_no_neighbour() {
     const CHILD: &str = "01a1e21b-0000-7eb0-9d27-459e98f10b74";
     let child = json!({"thread": {"id": CHILD, "parentThreadId": "$THREAD"}});

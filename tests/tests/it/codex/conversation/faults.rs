@@ -14,6 +14,7 @@ use takopi_core::{ActionKind, Decision, EngineRunner, Reason, TakopiEvent};
 use takopi_tests::codex::fake::{Script, Server, Signal, Step, turn};
 use takopi_tests::codex::lab::Lab;
 use takopi_tests::limits::with_enough_time;
+use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::runs::{Seen, finish, run};
 
 const LONG: Duration = Duration::from_mins(10);
@@ -222,6 +223,23 @@ async fn the_mark_of_an_aborted_turn_ends_it_and_quoted_it_is_text() {
     let abort = send(&conversation, "abort").await;
     assert!(abort.interrupted, "{abort:#?}");
     assert_eq!((abort.messages.len(), abort.final_text), (0, None));
+    conversation.close().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn the_prompt_behind_an_aborted_turn_that_goes_on_is_not_added_to_it() {
+    let aborted = turn::aborted_message("m1").into_iter().chain([Step::SleepForever]);
+    let server =
+        Server::new().turns_when("abort", aborted).turns_when("next", turn::answer("here"));
+    let lab = Lab::new(server.script());
+    let conversation = conversation(&lab);
+    let abort = send(&conversation, "abort").await;
+    assert!(abort.interrupted, "{abort:#?}");
+    let next = within(PATIENCE, "the next turn", send(&conversation, "next")).await;
+    assert_eq!(next.final_text.as_deref(), Some("here"), "{next:#?}");
+    assert_eq!(next.thread_id, abort.thread_id);
+    assert_eq!(lab.control.calls("turn/interrupt").len(), 1);
     conversation.close().await;
     lab.assert_nothing_left().await;
 }
