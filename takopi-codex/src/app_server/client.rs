@@ -6,7 +6,7 @@
 //! - the end of the process fails everything pending at once, with the end of its stderr;
 //! - dropping the last handle ends the process and what it started; [`Client::close`] lets it end
 //!   by itself, so that what the agent detached on purpose stays;
-//! - an overloaded server (-32001) is asked again, with a backoff.
+//! - an overloaded server (-32001) is asked again, with a backoff; a turn of which it sent anything is not.
 //!
 //! The client takes no session lock: that is the runner's business.
 
@@ -271,7 +271,7 @@ impl Inner {
         Ok(ServerInfo { version, raw })
     }
 
-    /// Calls a method; a server that is overloaded is asked again.
+    /// Calls a method; a server that is overloaded is asked again, unless it has begun the turn all the same.
     async fn request<R: DeserializeOwned>(
         &self,
         method: &str,
@@ -282,10 +282,13 @@ impl Inner {
         let mut tries = 1;
         let result = loop {
             match self.send(method, params, limit, starts_turn_on).await {
-                Err(ClientError::Refused { code: Some(OVERLOADED), .. })
+                Err(error @ ClientError::Refused { code: Some(OVERLOADED), .. })
                     if tries < OVERLOAD_TRIES =>
                 {
                     tokio::time::sleep(backoff(tries)).await;
+                    if starts_turn_on.is_some_and(|thread| self.routes.has_begun(thread)) {
+                        return Err(error);
+                    }
                     tries += 1;
                 }
                 other => break other?,

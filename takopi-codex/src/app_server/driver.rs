@@ -8,8 +8,9 @@
 //!   `turn/start` is waited for, then the turn is interrupted and read to its end, all within limits. A turn
 //!   that begins later than that is interrupted when it does ([`LateTurn`]);
 //! - a run that ends ahead of its turn leaves no turn behind: it is interrupted, or its server is broken;
-//! - a server is called broken only if it is dead, does not answer, or lost its login. A refused
-//!   interrupt is no fault: the turn may have ended a moment before, or not quite begun;
+//! - a server is called broken only if it is dead, does not answer, lost its login, or refused a turn
+//!   that it had begun. A refused interrupt is no fault: the turn may have ended a moment before, or not
+//!   quite begun;
 //! - a turn counts as never begun only if the server died before it sent anything of it. Only such a
 //!   turn may be sent again;
 //! - a follow-up that the server accepted is answered: in the turn, or in another one of the same run.

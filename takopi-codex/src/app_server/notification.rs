@@ -66,6 +66,11 @@ impl Notification {
         read(self.params.get()).ok().or_else(repaired)
     }
 
+    /// Whether it reports figures, which may be those of an earlier turn.
+    pub(super) fn is_usage(&self) -> bool {
+        self.method == "thread/tokenUsage/updated"
+    }
+
     pub(super) fn is_turn_end(&self) -> bool {
         self.method == "turn/completed"
     }

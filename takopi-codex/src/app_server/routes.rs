@@ -137,6 +137,14 @@ impl Routes {
         }
     }
 
+    /// Whether anything of the turn was received that runs on this thread, or is about to be started.
+    pub(super) fn has_begun(&self, thread: &str) -> bool {
+        let state = self.state();
+        let route = state.threads.get(thread);
+        // One that is no longer there has ended.
+        route.is_some_and(|route| route.turn.as_ref().is_none_or(|turn| turn.begun))
+    }
+
     /// The server is gone: everything that waits, fails.
     pub(super) fn close(&self) {
         let mut state = self.state();
@@ -291,8 +299,7 @@ impl Routes {
         concerns_parent: bool,
     ) {
         let mut state = self.state();
-        let usage = notification.method == "thread/tokenUsage/updated";
-        if let (true, Some(thread)) = (usage, notification.thread()) {
+        if let (true, Some(thread)) = (notification.is_usage(), notification.thread()) {
             // Replayed by `thread/resume`, possibly ahead of its response: the baseline of the next turn.
             if state.threads.len() < THREADS_KNOWN || state.threads.contains_key(thread) {
                 let route = state.threads.entry(thread.to_owned()).or_default();

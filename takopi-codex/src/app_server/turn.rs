@@ -232,9 +232,8 @@ impl TurnStream {
         match message {
             TurnMessage::Notification(notification) => {
                 self.over = notification.is_turn_end();
-                // Figures may be those of an earlier turn.
                 if self.id.is_empty()
-                    && notification.method != "thread/tokenUsage/updated"
+                    && !notification.is_usage()
                     && let Some(turn) = notification.turn()
                 {
                     turn.clone_into(&mut self.id);

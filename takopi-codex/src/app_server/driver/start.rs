@@ -134,17 +134,24 @@ impl TurnDriver<'_> {
                 turn.named(id);
                 Ok((turn, clock))
             }
-            Some(Err(ClientError::Refused { .. })) if stopped => {
-                Err(StartError::Stopped(ServerHealth::Interrupted))
-            }
-            Some(Err(error @ ClientError::Refused { .. })) => {
-                Err(StartError::Refused(refusal_of(&error)))
+            Some(Err(error @ ClientError::Refused { .. }))
+                if !self.client.routes().has_begun(self.thread.id()) =>
+            {
+                Err(if stopped {
+                    StartError::Stopped(ServerHealth::Interrupted)
+                } else {
+                    StartError::Refused(refusal_of(&error))
+                })
             }
             Some(Err(error @ ClientError::Closed { .. })) if !stopped => {
                 let began = self.read_rest(&mut turn).await || began;
                 Err(StartError::Failed { error, began })
             }
             answer => {
+                if let Some(Err(ClientError::Refused { .. })) = answer {
+                    // It has begun all the same.
+                    self.read_received(&mut turn);
+                }
                 if let ServerUse::Shared { response, .. } = self.server_use
                     && !self.client.is_closed()
                 {
@@ -212,6 +219,11 @@ impl TurnDriver<'_> {
         if timeout(OUTPUT_LIMIT, self.client.closed()).await.is_err() {
             return true;
         }
+        self.read_received(turn)
+    }
+
+    /// Reads what is there of a turn. Returns whether anything of the turn was among it, or may have been.
+    fn read_received(&mut self, turn: &mut TurnStream) -> bool {
         let mut began = false;
         loop {
             match turn.try_next() {

@@ -25,6 +25,8 @@ pub(super) struct TurnRoute {
     pub(super) id: Option<String>,
     /// Whether the response that names the turn is still to come.
     starting: bool,
+    /// Whether anything was received that names the turn. What a thread reports of itself names none.
+    pub(super) begun: bool,
     /// Ends that came meanwhile, with the turns they name: the response shows which of them is this turn's.
     held: VecDeque<(Option<String>, TurnMessage)>,
     pub(super) inbox: Sender,
@@ -53,6 +55,7 @@ impl ThreadRoute {
             let id = notification.turn().map(str::to_owned);
             return turn.hold(id, TurnMessage::Notification(notification));
         }
+        turn.begun |= notification.turn().is_some() && !notification.is_usage();
         if (ends || notification.method == "turn/started")
             && let Some(id) = notification.turn()
         {
@@ -110,9 +113,13 @@ impl ThreadRoute {
         self.end_turn();
     }
 
-    /// No turn was started, though the request may be sent again: no end was this turn's.
+    /// The request that starts the turn was refused. If nothing of the turn was received, it may be sent
+    /// again, and no end was this turn's.
     pub(super) fn refused(&mut self) {
-        if let Some(turn) = &mut self.turn {
+        let Some(turn) = &mut self.turn else { return };
+        if turn.begun {
+            self.started(None);
+        } else {
             turn.held.clear();
         }
     }
@@ -132,7 +139,7 @@ impl ThreadRoute {
 impl TurnRoute {
     pub(super) fn new(inbox: Sender) -> Self {
         let (held, lines) = (VecDeque::new(), LineWarnings::default());
-        Self { id: None, starting: false, held, inbox, lines, drift_reported: false }
+        Self { id: None, starting: false, begun: false, held, inbox, lines, drift_reported: false }
     }
 
     /// Holds back an end until the turn is named.

@@ -1,11 +1,15 @@
-//! A warm app-server that dies: a turn of which anything was seen is never sent again.
+//! A warm app-server that dies, and one that refuses a turn as overloaded: a turn of which anything was
+//! seen is never sent again.
 use std::time::Duration;
 
 use serde_json::json;
 use takopi_core::{ActionKind, Runner};
+use takopi_tests::codex::fake::app_server::overloaded;
 use takopi_tests::codex::fake::{Script, Server, Signal, Step, turn};
 use takopi_tests::codex::lab::Lab;
 use takopi_tests::runs::{Seen, run};
+
+use super::neighbours::{Neighbour, server, shared};
 
 const LONG: Duration = Duration::from_hours(1);
 
@@ -90,4 +94,74 @@ async fn an_end_that_came_before_the_server_died_is_the_end_of_the_run() {
     let (seen, sent) = dies_before_the_reply(steps).await;
     assert_eq!(seen.ok().answer, "all done");
     assert_eq!(sent, 1);
+}
+
+/// How often the prompt was sent that has this text.
+fn prompts(lab: &Lab, text: &str) -> usize {
+    let calls = lab.control.calls("turn/start").into_iter();
+    calls.filter(|call| call.message.to_string().contains(text)).count()
+}
+
+/// A turn that is begun and then refused as overloaded.
+fn begun_and_refused(steps: impl IntoIterator<Item = Step>) -> Vec<Step> {
+    [turn::started()].into_iter().chain(steps).chain(overloaded()).collect()
+}
+
+#[tokio::test]
+async fn a_turn_that_has_begun_is_not_sent_again_though_the_server_is_overloaded() {
+    let command = [turn::command_completed("c", "rm x", "gone", 0)];
+    let lab =
+        Lab::new(Server::new().when("turn/start", "refused", begun_and_refused(command)).script());
+    let runner = lab.app_server(LONG);
+    let cold = run(&runner, lab.request("refused, cold")).await;
+    let session = run(&runner, lab.request("first")).await.session();
+    let warm = run(&runner, lab.request("refused, warm").resume(session.clone())).await;
+    for (seen, text) in [(cold, "refused, cold"), (warm, "refused, warm")] {
+        seen.failed("overloaded");
+        assert_eq!(prompts(&lab, text), 1, "{text}");
+        assert_eq!(seen.done(&ActionKind::Command).len(), 1, "{text}: {:#?}", seen.events);
+    }
+    run(&runner, lab.request("next").resume(session)).await.ok();
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_ends_before_it_is_refused_is_the_end_of_the_run() {
+    let steps = begun_and_refused(turn::answer("all done"));
+    let lab = Lab::new(Server::new().always("turn/start", steps).script());
+    let seen = run(&lab.app_server(Duration::ZERO), lab.request("hi")).await;
+    assert_eq!(seen.ok().answer, "all done");
+    assert_eq!(prompts(&lab, "hi"), 1);
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn what_a_thread_reports_of_itself_is_no_turn_that_has_begun() {
+    let steps = [turn::usage(), turn::status("active")].into_iter().chain(overloaded());
+    let lab = Lab::new(Server::new().once("turn/start", steps).script());
+    let seen = run(&lab.app_server(Duration::ZERO), lab.request("hi")).await;
+    seen.ok();
+    assert_eq!(prompts(&lab, "hi"), 2);
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_a_shared_server_began_and_refused_is_interrupted() {
+    // The refusal ends the turn for the fake: another server takes its place for the session.
+    let lab = Lab::new(server().when("turn/start", "victim", begun_and_refused([])).script());
+    let runner = shared(&lab);
+    let neighbour = Neighbour::start(&runner, &lab).await;
+    let victim = run(&runner, lab.request("victim")).await;
+    victim.failed("overloaded");
+    assert_eq!(prompts(&lab, "victim"), 1);
+    let interrupt = lab.control.call("turn/interrupt").await.message;
+    assert_eq!(interrupt["params"]["threadId"], victim.session().value);
+    assert_ne!(interrupt["params"]["turnId"], "");
+    neighbour.ends_undisturbed(&lab).await;
+    let again = lab.request("other prompt").resume(victim.session());
+    assert_eq!(run(&runner, again).await.ok().answer, "here");
+    assert_eq!(lab.control.starts().len(), 2);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
 }
