@@ -18,7 +18,7 @@
 //! - a process of one session whose run died, timed out or was cancelled is never used again;
 //! - in shared mode ([`CodexAppServer::shared`]) many sessions run on few processes, each with a limit
 //!   on running and on loaded sessions. None is closed under a run. A cancel or a timeout changes
-//!   nothing for the other runs, and a process that answered it is used again;
+//!   nothing for the other runs, ends the sub-agents of its own, and a process that answered it is used again;
 //! - a turn of which anything was received is never sent twice;
 //! - every request of the server gets an answer; without anybody to ask it is declined, visibly.
 

@@ -145,6 +145,21 @@ impl Routes {
         route.is_some_and(|route| route.turn.as_ref().is_none_or(|turn| turn.begun))
     }
 
+    /// The sub-agents below a thread, each with the turn that it runs. What is a session of ours by now is
+    /// none of them.
+    pub(super) fn subagents(&self, thread: &str) -> Vec<(String, Option<String>)> {
+        let state = self.state();
+        let is_ours =
+            |agent: &str| state.threads.get(agent).is_some_and(|route| route.turn.is_some());
+        let below = state.subagents.below(thread).filter(|(agent, _)| !is_ours(agent));
+        below.map(|(agent, turn)| (agent.to_owned(), turn.map(str::to_owned))).collect()
+    }
+
+    /// A sub-agent does not run this turn any more.
+    pub(super) fn subagent_stopped(&self, thread: &str, turn: &str) {
+        self.state().subagents.turn_ended(thread, turn);
+    }
+
     /// The server is gone: everything that waits, fails.
     pub(super) fn close(&self) {
         let mut state = self.state();
@@ -197,6 +212,11 @@ impl Routes {
         let address = address_of(params);
         let mut state = self.state();
         state.learn(&address);
+        if let (Some(thread), Some(turn)) = (address.thread.known(), address.turn.known())
+            && !notification.is_usage()
+        {
+            state.subagents.turn(thread, turn, method);
+        }
         let target = state.target(method, &address);
         let concerns_parent = method == "serverRequest/resolved"
             || address.item.as_ref().is_some_and(super::address::ItemAddress::is_patch);

@@ -4,6 +4,8 @@
 //! pending request stays with a task of the host, which has the seat and the lease until the response
 //! shows whether the thread is loaded: no other run gets the session before, and no server is closed for it.
 
+mod quiet;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,6 +17,7 @@ use takopi_core::process::{MarkedProcesses, StartCutoff};
 use takopi_core::runner::{EngineRun, RunError, StoppedError};
 use uuid::Uuid;
 
+use self::quiet::bring_to_rest;
 use super::client::{Client, ServerLaunch};
 use super::driver::{LateTurn, ServerHealth};
 use super::engine::CodexAppServer;
@@ -212,11 +215,7 @@ impl CodexAppServer {
         let mut keeps = server == ServerHealth::Usable;
         if !keeps {
             if server == ServerHealth::Interrupted {
-                keeps = match loaded.thread.clean_background_terminals().await {
-                    // A refusal is an answer; the processes are ended below.
-                    Ok(()) | Err(ClientError::Refused { .. }) => true,
-                    Err(_) => false,
-                };
+                keeps = bring_to_rest(&loaded.thread, self.response()).await;
             }
             if let Some(commands) = &loaded.commands {
                 commands.end(before).await;
@@ -235,10 +234,15 @@ impl CodexAppServer {
         seat.abandon(run.keep_lease());
     }
 
+    /// How long a shared server may take to end a turn.
+    fn response(&self) -> Duration {
+        self.pool.unwrap_or_default().response
+    }
+
     /// Ends a turn that may still begin, and its commands. Its server is given up meanwhile: no other run
     /// gets the session before the server is gone.
     fn end_late(&self, run: &EngineRun, late: LateTurn, loaded: LoadedThread, before: StartCutoff) {
-        let keeper = self.keeper.clone();
+        let (keeper, response) = (self.keeper.clone(), self.response());
         self.keeper.track(run.host(), async move {
             tokio::select! {
                 biased;
@@ -247,7 +251,7 @@ impl CodexAppServer {
                 () = keeper.shutdown_begun() => {}
             }
             // Whatever it answers, the processes are ended below.
-            let _ = loaded.thread.clean_background_terminals().await;
+            let _ = bring_to_rest(&loaded.thread, response).await;
             if let Some(commands) = &loaded.commands {
                 commands.end(before).await;
             }

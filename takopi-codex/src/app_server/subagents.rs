@@ -1,7 +1,8 @@
-//! Which threads are those of sub-agents, and whose.
+//! Which threads are those of sub-agents, whose they are, and which turns they run.
 //!
 //! Learnt from what the server reports: `thread/started` with a parent, and items that report
-//! an agent as started. Bounded: of very many the oldest are forgotten.
+//! an agent as started. A turn runs from the first message that names it, because codex may start it before it
+//! reports anything, to its end. Bounded: of very many the oldest are forgotten.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,28 +13,63 @@ const DEPTH: usize = 32;
 
 #[derive(Debug, Default)]
 pub(super) struct Subagents {
-    parents: HashMap<String, String>,
+    agents: HashMap<String, Agent>,
     order: VecDeque<String>,
+}
+
+#[derive(Debug)]
+struct Agent {
+    parent: String,
+    /// Its last turn, and whether that runs.
+    turn: String,
+    runs: bool,
 }
 
 impl Subagents {
     /// Remembers the parent of a thread; what was learnt first holds.
     pub(super) fn learn(&mut self, child: &str, parent: &str) {
-        if child == parent || self.parents.contains_key(child) || self.is_above(child, parent) {
+        if child == parent || self.agents.contains_key(child) || self.is_above(child, parent) {
             return;
         }
         if self.order.len() >= REMEMBERED
             && let Some(oldest) = self.order.pop_front()
         {
-            self.parents.remove(&oldest);
+            self.agents.remove(&oldest);
         }
         self.order.push_back(child.to_owned());
-        self.parents.insert(child.to_owned(), parent.to_owned());
+        let agent = Agent { parent: parent.to_owned(), turn: String::new(), runs: false };
+        self.agents.insert(child.to_owned(), agent);
+    }
+
+    /// A notification names a turn of a thread.
+    pub(super) fn turn(&mut self, thread: &str, turn: &str, method: &str) {
+        let Some(agent) = self.agents.get_mut(thread) else { return };
+        // What comes late of an earlier turn shows nothing.
+        if agent.turn != turn && (!agent.runs || method == "turn/started") {
+            turn.clone_into(&mut agent.turn);
+            agent.runs = true;
+        }
+        if method == "turn/completed" {
+            self.turn_ended(thread, turn);
+        }
+    }
+
+    /// A turn of a thread is over.
+    pub(super) fn turn_ended(&mut self, thread: &str, turn: &str) {
+        if let Some(agent) = self.agents.get_mut(thread).filter(|agent| agent.turn == turn) {
+            agent.runs = false;
+        }
+    }
+
+    /// The threads below this one, each with the turn that it runs.
+    pub(super) fn below(&self, thread: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
+        let below = self.agents.iter().filter(move |(agent, _)| self.is_above(thread, agent));
+        below.map(|(thread, agent)| (&**thread, agent.runs.then_some(&*agent.turn)))
     }
 
     /// The threads above this one, from its parent up.
     pub(super) fn ancestors<'a>(&'a self, thread: &'a str) -> impl Iterator<Item = &'a str> {
-        let parent = |thread: &&str| self.parents.get(*thread).map(String::as_str);
+        let parent = |thread: &&str| Some(&*self.agents.get(*thread)?.parent);
         std::iter::successors(parent(&thread), parent).take(DEPTH)
     }
 
@@ -58,12 +94,47 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_runs_from_the_first_message_that_names_it_to_its_end() {
+        let mut agents = Subagents::default();
+        agents.learn("child", "root");
+        agents.learn("grandchild", "child");
+        let running = |agents: &Subagents, thread: &str| {
+            let mut running: Vec<_> = agents
+                .below(thread)
+                .filter_map(|(agent, turn)| Some(format!("{agent} {}", turn?)))
+                .collect();
+            running.sort();
+            running
+        };
+        assert_eq!(agents.below("root").count(), 2);
+        agents.turn("child", "one", "item/started");
+        agents.turn("grandchild", "deep", "turn/started");
+        agents.turn("unknown", "x", "turn/started");
+        assert_eq!(running(&agents, "root"), ["child one", "grandchild deep"]);
+        assert_eq!(running(&agents, "child"), ["grandchild deep"]);
+        agents.turn("child", "one", "turn/completed");
+        agents.turn("child", "one", "item/completed");
+        assert_eq!(
+            running(&agents, "root"),
+            ["grandchild deep"],
+            "what comes late revives no turn"
+        );
+        agents.turn("child", "two", "turn/started");
+        agents.turn("child", "one", "item/completed");
+        agents.turn("child", "one", "turn/completed");
+        assert_eq!(running(&agents, "root"), ["child two", "grandchild deep"]);
+        agents.turn_ended("child", "two");
+        agents.turn("grandchild", "deep", "turn/completed");
+        assert_eq!(running(&agents, "root"), Vec::<String>::new());
+    }
+
+    #[test]
     fn of_very_many_the_oldest_are_forgotten() {
         let mut agents = Subagents::default();
         for number in 0..=REMEMBERED {
             agents.learn(&format!("child-{number}"), "root");
         }
-        assert_eq!(agents.parents.len(), REMEMBERED);
+        assert_eq!(agents.agents.len(), REMEMBERED);
         assert_eq!(agents.ancestors("child-0").count(), 0);
         assert_eq!(agents.ancestors("child-1").count(), 1);
     }

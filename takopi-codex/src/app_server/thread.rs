@@ -202,10 +202,22 @@ impl Thread {
 
     /// Ends what runs in the thread's background terminals.
     pub async fn clean_background_terminals(&self) -> Result<(), ClientError> {
-        let params = json!({ "threadId": self.id });
-        let method = "thread/backgroundTerminals/clean";
-        self.client.request_within::<Value>(method, &params, CLEAN_LIMIT).await.map(drop)
+        clean_background_terminals(&self.client, &self.id).await
     }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+}
+
+/// Ends what runs in the background terminals of a thread.
+pub(super) async fn clean_background_terminals(
+    client: &Client,
+    thread: &str,
+) -> Result<(), ClientError> {
+    let params = json!({ "threadId": thread });
+    let method = "thread/backgroundTerminals/clean";
+    client.request_within::<Value>(method, &params, CLEAN_LIMIT).await.map(drop)
 }
 
 /// The id of a thread, wherever the versions put it.

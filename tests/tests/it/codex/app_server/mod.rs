@@ -1,5 +1,5 @@
 //! `codex app-server`: many runs on one process, warm or shared. `real`, `shared`, `steering` and `host_tools` are on the
-//! real codex, `client` and `neighbours` on both, the others on the fake one.
+//! real codex, `client`, `neighbours` and `subagents` on both, the others on the fake one.
 
 mod bursts;
 mod client;
@@ -18,4 +18,5 @@ mod requests;
 mod routing;
 mod shared;
 mod steering;
+mod subagents;
 mod wire;
