@@ -286,10 +286,12 @@ impl<'a> RunDriver<'a> {
     /// The process is gone before the run was over.
     async fn died(&mut self) -> Completed {
         let stderr = self.client.stderr_tail().await;
-        let (reason, message) = failure::on_stderr(&stderr).unwrap_or_else(|| {
-            (Reason::ProcessDied, "Claude Code exited before the turn was over".to_owned())
-        });
-        let error = RunError::new(reason, message).stderr_tail(stderr);
+        // It covers the whole life of the process: behind the beginning of a turn, or in an earlier
+        // one, it says nothing about this end.
+        let known = if self.began { None } else { failure::on_stderr(&stderr) };
+        let died =
+            || RunError::new(Reason::ProcessDied, "Claude Code exited before the turn was over");
+        let error = known.unwrap_or_else(died).stderr_tail(stderr);
         self.events.extend(self.run.stderr_warning(&error));
         Completed::failure(CLAUDE, error.reason, error.message)
     }

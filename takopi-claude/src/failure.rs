@@ -11,7 +11,8 @@
 use std::borrow::Cow;
 
 use takopi_core::failure::{
-    self, Phrases, contains_any, folded, known_phrase, leading_status, reason_of_status,
+    self, Phrases, contains_any, folded, is_of_plugin, known_phrase, leading_status,
+    reason_of_status,
 };
 use takopi_core::model::Reason;
 use takopi_core::runner::RunError;
@@ -112,19 +113,20 @@ pub(crate) fn authentication() -> RunError {
     RunError::new(Reason::Auth, error)
 }
 
-/// Why a process failed that printed nothing on stdout, if its stderr is unambiguous; with a text for
-/// people.
-pub(crate) fn on_stderr(stderr: &str) -> Option<(Reason, String)> {
+/// Why a process died that printed nothing of its run, if its stderr is unambiguous. The message is takopi's own: what stderr
+/// says is for a warning.
+pub(crate) fn on_stderr(stderr: &str) -> Option<RunError> {
     stderr.lines().find_map(|line| {
         let text = folded(line);
-        let reason = if contains_any(&text, &["session id"]) && text.contains("already in use") {
-            Reason::SessionBusy
-        } else {
-            let known = known_phrase(&text, SESSION);
-            known.or_else(|| contains_any(&text, LOGIN).then_some(Reason::Auth))?
-        };
-        let error = advised(&reason, None, line.trim());
-        Some((reason, error))
+        if text.contains("session id") && text.contains("already in use") {
+            let error = "Claude Code reports that another process has this session";
+            return Some(RunError::new(Reason::SessionBusy, error));
+        }
+        if let Some(reason) = known_phrase(&text, SESSION) {
+            let error = "Claude Code found no such session in this directory";
+            return Some(RunError::new(reason, error));
+        }
+        is_own_login(&text).then(authentication)
     })
 }
 
@@ -170,10 +172,15 @@ const LOGIN: &[&str] = &[
     "authentication_error",
 ];
 
+/// Whether a folded text says that Claude Code's own login was refused. A plugin or a tool server has a login of its own.
+fn is_own_login(text: &str) -> bool {
+    contains_any(text, LOGIN) && !is_of_plugin(text)
+}
+
 fn reason_in_text(text: &str) -> Option<Reason> {
     known_phrase(text, SESSION)
         .or_else(|| known_phrase(text, MODEL))
-        .or_else(|| contains_any(text, LOGIN).then_some(Reason::Auth))
+        .or_else(|| is_own_login(text).then_some(Reason::Auth))
         .or_else(|| contains_any(text, USAGE).then_some(Reason::UsageLimit))
 }
 
@@ -223,7 +230,11 @@ mod tests {
             assert_eq!(fault.reason(), Reason::Auth, "{text}");
             assert!(fault.error(&Reason::Auth).contains("`claude auth login`"), "{text}");
         }
-        for text in ["MCP server lab: 401 Unauthorized", "plugin drive: please sign in again"] {
+        for text in [
+            "MCP server lab: 401 Unauthorized",
+            "MCP server lab: failed to authenticate",
+            "plugin drive: please sign in again",
+        ] {
             assert_eq!(by_text(text), Reason::EngineFailed, "{text}");
         }
     }
@@ -279,13 +290,27 @@ mod tests {
 
     #[test]
     fn stderr_counts_only_where_it_is_unambiguous() {
-        let reason = |stderr: &str| on_stderr(stderr).map(|(reason, _)| reason);
+        let reason = |stderr: &str| on_stderr(stderr).map(|error| error.reason);
         assert_eq!(
             reason("warning\nNo conversation found with session ID: 0"),
             Some(Reason::SessionNotFound)
         );
         assert_eq!(reason("Error: Session ID 0 is already in use."), Some(Reason::SessionBusy));
         assert_eq!(reason("Not logged in · Please run /login"), Some(Reason::Auth));
-        assert_eq!(reason("a plugin got 401 from its server"), None);
+        for text in ["a plugin got 401 from its server", "MCP server lab: failed to authenticate"] {
+            assert_eq!(reason(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_stderr_says_is_not_the_error() {
+        for stderr in [
+            "No conversation found with session ID: 0 of mine",
+            "Error: Session ID 0 of mine is already in use.",
+            "Not logged in, says mine",
+        ] {
+            let error = on_stderr(stderr).unwrap().message;
+            assert!(!error.contains("mine"), "{error}");
+        }
     }
 }

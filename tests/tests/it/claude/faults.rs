@@ -77,6 +77,27 @@ async fn stderr_of_a_dead_process_is_in_a_warning_without_credentials_and_not_in
 }
 
 #[tokio::test]
+async fn a_login_on_stderr_counts_only_before_the_turn_and_if_it_is_claudes_own() {
+    let plugin = Step::stderr("MCP server \"github\" failed to authenticate");
+    let own = Step::stderr("Not logged in · Please run /login");
+    let within_turn =
+        |line: &Step| Process::new().turns([turn::text("so far"), line.clone(), Step::Exit(1)]);
+    let before = |line: &Step| Process::new().first([line.clone(), Step::Exit(1)]);
+    for (process, reason) in [
+        (within_turn(&plugin), "process_died"),
+        (within_turn(&own), "process_died"),
+        (before(&plugin), "process_died"),
+        (before(&own), "auth"),
+    ] {
+        let lab = Lab::new(process);
+        let seen = run(&lab.runner(Duration::ZERO), lab.request("hi")).await;
+        let error = seen.failed(reason).error.clone().unwrap();
+        assert!(!error.contains("github") && !error.contains("/login"), "{error}");
+        lab.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
 async fn a_process_that_closes_its_output_but_lives_is_ended() {
     let steps = [turn::text("so far"), Step::CloseStdout, Step::SleepForever];
     let lab = then_healthy(Process::new().turns(steps));
