@@ -51,7 +51,9 @@ pub(crate) enum Incoming {
     Message(Message),
     /// The agent asks something.
     Request(ControlRequest),
-    /// A line that could not be read.
+    /// A line that could not be read; with the warning for it, unless enough were shown.
+    Unreadable(Option<String>),
+    /// A request was declined for what it is.
     Warning(String),
 }
 
@@ -241,7 +243,7 @@ impl Routes {
                         if let Some(Message::UnreadableRequest { id }) = Message::parse_head(head) {
                             refuse_unreadable(&id, self.wire.clone());
                         }
-                        self.state().lines.too_long(bytes).map(Incoming::Warning)
+                        self.unreadable(|lines| lines.too_long(bytes))
                     }
                     _ => None,
                 };
@@ -260,7 +262,7 @@ impl Routes {
         }
         let text = String::from_utf8_lossy(line);
         let Ok(message) = Message::parse(&text) else {
-            return self.state().lines.not_json(line).map(Incoming::Warning);
+            return self.unreadable(|lines| lines.not_json(line));
         };
         match message {
             Message::ControlResponse { id, outcome } => {
@@ -291,6 +293,16 @@ impl Routes {
                 Some(Incoming::Message(message))
             }
         }
+    }
+
+    /// A line that could not be read. Without a run it is a warning of the next one.
+    fn unreadable(
+        &self,
+        warn: impl FnOnce(&mut ProcessLines) -> Option<String>,
+    ) -> Option<Incoming> {
+        let mut state = self.state();
+        let warning = warn(&mut state.lines);
+        state.run.is_some().then_some(Incoming::Unreadable(warning))
     }
 
     /// Gives a line to the run that has the process. Without a run it is dropped, and a request among

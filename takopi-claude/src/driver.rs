@@ -76,6 +76,8 @@ pub(crate) struct RunDriver<'a> {
     inert: InertPrompts,
     /// Whether the process printed anything of the run.
     began: bool,
+    /// Whether a line could not be read: it may have been the result.
+    unreadable: bool,
     /// Translated and not emitted yet.
     events: Vec<TakopiEvent>,
 }
@@ -88,7 +90,16 @@ impl<'a> RunDriver<'a> {
         requests: RequestHandler,
         inert: InertPrompts,
     ) -> Self {
-        Self { run, client, translator, requests, inert, began: false, events: Vec::new() }
+        Self {
+            run,
+            client,
+            translator,
+            requests,
+            inert,
+            began: false,
+            unreadable: false,
+            events: Vec::new(),
+        }
     }
 
     /// Sends the message and emits what comes of it. Returns when the run is over, or its process is
@@ -109,7 +120,7 @@ impl<'a> RunDriver<'a> {
             Err(error) => Err(error),
         };
         let (otherwise, health) = match followed {
-            Ok(()) => (interrupted(), ProcessHealth::Usable),
+            Ok(()) => (self.without_result(), ProcessHealth::Usable),
             Err(FollowError::Stopped) => {
                 self.interrupt(&mut lines).await;
                 (interrupted(), ProcessHealth::Interrupted)
@@ -232,8 +243,13 @@ impl<'a> RunDriver<'a> {
                     self.translator.asked(&call);
                 }
             }
-            Incoming::Warning(warning) => {
+            Incoming::Unreadable(warning) => {
                 // What could not be read may have been of the run.
+                self.began = true;
+                self.unreadable = true;
+                self.events.extend(warning.map(|warning| self.run.warning(warning)));
+            }
+            Incoming::Warning(warning) => {
                 self.began = true;
                 self.events.push(self.run.warning(warning));
             }
@@ -273,7 +289,7 @@ impl<'a> RunDriver<'a> {
                         Some(Incoming::Message(message)) => {
                             self.translator.message(&message, &mut self.events);
                         }
-                        Some(Incoming::Warning(_)) => {}
+                        Some(Incoming::Unreadable(_) | Incoming::Warning(_)) => {}
                         None => return,
                     },
                     () = &mut interrupt, if !answered => answered = true,
@@ -281,6 +297,15 @@ impl<'a> RunDriver<'a> {
             }
         };
         let _ = timeout(INTERRUPT_LIMIT, read).await;
+    }
+
+    /// How a run ended that is over and of which no result was seen.
+    fn without_result(&self) -> Completed {
+        if self.unreadable {
+            let error = "the turn is over, and its result could not be read";
+            return Completed::failure(CLAUDE, Reason::Protocol, error);
+        }
+        interrupted()
     }
 
     /// The process is gone before the run was over.

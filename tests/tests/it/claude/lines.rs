@@ -129,13 +129,25 @@ async fn a_request_that_cannot_be_read_is_refused_under_its_id() {
 }
 
 #[tokio::test]
-async fn a_result_that_is_too_long_to_read_never_is_a_success() {
-    let result =
-        Step::huge(r#"{"type":"result","subtype":"success","result":""#, r#""}"#, 70 * MIB);
-    let steps = [turn::text("so far"), result, turn::lifecycle("completed"), turn::idle()];
+async fn a_result_that_cannot_be_read_ends_the_run_as_protocol() {
+    let long = Step::huge(r#"{"type":"result","subtype":"success","result":""#, r#""}"#, 70 * MIB);
+    let broken = Step::line(r#"{"type":"result", broken"#);
+    // Of many lines that cannot be read, only the first are shown.
+    let junk = std::iter::repeat_n(Step::line("junk"), 5);
+    let behind_junk = junk.chain([broken.clone()]).collect::<Vec<_>>();
+    for result in [vec![long], vec![broken], behind_junk] {
+        let steps = [turn::text("so far")].into_iter().chain(result);
+        let end = [turn::lifecycle("completed"), turn::idle()];
+        let seen = one_run(Process::new().turns(steps.chain(end))).await;
+        assert_eq!(seen.failed("protocol").answer, "so far");
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_ends_without_a_result_was_interrupted() {
+    let steps = [turn::text("so far"), turn::lifecycle("cancelled"), turn::idle()];
     let seen = one_run(Process::new().turns(steps)).await;
-    assert!(!seen.completed().ok, "{:#?}", seen.events);
-    assert_eq!(seen.completed().answer, "so far");
+    assert_eq!(seen.failed("interrupted").answer, "so far");
 }
 
 #[tokio::test]
