@@ -232,10 +232,9 @@ impl<'a> RunDriver<'a> {
             }
             Incoming::Message(message) => {
                 self.began = true;
-                if is_activity(&message) {
+                if self.translator.message(&message, &mut self.events) {
                     self.run.renew_idle();
                 }
-                self.translator.message(&message, &mut self.events);
             }
             Incoming::Request(request) => {
                 self.began = true;
@@ -329,9 +328,4 @@ async fn next_of(follow_ups: Option<&mut SteerMessages>) -> SteerMessage {
         Some(follow_ups) => follow_ups.next().await,
         None => std::future::pending().await,
     }
-}
-
-/// Whether a line shows that the agent does something.
-fn is_activity(message: &Message) -> bool {
-    !matches!(message, Message::RateLimit(_) | Message::Other { .. } | Message::Notice(_))
 }

@@ -17,6 +17,8 @@ use takopi_core::failure::{
 use takopi_core::model::Reason;
 use takopi_core::runner::RunError;
 
+use crate::wire::TurnResult;
+
 /// The label of a login that was refused.
 const AUTHENTICATION: &str = "authentication_failed";
 
@@ -47,6 +49,24 @@ impl Fault {
             None => "the login was refused".to_owned(),
         };
         Self { error: Some(AUTHENTICATION.to_owned()), status, text, ..Self::default() }
+    }
+
+    /// Why a turn failed: by its result, and by what Claude Code said about the error before.
+    pub(crate) fn of_result(result: &TurnResult, said: Self) -> Self {
+        // Diagnostics are for the authors of Claude Code.
+        let errors = result.errors.iter().filter(|error| !error.starts_with("[ede_diagnostic]"));
+        let errors = errors.map(String::as_str).collect::<Vec<_>>().join("; ");
+        let of_service = result.subtype.as_deref() == Some("success");
+        let text = result.text.clone().filter(|_| of_service).unwrap_or(errors);
+        Self {
+            subtype: result.subtype.clone(),
+            terminal_reason: result.terminal_reason.clone(),
+            status: result.status.or(said.status),
+            api_error: result.api_error.clone().or(said.api_error),
+            text: if text.trim().is_empty() { said.text } else { text },
+            error: said.error,
+            interrupted: said.interrupted,
+        }
     }
 
     /// Why, for machines.

@@ -35,14 +35,14 @@ use takopi_core::redact::redacted;
 
 use crate::failure::{Fault, is_refused_login};
 use crate::wire::{
-    ApiRetry, Assistant, Block, Init, Message, Object, RateLimit, Status, TurnResult, User,
+    ApiRetry, Assistant, Block, Init, Message, Object, RateLimit, State, Status, TurnResult, User,
 };
 use crate::{CLAUDE, resume_codec};
 use answer::{Answer, Cut, Remark};
 use calls::Calls;
 use ends::Ends;
 use limits::Limits;
-use notes::{Compacting, Retry};
+use notes::{Compacting, Labels, Retry};
 use stream::Pieces;
 use usage::Figures;
 
@@ -78,6 +78,7 @@ pub(crate) struct Translator {
     is_finished: bool,
     mismatch: Option<String>,
     permission_mode: Option<String>,
+    labels: Labels,
     turns: u32,
     answer: Answer,
     pieces: Pieces,
@@ -116,6 +117,7 @@ impl Translator {
             is_finished: false,
             mismatch: None,
             permission_mode: None,
+            labels: Labels::default(),
             turns: 0,
             answer: Answer::default(),
             pieces: Pieces::new(),
@@ -174,52 +176,71 @@ impl Translator {
         self.mismatch.as_deref()
     }
 
-    /// Translates one line.
-    pub(crate) fn message(&mut self, message: &Message, events: &mut Vec<TakopiEvent>) {
+    /// Translates one line. Returns whether it shows that the agent does something in this run: a notice, a label that
+    /// is not known, and news of another run's call or message do not.
+    pub(crate) fn message(&mut self, message: &Message, events: &mut Vec<TakopiEvent>) -> bool {
         if self.is_over() {
-            return;
+            return false;
         }
         match message {
             Message::Init(init) => self.init(init, events),
-            Message::State(state) => self.ends.state(state),
+            Message::State(state) => {
+                self.ends.state(state);
+                return !matches!(state, State::Other(_));
+            }
             Message::Assistant(assistant) => self.assistant(assistant, events),
             Message::User(user) => self.user(user, events),
             Message::Result(result) => self.result(result, events),
-            Message::Stream(stream) if self.setup.deltas && !stream.is_nested => {
-                self.pieces.stream(stream, events);
+            Message::Stream(stream) => {
+                if self.setup.deltas && !stream.is_nested {
+                    self.pieces.stream(stream, events);
+                }
             }
             Message::ApiRetry(retry) => self.api_retry(retry, events),
-            Message::RateLimit(limit) => self.rate_limit(limit, events),
-            Message::TaskStarted(task) => self.calls.task_started(task),
-            Message::TaskProgress(task) => self.calls.task_progress(task, events),
-            Message::TaskUpdated(task) => self.ends.task(task),
-            Message::TaskNotification(task) => {
-                self.ends.task(task);
-                self.calls.task_ended(task, events);
-            }
-            Message::BackgroundTasks(tasks) => self.ends.background(tasks),
-            Message::ToolProgress(progress) => self.calls.progress(progress, events),
-            Message::PermissionDenied(denial) => self.calls.denied(denial, events),
-            Message::Status(status) => self.status(status, events),
             Message::CompactBoundary(boundary) => {
                 events.extend(self.compacting.boundary(boundary).map(TakopiEvent::from));
             }
-            Message::Notice(text) => events.push(notes::notice(self.new_id("notice"), text).into()),
-            Message::Lifecycle { uuid, state } => self.ends.lifecycle(uuid, state),
             Message::ConversationReset { session } => self.check_session(session.as_deref()),
-            Message::ControlRequest { subtype, request, .. } if subtype == "can_use_tool" => {
-                if let Some(id) = Object::of(request).text("tool_use_id") {
+            Message::ControlRequest { subtype, request, .. } => {
+                if subtype == "can_use_tool"
+                    && let Some(id) = Object::of(request).text("tool_use_id")
+                {
                     self.asked(&id);
                 }
             }
-            Message::Stream(_)
-            | Message::ControlRequest { .. }
-            | Message::UnreadableRequest { .. }
+            Message::TaskStarted(task) => return self.calls.task_started(task),
+            Message::TaskProgress(task) => return self.calls.task_progress(task, events),
+            Message::TaskUpdated(task) => {
+                self.ends.task(task);
+                return self.calls.has_task(task);
+            }
+            Message::TaskNotification(task) => {
+                self.ends.task(task);
+                return self.calls.task_ended(task, events);
+            }
+            Message::BackgroundTasks(tasks) => return self.ends.background(tasks),
+            Message::ToolProgress(progress) => return self.calls.progress(progress, events),
+            Message::PermissionDenied(denial) => return self.calls.denied(denial, events),
+            Message::Status(status) => return self.status(status, events),
+            Message::Lifecycle { uuid, state } => return self.ends.lifecycle(uuid, state),
+            Message::Notice(text) => {
+                events.push(notes::notice(self.new_id("notice"), text).into());
+                return false;
+            }
+            Message::RateLimit(limit) => {
+                self.rate_limit(limit, events);
+                return false;
+            }
+            Message::UnreadableRequest { .. }
             | Message::ControlResponse { .. }
             | Message::ControlCancel { .. }
-            | Message::KeepAlive => {}
-            Message::Other { kind } => tracing::trace!(kind = %redacted(kind), "skipped a line"),
+            | Message::KeepAlive => return false,
+            Message::Other { kind } => {
+                tracing::trace!(kind = %redacted(kind), "skipped a line");
+                return false;
+            }
         }
+        true
     }
 
     /// Ends the run: closes what is open, and returns the end. That is how the last result has it if
@@ -410,7 +431,7 @@ impl Translator {
         self.outcome = Some(if result.is_ok() {
             Outcome::Ok(result.text.clone())
         } else {
-            Outcome::Failed(fault_of(result, fault))
+            Outcome::Failed(Fault::of_result(result, fault))
         });
     }
 
@@ -430,7 +451,8 @@ impl Translator {
         }
     }
 
-    fn status(&mut self, status: &Status, events: &mut Vec<TakopiEvent>) {
+    /// Returns whether the status is one that is known.
+    fn status(&mut self, status: &Status, events: &mut Vec<TakopiEvent>) -> bool {
         events.extend(self.compacting.status(status).map(TakopiEvent::from));
         if let Some(mode) = &status.permission_mode
             && self.permission_mode.as_ref() != Some(mode)
@@ -440,8 +462,13 @@ impl Translator {
         }
         match status.label.as_deref() {
             // Before each call of the model.
-            None | Some("requesting" | "compacting") => {}
-            Some(status) => self.note("status", status, events),
+            None | Some("requesting" | "compacting") => true,
+            Some(label) => {
+                if self.labels.is_new(label) {
+                    self.note("status", label, events);
+                }
+                false
+            }
         }
     }
 
@@ -475,22 +502,4 @@ fn failure(fault: &Fault) -> Completed {
     let reason = fault.reason();
     let error = fault.error(&reason);
     Completed::failure(CLAUDE, reason, error)
-}
-
-/// Why a turn failed: by its result, and by what Claude Code said about the error before.
-fn fault_of(result: &TurnResult, said: Fault) -> Fault {
-    // Diagnostics are for the authors of Claude Code.
-    let errors = result.errors.iter().filter(|error| !error.starts_with("[ede_diagnostic]"));
-    let errors = errors.map(String::as_str).collect::<Vec<_>>().join("; ");
-    let of_service = result.subtype.as_deref() == Some("success");
-    let text = result.text.clone().filter(|_| of_service).unwrap_or(errors);
-    Fault {
-        subtype: result.subtype.clone(),
-        terminal_reason: result.terminal_reason.clone(),
-        status: result.status.or(said.status),
-        api_error: result.api_error.clone().or(said.api_error),
-        text: if text.trim().is_empty() { said.text } else { text },
-        error: said.error,
-        interrupted: said.interrupted,
-    }
 }

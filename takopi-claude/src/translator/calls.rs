@@ -126,30 +126,34 @@ impl Calls {
         events.extend(self.take(id).map(|call| TakopiEvent::from(call.served(error))));
     }
 
-    /// A call became a task. Of a command that is so after two seconds, and no news.
-    pub(super) fn task_started(&mut self, task: &Task) {
-        if let Some(call) = self.get(task.tool_use_id.as_deref()) {
-            call.task.clone_from(&task.id);
-        }
+    /// A call became a task. Of a command that is so after two seconds, and no news. Here and below the result is
+    /// whether the call is an open one of this run.
+    pub(super) fn task_started(&mut self, task: &Task) -> bool {
+        let Some(call) = self.get(task.tool_use_id.as_deref()) else { return false };
+        call.task.clone_from(&task.id);
+        true
     }
 
     /// What the task of a call does.
-    pub(super) fn task_progress(&mut self, task: &Task, events: &mut Vec<TakopiEvent>) {
-        let Some(description) = task.description.as_deref().map(head) else { return };
-        if let Some(call) = self.get(task.tool_use_id.as_deref()) {
+    pub(super) fn task_progress(&mut self, task: &Task, events: &mut Vec<TakopiEvent>) -> bool {
+        let Some(call) = self.get(task.tool_use_id.as_deref()) else { return false };
+        if let Some(description) = task.description.as_deref().map(head) {
             call.action.detail.insert("progress", description);
             events.push(call.updated().into());
         }
+        true
+    }
+
+    /// Whether there is a call of this task.
+    pub(super) fn has_task(&self, task: &Task) -> bool {
+        let id = self.call_of(task);
+        self.open.iter().any(|call| Some(&call.action.id) == id.as_ref())
     }
 
     /// The task of a call ended.
-    pub(super) fn task_ended(&mut self, task: &Task, events: &mut Vec<TakopiEvent>) {
-        let of_task = |call: &&Call| call.task.is_some() && call.task == task.id;
-        let id = match &task.tool_use_id {
-            Some(id) => Some(id.clone()),
-            None => self.open.iter().find(of_task).map(|call| call.action.id.clone()),
-        };
-        let Some(call) = self.get(id.as_deref()) else { return };
+    pub(super) fn task_ended(&mut self, task: &Task, events: &mut Vec<TakopiEvent>) -> bool {
+        let id = self.call_of(task);
+        let Some(call) = self.get(id.as_deref()) else { return false };
         if call.in_background {
             let call = self.take(id.as_deref());
             events.extend(call.map(|call| TakopiEvent::from(call.task_ended(task))));
@@ -157,26 +161,42 @@ impl Calls {
             // The result of the call comes behind it.
             call.ended = Some(task.clone());
         }
+        true
+    }
+
+    /// The id of the call that a task is of.
+    fn call_of(&self, task: &Task) -> Option<String> {
+        let of_task = |call: &&Call| call.task.is_some() && call.task == task.id;
+        match &task.tool_use_id {
+            Some(id) => Some(id.clone()),
+            None => self.open.iter().find(of_task).map(|call| call.action.id.clone()),
+        }
     }
 
     /// A call still runs. It is the tool's own line, although it looks like one of a sub-agent.
-    pub(super) fn progress(&mut self, progress: &ToolProgress, events: &mut Vec<TakopiEvent>) {
-        if let Some(call) = self.get(progress.tool_use_id.as_deref()) {
-            if let Some(seconds) = progress.seconds {
-                call.action.detail.insert("elapsed_seconds", seconds);
-            }
-            events.push(call.updated().into());
+    pub(super) fn progress(
+        &mut self,
+        progress: &ToolProgress,
+        events: &mut Vec<TakopiEvent>,
+    ) -> bool {
+        let Some(call) = self.get(progress.tool_use_id.as_deref()) else { return false };
+        if let Some(seconds) = progress.seconds {
+            call.action.detail.insert("elapsed_seconds", seconds);
         }
+        events.push(call.updated().into());
+        true
     }
 
     /// A call was refused. That is shown once, and not here if somebody was asked.
-    pub(super) fn denied(&mut self, denial: &Denial, events: &mut Vec<TakopiEvent>) {
+    pub(super) fn denied(&mut self, denial: &Denial, events: &mut Vec<TakopiEvent>) -> bool {
         let key = denial.tool_use_id.as_ref().or(denial.tool.as_ref()).cloned().unwrap_or_default();
-        if let Some(call) = self.get(denial.tool_use_id.as_deref()) {
+        let call = self.get(denial.tool_use_id.as_deref());
+        let is_open = call.is_some();
+        if let Some(call) = call {
             call.is_denied = true;
         }
         if self.asked.contains(&key) || self.asked.len() >= CALLS {
-            return;
+            return is_open;
         }
         self.asked(&key);
         let id = self.new_id("denied");
@@ -186,6 +206,7 @@ impl Calls {
             None => denied_unseen(id, denial, cwd, &self.directory),
         };
         events.push(event.into());
+        is_open
     }
 
     /// The run is over: closes the calls that are open, and the list of tasks.

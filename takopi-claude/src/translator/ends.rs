@@ -73,9 +73,9 @@ impl Ends {
         self.reports_state = true;
     }
 
-    /// How far a message is.
-    pub(super) fn lifecycle(&mut self, id: &str, state: &str) {
-        let Some(own) = self.messages.iter_mut().find(|own| own.id == id) else { return };
+    /// How far a message is. Returns whether it is one of ours.
+    pub(super) fn lifecycle(&mut self, id: &str, state: &str) -> bool {
+        let Some(own) = self.messages.iter_mut().find(|own| own.id == id) else { return false };
         self.reports_messages = true;
         let stage = match state {
             "queued" => Stage::Queued,
@@ -83,9 +83,10 @@ impl Ends {
             "started" | "completed" => Stage::Begun,
             // It gets no turn, or its turn was ended.
             "cancelled" | "discarded" | "refused" => Stage::Ended,
-            _ => return,
+            _ => return true,
         };
         own.stage = own.stage.max(stage);
+        true
     }
 
     /// A turn that is about these messages began.
@@ -128,10 +129,12 @@ impl Ends {
         }
     }
 
-    /// These tasks live in the background, and no others.
-    pub(super) fn background(&mut self, tasks: &[Task]) {
+    /// These tasks live in the background, and no others. Returns whether sub-agents came or went.
+    pub(super) fn background(&mut self, tasks: &[Task]) -> bool {
+        let before = self.agents;
         self.agents = tasks.iter().filter(|task| task.is_agent()).count();
         self.stopped_while_idle();
+        self.agents != before
     }
 
     /// Something became of a task.

@@ -57,6 +57,26 @@ impl Retry {
     }
 }
 
+/// How many labels of a status that are not known are shown.
+const LABELS: usize = 16;
+
+/// The labels of a status that are not known to this version. Each is shown once.
+#[derive(Debug, Default)]
+pub(super) struct Labels {
+    shown: Vec<String>,
+}
+
+impl Labels {
+    /// Whether the label is to be shown.
+    pub(super) fn is_new(&mut self, label: &str) -> bool {
+        let is_new = self.shown.len() < LABELS && !self.shown.iter().any(|shown| shown == label);
+        if is_new {
+            self.shown.push(label.to_owned());
+        }
+        is_new
+    }
+}
+
 /// Whether the conversation is compacted.
 #[derive(Debug, Default)]
 pub(super) struct Compacting {
@@ -106,5 +126,18 @@ impl Compacting {
         let id = format!("claude.compact_{}", self.count);
         self.count += 1;
         Action::new(id, ActionKind::Note, "compacting the conversation")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_status_is_shown_once_and_the_number_of_them_is_bounded() {
+        let mut labels = Labels::default();
+        assert!(labels.is_new("pondering") && !labels.is_new("pondering"));
+        let shown = (0..1000).filter(|n| labels.is_new(&format!("status {n}"))).count();
+        assert_eq!(shown, LABELS - 1);
     }
 }

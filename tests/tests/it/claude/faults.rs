@@ -163,13 +163,26 @@ async fn silence_after_a_tool_is_ended_too() {
 }
 
 #[tokio::test]
-async fn notices_do_not_keep_a_hung_turn_alive() {
-    let notices = (0..300).flat_map(|_| {
-        let notice = turn::system("informational", &json!({ "content": "still here" }));
+async fn notices_and_news_of_other_runs_do_not_keep_a_hung_turn_alive() {
+    let notices = (0..300).flat_map(|n| {
+        let task = json!({ "task_id": "old", "tool_use_id": "of another run", "description": "x" });
+        let other = r#"{"type":"command_lifecycle","command_uuid":"another","state":"started"}"#;
+        let progress = r#"{"type":"tool_progress","parent_tool_use_id":"of another run"}"#;
+        let background = json!({ "tasks": [{ "task_id": "old", "task_type": "local_bash" }] });
+        let unknown = format!("unknown {n}");
         [
-            notice,
+            turn::system("informational", &json!({ "content": "still here" })),
             turn::rate_limit("allowed", 1),
             Step::line("not JSON"),
+            turn::system("task_started", &task),
+            turn::system("task_progress", &task),
+            turn::system("task_updated", &task),
+            turn::system("task_notification", &task),
+            turn::system("background_tasks_changed", &background),
+            turn::system("status", &json!({ "status": unknown })),
+            turn::system("session_state_changed", &json!({ "state": unknown })),
+            Step::line(other),
+            Step::line(progress),
             Step::Pause { millis: 100 },
         ]
     });
