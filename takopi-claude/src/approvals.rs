@@ -102,7 +102,7 @@ impl RequestHandler {
     ) -> Result<(), StoppedError> {
         match self.desk.settle(settled, events)? {
             Some((Ticket { request, asked: Some(asked) }, Outcome::Decided(reply))) => {
-                request.answer(&response(asked, &reply));
+                request.answer(&response(&asked, &reply));
             }
             Some((Ticket { request, .. }, Outcome::Called(result))) => {
                 tools::answer(request, result);
@@ -119,7 +119,7 @@ impl RequestHandler {
 }
 
 /// The response to a request to use a tool.
-fn response(asked: Asked, reply: &Reply) -> Value {
+fn response(asked: &Asked, reply: &Reply) -> Value {
     if !reply.decision.is_yes() {
         let message = reply.why.as_deref().unwrap_or("The user declined this.");
         let mut response = json!({ "behavior": "deny", "message": message });
@@ -128,8 +128,8 @@ fn response(asked: Asked, reply: &Reply) -> Value {
         }
         return response;
     }
-    let Asked { request, mut input, session_rule, .. } = asked;
-    if matches!(request.question, Question::Questions(_)) {
+    let mut input = asked.input.clone();
+    if matches!(asked.request.question, Question::Questions(_)) {
         let answers: Map<String, Value> = reply
             .content
             .iter()
@@ -140,8 +140,11 @@ fn response(asked: Asked, reply: &Reply) -> Value {
         // What the handler changed.
         input.extend(reply.content.clone());
     }
+    // A rule is for what was accepted, not for what was asked.
+    let for_session = reply.decision == Decision::AcceptForSession;
+    let rule = asked.session_rule(&input).filter(|_| for_session);
     let mut response = json!({ "behavior": "allow", "updatedInput": input });
-    if let (Decision::AcceptForSession, Some(rule)) = (reply.decision, session_rule) {
+    if let Some(rule) = rule {
         response["updatedPermissions"] = json!([{
             "type": "addRules",
             "rules": [rule],
@@ -181,17 +184,17 @@ mod tests {
     #[test]
     fn a_yes_passes_the_input_on_as_asked_or_as_changed() {
         let input = json!({ "command": "touch a", "description": "d" });
-        let yes = response(asked("Bash", &input), &Decision::Accept.into());
+        let yes = response(&asked("Bash", &input), &Decision::Accept.into());
         assert_eq!(yes, json!({ "behavior": "allow", "updatedInput": input }));
         let changed = Reply::from(Decision::Accept).with("command", "touch b");
-        let yes = response(asked("Bash", &input), &changed);
+        let yes = response(&asked("Bash", &input), &changed);
         assert_eq!(yes["updatedInput"], json!({ "command": "touch b", "description": "d" }));
     }
 
     #[test]
     fn for_the_session_is_a_narrow_rule_and_never_a_permanent_one() {
         let input = json!({ "command": "touch a" });
-        let yes = response(asked("Bash", &input), &Decision::AcceptForSession.into());
+        let yes = response(&asked("Bash", &input), &Decision::AcceptForSession.into());
         assert_eq!(
             yes["updatedPermissions"],
             json!([{
@@ -202,8 +205,20 @@ mod tests {
     }
 
     #[test]
+    fn a_rule_for_the_session_is_for_the_input_that_was_accepted() {
+        let input = json!({ "command": "rm -r /srv" });
+        let rule = |command: &str| {
+            let reply = Reply::from(Decision::AcceptForSession).with("command", command);
+            response(&asked("Bash", &input), &reply)["updatedPermissions"][0]["rules"].clone()
+        };
+        let changed = json!([{ "toolName": "Bash", "ruleContent": "rm -r /srv/old" }]);
+        assert_eq!(rule("rm -r /srv/old"), changed);
+        assert_eq!(rule("rm *"), Value::Null, "no rule can be written for it");
+    }
+
+    #[test]
     fn a_no_has_its_reason_and_may_end_the_turn() {
-        let no = |reply: Reply| response(asked("Bash", &json!({ "command": "x" })), &reply);
+        let no = |reply: Reply| response(&asked("Bash", &json!({ "command": "x" })), &reply);
         let declined = no(Reply::from(Decision::Decline).because("not now"));
         assert_eq!(declined, json!({ "behavior": "deny", "message": "not now" }));
         let cancelled = no(Decision::Cancel.into());
@@ -219,7 +234,7 @@ mod tests {
         let asked = asked("AskUserQuestion", &input);
         assert!(matches!(&asked.request.question, Question::Questions(of) if of[0].multi));
         let reply = Reply::from(Decision::Accept).with("Which?", json!(["A", "B"]));
-        let yes = response(asked, &reply);
+        let yes = response(&asked, &reply);
         assert_eq!(yes["updatedInput"]["answers"], json!({ "Which?": "A, B" }));
         assert_eq!(yes["updatedInput"]["questions"], input["questions"]);
     }

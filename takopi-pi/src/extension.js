@@ -10,6 +10,8 @@ const scopeOf = (tool, input) => {
   return tool.startsWith("mcp__") ? "" : JSON.stringify(input);
 };
 
+const ruleOf = (tool, input) => `${tool}\n${scopeOf(tool, input)}`;
+
 const ask = async (ctx, signal, question) => {
   const answer = await ctx.ui.input(JSON.stringify({ takopi: question }), undefined, { signal });
   try {
@@ -29,14 +31,14 @@ export default function (pi) {
   pi.on("tool_call", async (event, ctx) => {
     const { toolCallId: id, toolName: tool, input } = event;
     if (!setup.asks || setup.free.includes(tool) || ownTools.has(tool)) return undefined;
-    const rule = `${tool}\n${scopeOf(tool, input)}`;
-    if (allowed.has(rule)) return undefined;
+    if (allowed.has(ruleOf(tool, input))) return undefined;
     const answer = await ask(ctx, ctx.signal, { kind: "approval", id, tool, input });
     if (answer?.decision !== "allow") {
       return { block: true, reason: answer?.reason ?? "nobody could be asked" };
     }
-    if (answer.session) allowed.add(rule);
     Object.assign(input, answer.input);
+    // For what was accepted, not for what was asked.
+    if (answer.session) allowed.add(ruleOf(tool, input));
     return undefined;
   });
 

@@ -40,12 +40,11 @@ const KNOWN: [&str; 14] = [
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) request: ApprovalRequest,
+    tool: String,
     /// What the tool would be called with.
     pub(super) input: Map<String, Value>,
     /// The call of the tool.
     pub(super) call: Option<String>,
-    /// What a yes for the session allows from now on.
-    pub(super) session_rule: Option<Value>,
 }
 
 impl Asked {
@@ -62,81 +61,117 @@ impl Asked {
             let mut request = ApprovalRequest::new(CLAUDE, Question::Unknown(unknown), cwd.into());
             // Without its input the tool cannot be called as asked for.
             request.decisions = vec![Decision::Decline, Decision::Cancel];
-            return Self { request, input: Map::new(), call: None, session_rule: None };
+            return Self { request, tool: String::new(), input: Map::new(), call: None };
         };
         let text = |name: &str| fields.get(name).and_then(Value::as_str).map(str::to_owned);
-        let (question, known) = question(tool, input, text("description"), cwd);
+        let mut read = ReadFields::of(input);
+        let question = question(tool, &mut read, text("description"), cwd);
         let mut request = ApprovalRequest::new(CLAUDE, question, cwd.into());
         request.session = resume_codec().token(session);
         request.subagent = text("agent_id");
         request.reason = reason(fields, input);
         let unknown = fields.iter().filter(|(name, _)| !KNOWN.contains(&name.as_str()));
-        let unknown_input = input.iter().filter(|(name, _)| !known.contains(&name.as_str()));
         request.unrecognized = unknown
-            .chain(unknown_input.filter(|_| known != ANY))
+            .chain(read.unread())
             .map(|(name, value)| {
                 Unrecognized::new(name, Excerpt::new(&value.to_string(), TEXT_LIMIT))
             })
             .collect();
-        let session_rule = session_rule(tool, input);
-        if session_rule.is_none() {
+        if session_rule(tool, input).is_none() {
             request.decisions.retain(|decision| *decision != Decision::AcceptForSession);
         }
-        Self { request, input: input.clone(), call: text("tool_use_id"), session_rule }
+        let (tool, input) = (tool.to_owned(), input.clone());
+        Self { request, tool, input, call: text("tool_use_id") }
+    }
+
+    /// What a yes for the session to this input allows from now on.
+    pub(super) fn session_rule(&self, input: &Map<String, Value>) -> Option<Value> {
+        let is_offered = self.request.offers(Decision::AcceptForSession);
+        session_rule(&self.tool, input).filter(|_| is_offered)
     }
 }
 
-/// All fields of the input are part of the question.
-const ANY: &[&str] = &["*"];
+/// The fields of a tool's input, and which of them the question has. One of an unexpected type was not read, and is
+/// shown as it came.
+struct ReadFields<'a> {
+    fields: &'a Map<String, Value>,
+    read: Vec<&'a str>,
+}
 
-/// What is asked, and the fields of the input that it shows.
+impl<'a> ReadFields<'a> {
+    fn of(fields: &'a Map<String, Value>) -> Self {
+        Self { fields, read: Vec::new() }
+    }
+
+    /// Reads a field, if `read` accepts its value.
+    fn read<T>(&mut self, name: &str, read: impl FnOnce(&'a Value) -> Option<T>) -> Option<T> {
+        let (name, value) = self.fields.get_key_value(name)?;
+        let value = read(value)?;
+        self.read.push(name);
+        Some(value)
+    }
+
+    fn text(&mut self, name: &str) -> Option<&'a str> {
+        self.read(name, Value::as_str)
+    }
+
+    fn has_text(&self, name: &str) -> bool {
+        self.fields.get(name).is_some_and(Value::is_string)
+    }
+
+    /// The fields that were not read.
+    fn unread(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        self.fields.iter().filter(|(name, _)| !self.read.contains(&name.as_str()))
+    }
+}
+
+/// What is asked.
 fn question(
     tool: &str,
-    input: &Map<String, Value>,
+    input: &mut ReadFields<'_>,
     description: Option<String>,
     cwd: &Path,
-) -> (Question, &'static [&'static str]) {
-    let text = |name: &str| input.get(name).and_then(Value::as_str);
+) -> Question {
     match tool {
-        "Bash" if text("command").is_some() => {
-            let command = text("command").unwrap_or_default();
+        "Bash" if input.has_text("command") => {
             // That it runs in the background, or outside of the sandbox, is shown as it came.
-            (Question::Command(Command::new(command)), &["command", "description", "timeout"])
+            let command = input.text("command").unwrap_or_default();
+            // Is the reason.
+            input.text("description");
+            input.read("timeout", Value::as_f64);
+            Question::Command(Command::new(command))
         }
-        "Write" if text("file_path").is_some() => {
-            let content = text("content").unwrap_or_default();
-            let change = change(text("file_path"), cwd).diff(excerpt(&prefixed('+', content)));
-            (Question::Patch(Patch::new([change])), &["file_path", "content"])
+        "Write" if input.has_text("file_path") => {
+            let content = input.text("content").unwrap_or_default();
+            patch(input, "file_path", &prefixed('+', content), cwd)
         }
-        "Edit" if text("file_path").is_some() => {
+        "Edit" if input.has_text("file_path") => {
             let diff = replacement(input);
-            let change = change(text("file_path"), cwd).diff(excerpt(&diff));
-            let known = &["file_path", "old_string", "new_string", "replace_all"];
-            (Question::Patch(Patch::new([change])), known)
+            patch(input, "file_path", &diff, cwd)
         }
-        "MultiEdit" if text("file_path").is_some() => {
-            let edits = input.get("edits").and_then(Value::as_array).into_iter().flatten();
-            let diffs = edits.filter_map(Value::as_object).map(replacement);
-            let diff = diffs.collect::<Vec<_>>().join("\n");
-            let change = change(text("file_path"), cwd).diff(excerpt(&diff));
-            (Question::Patch(Patch::new([change])), &["file_path", "edits"])
+        "MultiEdit" if input.has_text("file_path") => {
+            let diff = input.read("edits", replacements).unwrap_or_default();
+            patch(input, "file_path", &diff, cwd)
         }
-        "NotebookEdit" if text("notebook_path").is_some() => {
-            let source = text("new_source").unwrap_or_default();
-            let change = change(text("notebook_path"), cwd).diff(excerpt(&prefixed('+', source)));
-            (
-                Question::Patch(Patch::new([change])),
-                &["notebook_path", "new_source", "cell_id", "cell_type", "edit_mode"],
-            )
+        "NotebookEdit" if input.has_text("notebook_path") => {
+            let heading = cell(input);
+            let source = input.text("new_source").unwrap_or_default();
+            let diff = format!("{heading}{}", prefixed('+', source));
+            patch(input, "notebook_path", &diff, cwd)
         }
         "AskUserQuestion" => {
-            let questions = input.get("questions").and_then(Value::as_array);
-            let questions = questions.into_iter().flatten().filter_map(user_question).collect();
-            (Question::Questions(questions), &["questions"])
+            let mut questions = Vec::new();
+            input.read("questions", |asked| {
+                let asked = asked.as_array()?;
+                questions.extend(asked.iter().filter_map(user_question));
+                (questions.len() == asked.len()).then_some(())
+            });
+            Question::Questions(questions)
         }
         "ExitPlanMode" => {
-            let plan = text("plan").unwrap_or("the plan that the agent wrote before");
-            (Question::Plan(excerpt(plan)), &["plan", "planFilePath"])
+            let plan = input.text("plan").unwrap_or("the plan that the agent wrote before");
+            input.text("planFilePath");
+            Question::Plan(excerpt(plan))
         }
         _ => {
             let mcp = tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
@@ -144,13 +179,15 @@ fn question(
                 Some((server, name)) => (Some(server.to_owned()), name),
                 None => (None, tool),
             };
-            let input = Value::Object(input.clone()).to_string();
+            // All of it is part of the question.
+            input.read = input.fields.keys().map(String::as_str).collect();
+            let input = Value::Object(input.fields.clone()).to_string();
             let call = ToolCall::default()
                 .server(server)
                 .tool(Some(name.to_owned()))
                 .description(description)
                 .input(Some(excerpt(&input)));
-            (Question::ToolCall(call), ANY)
+            Question::ToolCall(call)
         }
     }
 }
@@ -160,16 +197,38 @@ fn excerpt(text: &str) -> Excerpt {
 }
 
 /// A file that is written to. Whether it exists is not known here.
-fn change(path: Option<&str>, cwd: &Path) -> FileChange {
-    FileChange::new(ChangeKind::Unknown, path.unwrap_or_default(), cwd)
+fn patch(input: &mut ReadFields<'_>, path: &str, diff: &str, cwd: &Path) -> Question {
+    let path = input.text(path).unwrap_or_default();
+    let change = FileChange::new(ChangeKind::Unknown, path, cwd).diff(excerpt(diff));
+    Question::Patch(Patch::new([change]))
 }
 
 /// What is replaced by what.
-fn replacement(edit: &Map<String, Value>) -> String {
-    let text = |name: &str| edit.get(name).and_then(Value::as_str).unwrap_or_default();
-    let all = edit.get("replace_all").and_then(Value::as_bool) == Some(true);
+fn replacement(edit: &mut ReadFields<'_>) -> String {
+    let all = edit.read("replace_all", Value::as_bool) == Some(true);
     let heading = if all { "@@ every occurrence @@\n" } else { "" };
-    format!("{heading}{}{}", prefixed('-', text("old_string")), prefixed('+', text("new_string")))
+    let old = prefixed('-', edit.text("old_string").unwrap_or_default());
+    let new = prefixed('+', edit.text("new_string").unwrap_or_default());
+    format!("{heading}{old}{new}")
+}
+
+/// Several of them; none if anything in them is not read.
+fn replacements(edits: &Value) -> Option<String> {
+    let diffs = edits.as_array()?.iter().map(|edit| {
+        let mut edit = ReadFields::of(edit.as_object()?);
+        let diff = replacement(&mut edit);
+        edit.unread().next().is_none().then_some(diff)
+    });
+    Some(diffs.collect::<Option<Vec<_>>>()?.join("\n"))
+}
+
+/// Which cell of a notebook is changed, and how. The names are quoted: a line break in one must not look like a line of
+/// the diff.
+fn cell(input: &mut ReadFields<'_>) -> String {
+    let parts = ["edit_mode", "cell_id", "cell_type"].into_iter();
+    let parts = parts.filter_map(|name| Some(format!("{name} {:?}", input.text(name)?)));
+    let parts = parts.collect::<Vec<_>>().join(", ");
+    if parts.is_empty() { parts } else { format!("@@ {parts} @@\n") }
 }
 
 /// Every line of a text with a mark, as in a diff.
@@ -258,6 +317,68 @@ mod tests {
         let Question::Patch(patch) = &edit.request.question else { panic!("{edit:?}") };
         assert_eq!(patch.files[0].diff.as_ref().unwrap().text, "-x\n+y\n");
         assert!(edit.request.is_understood() && edit.request.is_whole());
+    }
+
+    fn diff(asked: &Asked) -> &str {
+        let Question::Patch(patch) = &asked.request.question else { panic!("{asked:?}") };
+        &patch.files[0].diff.as_ref().unwrap().text
+    }
+
+    #[test]
+    fn how_a_cell_of_a_notebook_is_changed_is_part_of_the_diff() {
+        let delete = json!({ "notebook_path": "/srv/n", "edit_mode": "delete", "cell_id": "c\n+" });
+        let delete = tool("NotebookEdit", &delete);
+        assert_eq!(diff(&delete), "@@ edit_mode \"delete\", cell_id \"c\\n+\" @@\n");
+        assert!(delete.request.is_understood());
+        let edit = json!({ "notebook_path": "/srv/n", "new_source": "x" });
+        assert_eq!(diff(&tool("NotebookEdit", &edit)), "+x\n");
+    }
+
+    #[test]
+    fn several_edits_are_all_shown() {
+        let edits = json!([
+            { "old_string": "a", "new_string": "b", "replace_all": true },
+            { "old_string": "c", "new_string": "d" },
+        ]);
+        let edit = tool("MultiEdit", &json!({ "file_path": "/srv/a", "edits": edits }));
+        assert_eq!(diff(&edit), "@@ every occurrence @@\n-a\n+b\n\n-c\n+d\n");
+        assert!(edit.request.is_understood());
+    }
+
+    #[test]
+    fn a_field_of_an_unexpected_type_is_shown_as_it_came_and_not_understood() {
+        for (name, field, input) in [
+            ("Bash", "description", json!({ "command": "x", "description": {} })),
+            ("Bash", "timeout", json!({ "command": "x", "timeout": "1; y" })),
+            ("Write", "content", json!({ "file_path": "/srv/a", "content": ["x"] })),
+            (
+                "Edit",
+                "new_string",
+                json!({ "file_path": "/srv/a", "old_string": "x", "new_string": 1 }),
+            ),
+            ("Edit", "replace_all", json!({ "file_path": "/srv/a", "replace_all": "true" })),
+            ("MultiEdit", "edits", json!({ "file_path": "/srv/a", "edits": "x" })),
+            ("MultiEdit", "edits", json!({ "file_path": "/srv/a", "edits": ["x"] })),
+            (
+                "MultiEdit",
+                "edits",
+                json!({ "file_path": "/srv/a", "edits": [{ "old_string": 1 }] }),
+            ),
+            ("MultiEdit", "edits", json!({ "file_path": "/srv/a", "edits": [{ "more": "x" }] })),
+            (
+                "NotebookEdit",
+                "new_source",
+                json!({ "notebook_path": "/srv/n", "new_source": ["x"] }),
+            ),
+            ("NotebookEdit", "edit_mode", json!({ "notebook_path": "/srv/n", "edit_mode": 1 })),
+            ("AskUserQuestion", "questions", json!({ "questions": [{ "text": "x" }] })),
+            ("ExitPlanMode", "plan", json!({ "plan": ["x"] })),
+        ] {
+            let asked = tool(name, &input).request;
+            assert!(!asked.is_understood(), "{name} {input}");
+            let fields: Vec<&str> = asked.unrecognized.iter().map(|it| it.field.as_str()).collect();
+            assert_eq!(fields, [field], "{name} {input}");
+        }
     }
 
     #[test]

@@ -13,9 +13,6 @@ use crate::{PI, resume_codec};
 /// How much of a text is kept.
 const TEXT_LIMIT: usize = 64 * 1024;
 
-/// All fields of the input are part of the question.
-const ANY: &[&str] = &["*"];
-
 /// What takopi's extension asks.
 pub(super) fn approval(asked: &Value, session: &str, cwd: &Path) -> ApprovalRequest {
     let (Some(tool), Some(input)) = (asked["tool"].as_str(), asked["input"].as_object()) else {
@@ -24,35 +21,68 @@ pub(super) fn approval(asked: &Value, session: &str, cwd: &Path) -> ApprovalRequ
         request.decisions = vec![Decision::Decline, Decision::Cancel];
         return request;
     };
-    let (question, known) = question(tool, input, cwd);
+    let mut read = ReadFields::of(input);
+    let question = question(tool, &mut read, cwd);
     let mut request = ApprovalRequest::new(PI, question, cwd.into());
     request.session = resume_codec().token(session);
     request.reason = input.get("description").and_then(Value::as_str).map(str::to_owned);
-    let unknown = input.iter().filter(|(name, _)| known != ANY && !known.contains(&name.as_str()));
+    let unread = read.unread();
     request.unrecognized =
-        unknown.map(|(name, value)| Unrecognized::new(name, excerpt(&value.to_string()))).collect();
+        unread.map(|(name, value)| Unrecognized::new(name, excerpt(&value.to_string()))).collect();
     request
 }
 
-/// What is asked, and the fields of the input that it shows.
-fn question(
-    tool: &str,
-    input: &Map<String, Value>,
-    cwd: &Path,
-) -> (Question, &'static [&'static str]) {
-    let text = |name: &str| input.get(name).and_then(Value::as_str);
-    match (tool, text("command"), text("path")) {
-        ("bash", Some(command), _) => {
-            (Question::Command(Command::new(command)), &["command", "description", "timeout"])
+/// The fields of a tool's input, and which of them the question has. One of an unexpected type was not read, and is
+/// shown as it came.
+struct ReadFields<'a> {
+    fields: &'a Map<String, Value>,
+    read: Vec<&'a str>,
+}
+
+impl<'a> ReadFields<'a> {
+    fn of(fields: &'a Map<String, Value>) -> Self {
+        Self { fields, read: Vec::new() }
+    }
+
+    /// Reads a field, if `read` accepts its value.
+    fn read<T>(&mut self, name: &str, read: impl FnOnce(&'a Value) -> Option<T>) -> Option<T> {
+        let (name, value) = self.fields.get_key_value(name)?;
+        let value = read(value)?;
+        self.read.push(name);
+        Some(value)
+    }
+
+    fn text(&mut self, name: &str) -> Option<&'a str> {
+        self.read(name, Value::as_str)
+    }
+
+    fn has_text(&self, name: &str) -> bool {
+        self.fields.get(name).is_some_and(Value::is_string)
+    }
+
+    /// The fields that were not read.
+    fn unread(&self) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        self.fields.iter().filter(|(name, _)| !self.read.contains(&name.as_str()))
+    }
+}
+
+/// What is asked.
+fn question(tool: &str, input: &mut ReadFields<'_>, cwd: &Path) -> Question {
+    match tool {
+        "bash" if input.has_text("command") => {
+            let command = input.text("command").unwrap_or_default();
+            // Is the reason.
+            input.text("description");
+            input.read("timeout", Value::as_f64);
+            Question::Command(Command::new(command))
         }
-        ("write", _, Some(path)) => {
-            let diff = prefixed('+', text("content").unwrap_or_default());
-            (patch(path, &diff, cwd), &["path", "content"])
+        "write" if input.has_text("path") => {
+            let diff = prefixed('+', input.text("content").unwrap_or_default());
+            patch(input.text("path").unwrap_or_default(), &diff, cwd)
         }
-        ("edit", _, Some(path)) => {
-            let edits = input.get("edits").and_then(Value::as_array).into_iter().flatten();
-            let diffs = edits.filter_map(Value::as_object).map(replacement);
-            (patch(path, &diffs.collect::<Vec<_>>().join("\n"), cwd), &["path", "edits"])
+        "edit" if input.has_text("path") => {
+            let diff = input.read("edits", replacements).unwrap_or_default();
+            patch(input.text("path").unwrap_or_default(), &diff, cwd)
         }
         _ => {
             let mcp = tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
@@ -60,12 +90,14 @@ fn question(
                 Some((server, name)) => (Some(server.to_owned()), name),
                 None => (None, tool),
             };
-            let input = Value::Object(input.clone()).to_string();
+            // All of it is part of the question.
+            input.read = input.fields.keys().map(String::as_str).collect();
+            let input = Value::Object(input.fields.clone()).to_string();
             let call = ToolCall::default()
                 .server(server)
                 .tool(Some(name.to_owned()))
                 .input(Some(excerpt(&input)));
-            (Question::ToolCall(call), ANY)
+            Question::ToolCall(call)
         }
     }
 }
@@ -80,10 +112,15 @@ fn excerpt(text: &str) -> Excerpt {
     Excerpt::new(text, TEXT_LIMIT)
 }
 
-/// What is replaced by what.
-fn replacement(edit: &Map<String, Value>) -> String {
-    let text = |name: &str| edit.get(name).and_then(Value::as_str).unwrap_or_default();
-    format!("{}{}", prefixed('-', text("oldText")), prefixed('+', text("newText")))
+/// What is replaced by what; none if anything in it is not read.
+fn replacements(edits: &Value) -> Option<String> {
+    let diffs = edits.as_array()?.iter().map(|edit| {
+        let mut edit = ReadFields::of(edit.as_object()?);
+        let old = prefixed('-', edit.text("oldText").unwrap_or_default());
+        let new = prefixed('+', edit.text("newText").unwrap_or_default());
+        edit.unread().next().is_none().then(|| old + &new)
+    });
+    Some(diffs.collect::<Option<Vec<_>>>()?.join("\n"))
 }
 
 /// Every line of a text with a mark, as in a diff.
@@ -129,6 +166,25 @@ mod tests {
         let edit = asked("edit", &json!({ "path": "a", "edits": edits }));
         assert_eq!(diff(&edit), "-x\n+y\n");
         assert!(edit.is_understood() && edit.is_whole());
+    }
+
+    #[test]
+    fn a_field_of_an_unexpected_type_is_shown_as_it_came_and_not_understood() {
+        for (tool, field, input) in [
+            ("bash", "description", json!({ "command": "x", "description": {} })),
+            ("bash", "timeout", json!({ "command": "x", "timeout": "1; y" })),
+            ("write", "content", json!({ "path": "a", "content": ["x"] })),
+            ("edit", "edits", json!({ "path": "a", "edits": "x" })),
+            ("edit", "edits", json!({ "path": "a", "edits": ["x"] })),
+            ("edit", "edits", json!({ "path": "a", "edits": [{ "oldText": 1 }] })),
+            ("edit", "edits", json!({ "path": "a", "edits": [{ "newText": "x", "more": "y" }] })),
+        ] {
+            let request = asked(tool, &input);
+            assert!(!request.is_understood(), "{tool} {input}");
+            let fields: Vec<&str> =
+                request.unrecognized.iter().map(|it| it.field.as_str()).collect();
+            assert_eq!(fields, [field], "{tool} {input}");
+        }
     }
 
     #[test]

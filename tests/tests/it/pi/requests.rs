@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use serde_json::json;
-use takopi_core::runner::steer_channel;
+use takopi_core::runner::{Reply, steer_channel};
 use takopi_core::tools::{HostTool, HostToolCall};
 use takopi_core::{ActionKind, ApprovalHandler, ApprovalRequest, Decision, RunRequest, Runner};
 use takopi_tests::model::Gate;
@@ -94,6 +94,38 @@ async fn a_yes_for_the_session_is_asked_once_and_reading_never() {
     run(&runner, second).await.ok();
     assert_eq!(handler.count(), 2, "another command is asked about");
     runner.shutdown().await;
+    home.assert_no_processes().await;
+}
+
+/// Makes `touch other` of every command, for the session.
+struct Changes(Mutex<Vec<ApprovalRequest>>);
+
+impl ApprovalHandler for Changes {
+    fn decide(&self, _: ApprovalRequest) -> BoxFuture<'static, Decision> {
+        Box::pin(async { Decision::Decline })
+    }
+
+    fn reply(&self, request: ApprovalRequest) -> BoxFuture<'static, Reply> {
+        self.0.lock().unwrap().push(request);
+        let reply = Reply::from(Decision::AcceptForSession).with("command", "touch other");
+        Box::pin(async move { reply })
+    }
+}
+
+#[tokio::test]
+async fn a_yes_for_the_session_is_for_the_command_that_was_accepted() {
+    let Some(pi) = real::pi_or_skip() else { return };
+    let model = ChatServer::start();
+    let bash = |command: &str| Answer::new().bash(command);
+    // Once asked and changed, once asked again, once allowed.
+    let asked = || bash("touch made");
+    model.otherwise([asked(), asked(), bash("touch other"), Answer::text("done")]);
+    let home = TestHome::new(&model);
+    let runner = runner(engine(&pi), &home);
+    let handler = Arc::new(Changes(Mutex::default()));
+    run(&runner, asking(&home, "go").approvals(handler.clone())).await.ok();
+    assert_eq!(handler.0.lock().unwrap().len(), 2);
+    assert!(home.workspace().join("other").exists() && !home.workspace().join("made").exists());
     home.assert_no_processes().await;
 }
 
