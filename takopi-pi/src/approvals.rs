@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use takopi_core::Decision;
 use takopi_core::model::TakopiEvent;
+use takopi_core::redact::redact;
 use takopi_core::runner::{Desk, EngineRun, Outcome, Reply, Settled, StoppedError};
 use takopi_core::tools::{HostToolCall, HostTools, ToolItem, ToolOutput};
 
@@ -47,7 +48,8 @@ impl RequestHandler {
     /// Takes up a dialog.
     pub(crate) fn take(&mut self, dialog: Dialog, events: &mut Vec<TakopiEvent>) {
         let Some(asked) = dialog.question() else {
-            let title: String = dialog.title().chars().take(TITLE_CHARS).collect();
+            // Before it is cut: half a credential cannot be recognised.
+            let title: String = redact(dialog.title()).chars().take(TITLE_CHARS).collect();
             let warning = format!("declined: an extension of pi asks {title:?}");
             events.push(self.run.warning(warning));
             return;

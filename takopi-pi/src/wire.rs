@@ -5,7 +5,6 @@
 
 use serde_json::{Map, Value};
 use takopi_core::jsonl::{Object, repair, value, whole_members};
-use takopi_core::model::{OUTPUT_TAIL_BYTES, tail};
 use takopi_core::rpc::{ErrorBody, RequestId};
 use thiserror::Error;
 
@@ -123,7 +122,7 @@ pub(crate) struct Tokens {
 pub(crate) struct ToolEnd {
     pub(crate) id: String,
     pub(crate) name: String,
-    /// The end of its text.
+    /// Its text, whole: credentials are to be removed before it is cut.
     pub(crate) output: String,
     pub(crate) exit_code: Option<i64>,
     pub(crate) patch: Option<String>,
@@ -285,7 +284,7 @@ fn tool_result(result: &Object<'_>) -> ToolEnd {
         blocks.iter().filter_map(|block| Object::of(block).text("text")).collect();
     let structured = result.raw("structuredContent");
     ToolEnd {
-        output: tail(&texts.join("\n"), OUTPUT_TAIL_BYTES).to_owned(),
+        output: texts.join("\n"),
         exit_code: result.object("structuredContent").int("exit_code"),
         patch: result.object("details").text("patch"),
         content_blocks: blocks.len(),

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use takopi_core::model::{Action, ActionEvent, ActionKind, OUTPUT_TAIL_BYTES, Phase, tail};
 use takopi_core::paths::Directory;
+use takopi_core::redact::redact;
 
 use super::diff;
 use super::plan::Plan;
@@ -119,7 +120,7 @@ impl Call {
             Some(status) => {
                 let message = match status {
                     "declined" if result.not_executed.as_deref() != Some("user-rejected") => {
-                        head(&result.text)
+                        error_head(&result.text)
                     }
                     _ => status.to_owned(),
                 };
@@ -160,7 +161,7 @@ impl Call {
     /// The result of a tool that the model's service ran.
     pub(super) fn served(self, error: Option<&str>) -> ActionEvent {
         match error {
-            Some(error) => self.closed("failed", false, Some(head(error))),
+            Some(error) => self.closed("failed", false, Some(error_head(error))),
             None => self.closed("completed", true, None),
         }
     }
@@ -207,7 +208,7 @@ impl Call {
         if ok {
             return self.closed(status, ok, None);
         }
-        let error = head(without_advice(without_tags(&result.text)));
+        let error = error_head(without_advice(without_tags(&result.text)));
         if self.action.kind == ActionKind::Tool {
             self.action.detail.insert("error_message", error.clone());
         }
@@ -234,7 +235,7 @@ impl Call {
                     code = Some(number);
                     text = Cow::Owned(rest);
                 }
-                _ => return Some(head(without_tags(&result.text))),
+                _ => return Some(error_head(without_tags(&result.text))),
             }
         } else if !output.has("returnCodeInterpretation") {
             // With an interpretation ("no matches found") the code was another one.
@@ -427,6 +428,11 @@ pub(super) fn head(text: &str) -> String {
     }
     let end = text.floor_char_boundary(OUTPUT_TAIL_BYTES - '…'.len_utf8());
     format!("{}…", &text[..end])
+}
+
+/// The beginning of an error. Credentials are removed first: half of one cannot be recognised.
+fn error_head(text: &str) -> String {
+    head(&redact(text))
 }
 
 /// The text of a refusal without what it tells the model to do about it.

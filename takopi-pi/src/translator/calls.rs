@@ -11,6 +11,7 @@ use takopi_core::model::{
     Action, ActionEvent, ActionKind, OUTPUT_TAIL_BYTES, Phase, TakopiEvent, tail,
 };
 use takopi_core::paths::Directory;
+use takopi_core::redact::redact;
 
 use crate::PI;
 use crate::wire::ToolEnd;
@@ -79,7 +80,7 @@ impl Calls {
                     detail.insert("exit_code", code);
                 }
                 if !end.output.is_empty() && end.output != NO_OUTPUT {
-                    detail.insert("output_tail", end.output.as_str());
+                    detail.insert("output_tail", tail(&end.output, OUTPUT_TAIL_BYTES));
                 }
             }
             ActionKind::FileChange => {
@@ -97,7 +98,8 @@ impl Calls {
         }
         let is_command = action.kind == ActionKind::Command;
         if end.is_error && !is_command {
-            action.detail.insert("error_message", end.output.as_str());
+            let error = redact(&end.output);
+            action.detail.insert("error_message", tail(&error, OUTPUT_TAIL_BYTES));
         }
         events.push(ActionEvent::new(PI, action, Phase::Completed).ok(!end.is_error).into());
     }

@@ -81,6 +81,25 @@ async fn a_notice_is_shown_without_credentials() {
 }
 
 #[tokio::test]
+async fn a_credential_at_the_end_of_what_is_shown_of_an_error_is_not_shown_in_part() {
+    // A detail has at most 8 KiB and an ellipsis.
+    let begin = " postgres://app:hunter";
+    let error = format!("{}{begin}2@db/main", ".".repeat(8 * 1024 - 3 - begin.len()));
+    let calls = [
+        turn::tool("m", "mcp__lab__echo", &json!({})),
+        turn::tool_failed("m", &error),
+        turn::bash("b", "psql"),
+        turn::tool_failed("b", &error),
+    ];
+    let seen = one_run(turn_of(calls, "Hello.")).await;
+    assert_eq!(seen.ok().answer, "Hello.");
+    let failed = [seen.done(&ActionKind::Tool)[0], seen.done(&ActionKind::Command)[0]];
+    assert!(failed.iter().all(|it| it.message.as_ref().is_some_and(|it| it.ends_with('…'))));
+    let all = serde_json::to_string(&seen.events).unwrap();
+    assert!(!all.contains("hunter"), "{failed:#?}");
+}
+
+#[tokio::test]
 async fn a_line_that_is_too_long_is_skipped_and_shown() {
     let seen = one_run(turn_of([turn::huge_text(70 * MIB)], "Hello.")).await;
     assert_eq!(seen.ok().answer, "Hello.");

@@ -230,6 +230,37 @@ async fn what_cannot_be_read_or_is_asked_by_others_is_declined_visibly() {
 }
 
 #[tokio::test]
+async fn a_credential_at_the_edge_of_what_is_shown_of_an_error_is_not_shown_in_part() {
+    // Of an error the last 8 KiB are shown, of a dialog the first 200 characters.
+    let end = "hunter2@db/main";
+    let error = format!("postgres://app:{end}{}", ".".repeat(8 * 1024 - end.len()));
+    let begin = " postgres://app:hunter";
+    let title = format!("{}{begin}2@db/main", ".".repeat(200 - begin.len()));
+    let call = |kind: &str, fields: Value| {
+        let mut call = json!({ "type": kind, "toolCallId": "c", "toolName": "mcp__lab__echo" });
+        call.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        line(&call)
+    };
+    let result = json!({ "content": [{ "type": "text", "text": error }] });
+    let steps = [
+        call("tool_execution_start", json!({ "args": {} })),
+        call("tool_execution_end", json!({ "isError": true, "result": result })),
+        line(&json!({
+            "type": "extension_ui_request", "id": "d", "method": "confirm", "title": title,
+        })),
+        message("done", "stop"),
+        settled(false),
+    ];
+    let seen = one_run(&Lab::new(Process::new().always("prompt", begun(steps)))).await;
+    assert_eq!(seen.ok().answer, "done");
+    let error = &seen.done(&ActionKind::Tool)[0].action.detail["error_message"];
+    assert!(error.as_str().is_some_and(|error| error.ends_with("...")), "{error}");
+    assert_eq!(seen.done(&ActionKind::Warning).len(), 1, "{:?}", seen.outline());
+    let all = serde_json::to_string(&seen.events).unwrap();
+    assert!(!all.contains("hunter"), "{all}");
+}
+
+#[tokio::test]
 async fn a_dialog_with_an_odd_id_or_that_is_too_long_is_answered_under_its_id() {
     let confirm = json!({
         "type": "extension_ui_request", "id": 7, "method": "confirm", "title": "Sure?",
