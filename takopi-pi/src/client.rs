@@ -5,7 +5,8 @@
 //! - while no run has it, whatever an extension asks is cancelled;
 //! - the process waits for a run that is behind: nothing is dropped, and memory is bounded;
 //! - the end of the process fails everything pending at once;
-//! - a command that is not answered in time fails; a late response is dropped;
+//! - a command that is not answered in time fails, and so does the only one that waits if pi reports a failure of a
+//!   command that it does not name; a late response is dropped;
 //! - whatever the process prints behind a prompt counts as a beginning of its run, also what no run receives.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -63,6 +64,15 @@ impl Response {
     pub(crate) async fn wait(&mut self) -> Result<Value, CommandError> {
         let outcome = (&mut self.outcome).await;
         outcome.map_err(|_| CommandError::Gone)?.map_err(CommandError::Refused)
+    }
+
+    /// The response, if it is there.
+    pub(crate) fn ready(&mut self) -> Option<Result<Value, CommandError>> {
+        match self.outcome.try_recv() {
+            Ok(outcome) => Some(outcome.map_err(CommandError::Refused)),
+            Err(oneshot::error::TryRecvError::Empty) => None,
+            Err(oneshot::error::TryRecvError::Closed) => Some(Err(CommandError::Gone)),
+        }
     }
 }
 
@@ -251,7 +261,7 @@ impl Routes {
         };
         match line {
             Line::Response { id, outcome } => {
-                self.respond(&id, outcome);
+                self.respond(id, outcome);
                 None
             }
             Line::Dialog(line) if line.wants_answer() => {
@@ -277,7 +287,7 @@ impl Routes {
         }
         match begins {
             Some(Line::Response { id, .. }) => {
-                self.respond(&id, Err("the response of pi is too long".to_owned()));
+                self.respond(id, Err("the response of pi is too long".to_owned()));
             }
             // Dropped, it is cancelled. Its method may stand behind what is too long.
             Some(Line::Dialog(line)) if line.wants_answer() || line.method.is_empty() => {
@@ -288,10 +298,20 @@ impl Routes {
         self.state().lines.too_long(bytes).map(Incoming::Warning)
     }
 
-    /// Hands a response to the caller that waits for it.
-    fn respond(&self, id: &str, outcome: Result<Value, String>) {
-        let caller = self.state().pending.take(&id.to_owned());
+    /// Hands a response to the caller that waits for it. A failure without an id is that of the only command that waits.
+    fn respond(&self, id: Option<String>, outcome: Result<Value, String>) {
+        let caller = {
+            let mut state = self.state();
+            let only = || {
+                let mut waiting = state.pending.ids();
+                let only = waiting.next().filter(|_| outcome.is_err()).cloned();
+                only.filter(|_| waiting.next().is_none())
+            };
+            let answered = id.clone().or_else(only);
+            answered.and_then(|id| state.pending.take(&id))
+        };
         if caller.is_none_or(|(caller, ())| caller.send(outcome).is_err()) {
+            let id = id.unwrap_or_default();
             tracing::debug!(id = %redacted(&id), "a response of pi that nobody waits for");
         }
     }

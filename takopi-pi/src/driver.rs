@@ -184,6 +184,15 @@ impl<'a> RunDriver<'a> {
         let run = self.run;
         let mut follow_ups = None;
         loop {
+            if self.translator.is_over()
+                && let Some(Sent::Prompt(response)) = &mut self.sent
+            {
+                // What settles was accepted: a response that is not there by now was lost.
+                match response.ready() {
+                    Some(response) => self.answered(response).await?,
+                    None => self.sent = None,
+                }
+            }
             if self.translator.is_over() && self.sent.is_none() {
                 // pi reports what waits before it answers the message that came too late.
                 while let Ok(incoming) = lines.try_recv() {

@@ -11,8 +11,8 @@ use thiserror::Error;
 /// A line.
 #[derive(Debug)]
 pub(crate) enum Line {
-    /// The response to a command of ours.
-    Response { id: String, outcome: Result<Value, String> },
+    /// The response to a command of ours; without an id if pi could not read the command.
+    Response { id: Option<String>, outcome: Result<Value, String> },
     /// An extension asks, or reports something.
     Dialog(DialogLine),
     /// What happens in the session.
@@ -154,10 +154,7 @@ impl Line {
         let fields = Object::parse(text).ok().filter(|_| text.trim_start().starts_with('{'))?;
         let kind = fields.text("type").unwrap_or_default();
         Some(match kind.as_str() {
-            "response" => Self::Response {
-                id: fields.text("id").unwrap_or_default(),
-                outcome: outcome(&fields),
-            },
+            "response" => Self::Response { id: fields.text("id"), outcome: outcome(&fields) },
             "extension_ui_request" => Self::Dialog(dialog(&fields)),
             _ => Self::Event(event(kind, &fields)),
         })

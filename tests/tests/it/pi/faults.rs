@@ -182,6 +182,25 @@ async fn a_prompt_that_is_refused_or_taken_by_a_command_fails_the_run() {
 }
 
 #[tokio::test]
+async fn a_failure_that_names_no_command_is_that_of_the_prompt() {
+    let failure =
+        json!({ "type": "response", "command": "parse", "success": false, "error": "boom" });
+    let seen = one_run(&Lab::new(Process::new().always("prompt", [line(&failure)]))).await;
+    assert_eq!(seen.failed("engine_failed").error.as_deref(), Some("boom"));
+}
+
+#[tokio::test]
+async fn a_prompt_whose_response_is_lost_ends_when_pi_has_settled() {
+    for unnamed in [None, Some(json!({ "type": "response", "success": true }))] {
+        let begun = [line(&json!({ "type": "agent_start" }))].into_iter();
+        let steps = begun.chain(unnamed.as_ref().map(line));
+        let steps = steps.chain([message("done", "stop"), settled(false)]);
+        let seen = one_run(&Lab::new(Process::new().always("prompt", steps))).await;
+        assert_eq!(seen.ok().answer, "done");
+    }
+}
+
+#[tokio::test]
 async fn a_stubborn_process_is_killed_and_the_run_is_interrupted() {
     let hangs = begun([Step::reached("hangs"), Step::SleepForever]);
     let lab = Lab::new(Process::new().stubborn().always("prompt", hangs));
