@@ -336,7 +336,12 @@ impl<'a> RunDriver<'a> {
 
     /// The process is gone before the run was over.
     async fn died(&mut self) -> Completed {
-        let error = died(self.client).await;
+        let error = match died(self.client).await {
+            // Stderr covers the whole life of the process: behind the beginning of a run, or in an earlier one, it says
+            // nothing about this end.
+            error if self.began => exited().stderr_tail(error.stderr_tail),
+            error => error,
+        };
         self.events.extend(self.run.stderr_warning(&error));
         Completed::failure(PI, error.reason, error.message)
     }
@@ -350,9 +355,12 @@ fn is_activity(event: &Event) -> bool {
 /// Why a process is gone.
 pub(crate) async fn died(client: &Client) -> RunError {
     let stderr = client.stderr_tail().await;
-    let (reason, message) = failure::on_stderr(&stderr)
-        .unwrap_or_else(|| (Reason::ProcessDied, "pi exited before the run was over".to_owned()));
-    RunError::new(reason, message).stderr_tail(stderr)
+    let known = failure::on_stderr(&stderr).map(|(reason, error)| RunError::new(reason, error));
+    known.unwrap_or_else(exited).stderr_tail(stderr)
+}
+
+fn exited() -> RunError {
+    RunError::new(Reason::ProcessDied, "pi exited before the run was over")
 }
 
 /// The response to the command that was sent, if there is one.

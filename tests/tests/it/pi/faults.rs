@@ -64,6 +64,8 @@ async fn a_process_that_dies_ends_the_run_with_what_it_said() {
     assert_eq!(seen.done(&ActionKind::Command)[0].ok, Some(false), "what was open is closed");
     let warning = seen.done(&ActionKind::Warning)[0];
     assert!(warning.action.detail.get("stderr_tail").is_some(), "{warning:?}");
+    let earlier = vec![Step::stderr("no api key found for x"), Step::Exit(1)];
+    one_run(&Lab::new(dying(earlier))).await.failed("process_died");
     let never = Process::new().first([Step::stderr("no api key found for x"), Step::Exit(1)]);
     one_run(&Lab::new(never)).await.failed("auth");
 }
