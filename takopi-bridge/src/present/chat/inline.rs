@@ -25,12 +25,24 @@ pub(super) fn is_one_line(text: &str) -> bool {
 pub(super) fn plain(text: &str, max: usize) -> String {
     let mut plain = String::new();
     for character in one_line(text, max).chars() {
-        if matches!(character, '\\' | '`' | '*' | '_' | '~' | '[' | ']' | '<' | '&') {
+        if matches!(character, '\\' | '`' | '*' | '_' | '~' | '[' | ']' | '<' | '&' | '|') {
             plain.push('\\');
         }
         plain.push(character);
     }
     plain
+}
+
+/// The same at the beginning of a line, where it opens no heading, list, quote or table either: of these
+/// Markdown does not show everything, such as the cells of a row that its table has no column for.
+pub(super) fn plain_line(text: &str, max: usize) -> String {
+    let mut line = plain(text, max);
+    let digits = line.len() - line.trim_start_matches(|it: char| it.is_ascii_digit()).len();
+    let marks: &[char] = if digits > 0 { &['.', ')'] } else { &['#', '>', '-', '+', '=', ':'] };
+    if line[digits..].starts_with(marks) {
+        line.insert(digits, '\\');
+    }
+    line
 }
 
 /// A multi-line text as code, in a fence as long as needed.
@@ -47,7 +59,7 @@ pub(super) fn fence_of(text: &str, language: &str) -> String {
 
 /// A multi-line text, escaped, with lines of at most `max` columns and without blank lines.
 pub(super) fn paragraph(text: &str, max: usize) -> String {
-    let lines = text.lines().map(|line| plain(line, max)).filter(|line| !line.is_empty());
+    let lines = text.lines().map(|line| plain_line(line, max)).filter(|line| !line.is_empty());
     lines.collect::<Vec<_>>().join(LINE_END)
 }
 

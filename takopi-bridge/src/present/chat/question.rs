@@ -3,7 +3,7 @@
 use takopi_core::ApprovalRequest;
 
 use super::super::question::{Block, BlockKind, Entry, Sheet};
-use super::{BLANK_LINE, Chat, inline, split};
+use super::{BLANK_LINE, Chat, fits_shown, inline, shown_whole, split};
 
 /// The widths of a reason or an outcome, tried in this order until the message fits.
 const WIDTHS: [usize; 4] = [1000, 300, 100, 30];
@@ -43,8 +43,8 @@ enum Diffs {
 impl Chat {
     /// The message that shows an approval request, with its outcome once that is known.
     ///
-    /// Texts of the agent are escaped: they open no code and no emphasis, and a command keeps its
-    /// lines. If the message is too long, the reason and the outcome are truncated first, then
+    /// Texts of the agent are escaped: they open no code, no emphasis, no heading, list or table, and a
+    /// command keeps its lines. If the message is too long, the reason and the outcome are truncated first, then
     /// diffs go into messages of their own; if more must be truncated, the message states it.
     pub fn question(&self, request: &ApprovalRequest, outcome: Option<&str>) -> String {
         self.ask(request, outcome).text
@@ -58,12 +58,12 @@ impl Chat {
         let outcome = partial.as_deref().or(outcome);
         let fitting = |diffs| {
             let texts = WIDTHS.iter().map(|width| text(&sheet, request, diffs, outcome, *width));
-            texts.into_iter().find(|text| self.limit.fits(text))
+            texts.into_iter().find(|text| fits_shown(text, self.limit))
         };
         if let Some(text) = fitting(Diffs::Here) {
             return ShownRequest { before: Vec::new(), text, is_whole };
         }
-        let before = split(&diffs(&sheet), self.limit);
+        let before = shown_whole(split(&diffs(&sheet), self.limit), self.limit);
         if (1..=DIFF_MESSAGES).contains(&before.len())
             && let Some(text) = fitting(Diffs::Above)
         {
@@ -79,7 +79,7 @@ impl Chat {
             };
             text(&sheet, request, Diffs::Here, Some(&cut), WIDTHS[2])
         });
-        let part = parts.into_iter().find(|text| self.limit.fits(text));
+        let part = parts.into_iter().find(|text| fits_shown(text, self.limit));
         let text = part.unwrap_or_else(|| {
             self.limit.cut(&inline::plain(&title, WIDTHS[0]), self.limit.most())
         });
@@ -99,7 +99,7 @@ fn diffs(sheet: &Sheet) -> String {
         match entry {
             Entry::Fact(text) | Entry::Warning(text) => heading = Some(text),
             Entry::Block(shown) if shown.kind == BlockKind::Diff => {
-                parts.extend(heading.map(|text| inline::plain(text, usize::MAX)));
+                parts.extend(heading.map(|text| inline::plain_line(text, usize::MAX)));
                 parts.push(block(shown));
             }
             Entry::Block(_) => {}
@@ -114,7 +114,7 @@ fn block(block: &Block) -> String {
         BlockKind::Code => inline::fence(&block.text),
         BlockKind::Prose => inline::paragraph(&block.text, usize::MAX),
     };
-    let mark = block.mark.as_ref().map(|mark| inline::plain(mark, usize::MAX));
+    let mark = block.mark.as_ref().map(|mark| inline::plain_line(mark, usize::MAX));
     [text].into_iter().chain(mark).collect::<Vec<_>>().join(BLANK_LINE)
 }
 
@@ -178,7 +178,7 @@ fn text(
     if let Some(reason) = &request.reason {
         page.line(format!("because: {}", inline::plain(reason, width)));
     }
-    page.parts.extend(outcome.map(|outcome| inline::plain(outcome, width)));
+    page.parts.extend(outcome.map(|outcome| inline::plain_line(outcome, width)));
     page.parts.join(BLANK_LINE)
 }
 
@@ -186,14 +186,16 @@ fn text(
 mod tests {
     use std::path::Path;
 
+    use proptest::prelude::*;
     use takopi_core::EngineId;
     use takopi_core::runner::{
-        ChangeKind, Command, FileChange, Location, Network, Patch, Permissions, Question,
+        ChangeKind, Command, FileChange, Form, Location, Network, Patch, Permissions, Question,
         Unrecognized,
     };
 
     use super::*;
-    use crate::present::Limit;
+    use crate::present::markup::RichText;
+    use crate::present::{Limit, clean};
 
     fn asks(question: Question) -> ApprovalRequest {
         ApprovalRequest::new(EngineId::from_static("codex"), question, "/srv/project".into())
@@ -329,5 +331,87 @@ mod tests {
         assert!((0..200).all(|n| all.contains(&format!("+line {n}\n"))));
         let ShownRequest { before, text, is_whole } = chat.ask(&patch(&lines(5000)), None);
         assert!(!is_whole && before.is_empty() && text.ends_with(CUT), "{text}");
+    }
+
+    /// The words of a message as chats show it.
+    fn words_shown(shown: &ShownRequest) -> Vec<String> {
+        let messages = shown.before.iter().chain([&shown.text]);
+        let texts = messages.map(|text| RichText::from_markdown(text).text().to_owned());
+        texts
+            .flat_map(|text| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+            .collect()
+    }
+
+    #[test]
+    fn a_plan_is_shown_completely_though_it_has_tables_and_lists() {
+        let plan =
+            "# Plan\n| step |\n| --- |\n| build | drop the production database |\n1. first\n===";
+        let shown = Chat::default().ask(&asks(Question::Plan(plan.into())), None);
+        assert!(shown.is_whole);
+        insta::assert_snapshot!(RichText::from_markdown(&shown.text).text(), @r"
+        codex wants to carry out a plan
+
+        # Plan
+        | step |
+        | --- |
+        | build | drop the production database |
+        1. first
+        ===
+
+        in /srv/project
+        ");
+    }
+
+    #[test]
+    fn a_fact_behind_a_heading_is_shown_completely() {
+        let mut form = Form::default();
+        form.message = "x\n# x\n| a |\n| - |\n| b | and all the rest |".to_owned();
+        let shown = Chat::default().ask(&asks(Question::Form(form)), None);
+        let text = RichText::from_markdown(&shown.text);
+        assert!(shown.is_whole && text.text().contains("| b | and all the rest |"), "{text:?}");
+    }
+
+    #[test]
+    fn a_request_is_within_the_limit_as_it_is_shown_or_can_only_be_declined() {
+        let head = "| a rather long head of a column | another rather long head |\n| - | - |\n";
+        for rows in [1, 40, 200, 2000] {
+            let plan = format!("{head}{}", "| x | y |\n".repeat(rows));
+            let shown = Chat::default().ask(&asks(Question::Plan(plan.as_str().into())), None);
+            assert!(fits_shown(&shown.text, Limit::default()), "{rows}");
+            let cells = words_shown(&shown).iter().filter(|word| *word == "y").count();
+            assert_eq!(shown.is_whole, cells == rows, "{rows}");
+        }
+    }
+
+    /// What Markdown reads as something other than text.
+    const MARKS: &[&str] = &[
+        "\n", "\n", "\n\n", "|", "|-|", "| --- |", ":-:", "-", "---", "===", "# ", "## ", "> ",
+        "+ ", "* ", "**", "1. ", "12) ", "_", "~~", "~~~", "`", "```", "\\", "\\|", "[a]: b",
+        "[a](b)", "![a](b)", "<!--", "<b>", "&amp;", "    ", "\t", " ", "\r", "word", "x",
+    ];
+
+    proptest! {
+        #[test]
+        fn no_word_of_a_plan_or_fact_is_left_out(
+            pieces in prop::collection::vec(
+                prop_oneof![
+                    9 => prop::sample::select(MARKS).prop_map(str::to_owned),
+                    1 => ".{0,4}",
+                ],
+                1..40,
+            ),
+        ) {
+            let text = pieces.concat();
+            let mut form = Form::default();
+            form.message.clone_from(&text);
+            for question in [Question::Plan(text.as_str().into()), Question::Form(form)] {
+                let shown = Chat::new(Limit::Chars(40_000)).ask(&asks(question), None);
+                prop_assert!(shown.is_whole);
+                let words: Vec<_> = text.split_whitespace().map(clean).collect();
+                let found = words_shown(&shown);
+                let is_shown = words.is_empty() || found.windows(words.len()).any(|it| it == words);
+                prop_assert!(is_shown, "{:?} is not in {:?}", words, found);
+            }
+        }
     }
 }
