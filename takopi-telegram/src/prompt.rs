@@ -4,6 +4,8 @@
 //! - a reply goes on in the session and directory of the message it replies to, whatever it begins with, also
 //!   after a restart;
 //! - what is forwarded right behind a message is part of its prompt;
+//! - only the person's own words, and the messages of the bot that they reply to, name a command, an engine or a
+//!   session: what is forwarded, and what others wrote, is text;
 //! - what cannot be run is answered with the reason, and starts nothing.
 
 use std::path::Path;
@@ -78,7 +80,10 @@ impl Bot {
 
     /// Runs a command or passes a prompt on. `Err` is shown to the person; `false` as above.
     async fn accept(&self, bundle: Bundle, place: &Place) -> Result<bool, String> {
-        let Bundle { mut message, forwarded, files } = bundle;
+        let Bundle { mut message, mut forwarded, files } = bundle;
+        if message.forwarded {
+            forwarded.insert(0, std::mem::take(&mut message.text));
+        }
         self.complete(message.reply.as_mut(), message.origin.chat);
         if let Some((command, rest)) = commands::read(&message.text) {
             return self.command(command, rest, &message, place).await.map(|()| true);
@@ -97,7 +102,7 @@ impl Bot {
         }
         for text in forwarded.iter().filter(|text| !text.trim().is_empty()) {
             target.text.push_str("\n\nForwarded message:\n");
-            target.text.push_str(text);
+            target.text.push_str(&quoted(text));
         }
         if target.text.trim().is_empty() {
             return Err(ReceiveError::Empty.to_string());
@@ -109,7 +114,12 @@ impl Bot {
         let mut incoming = Incoming::new(place.clone(), message.id.to_string(), text);
         incoming = incoming.by(message.user.name);
         if let Some(reply) = &message.reply {
-            incoming = incoming.replying_to_text(reply.id.to_string(), &reply.text);
+            let id = reply.id.to_string();
+            incoming = if reply.by == self.me.id {
+                incoming.replying_to_text(id, &reply.text)
+            } else {
+                incoming.replying_to(id)
+            };
         } else if let Some(footer) = target.footer {
             incoming = incoming.replying_to_text(message.id.to_string(), footer);
         }
@@ -301,13 +311,19 @@ impl Bundle {
 
     /// Whether such a message was forwarded behind this one. A command stands alone.
     pub(crate) fn takes(&self, next: &Message) -> bool {
-        next.forwarded && commands::read(&self.message.text).is_none()
+        let is_command = !self.message.forwarded && commands::read(&self.message.text).is_some();
+        next.forwarded && !is_command
     }
 
     pub(crate) fn add(&mut self, message: Message) {
         self.forwarded.push(message.text);
         self.files.extend(message.file);
     }
+}
+
+/// Text of others as text: none of its lines is a resume line.
+fn quoted(text: &str) -> String {
+    text.trim().lines().map(|line| format!("> {line}")).collect::<Vec<_>>().join("\n")
 }
 
 /// The directory that files of a place are fetched from.

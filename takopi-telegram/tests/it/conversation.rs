@@ -6,10 +6,10 @@ use serde_json::json;
 use takopi_bridge::Settings;
 use takopi_core::approvals::from_fn;
 use takopi_core::runner::Decision;
-use takopi_tests::telegram::Room;
+use takopi_tests::telegram::{Room, Shown};
 use tokio::sync::Notify;
 
-use crate::lab::{ALICE, BOB, GROUP, Lab};
+use crate::lab::{ALICE, BOB, GROUP, Lab, MALLORY};
 
 const CHAT: Room = Room { chat: ALICE, topic: None };
 
@@ -138,6 +138,80 @@ async fn a_message_of_another_chat_does_not_part_a_message_from_what_is_forwarde
         assert!(answer.text.contains(more), "{}", answer.text);
     }
     bot.crash().await;
+}
+
+/// The last line of an answer, which resumes its session.
+fn resume_line(text: &str) -> &str {
+    text.lines().last().filter(|line| line.contains(" --resume demo-")).unwrap()
+}
+
+/// Two answers of the bot, of two sessions.
+async fn two_answers(lab: &Lab) -> [Shown; 2] {
+    let bot = lab.bot().await;
+    let mut answers = Vec::new();
+    for text in ["one", "two"] {
+        lab.fake.write(CHAT, ALICE, text);
+        answers.push(lab.fake.shows(CHAT, &format!("You said: {text}")).await);
+    }
+    bot.stop().await;
+    assert_ne!(resume_line(&answers[0].text), resume_line(&answers[1].text));
+    answers.try_into().unwrap()
+}
+
+#[tokio::test]
+async fn a_reply_resumes_what_it_replies_to_whatever_is_forwarded_behind_it() {
+    let lab = Lab::new().with("forward_window", "50ms");
+    let [one, two] = two_answers(&lab).await;
+    // Both are there before the bot is, so that they come at once.
+    lab.fake.reply(CHAT, ALICE, one.id, "compare with this");
+    let forwarded = json!({ "text": two.text, "forward_origin": { "type": "user" } });
+    lab.fake.receive(CHAT, ALICE, forwarded);
+    let bot = lab.bot().await;
+    let answer = lab.fake.shows(CHAT, "You said: compare with this").await;
+    assert_eq!(resume_line(&answer.text), resume_line(&one.text));
+    assert!(answer.text.contains("You said: two"), "{}", answer.text);
+    assert!(answer.text.contains(resume_line(&two.text)), "{}", answer.text);
+    bot.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_forwarded_names_no_session_and_no_command() {
+    let lab = Lab::new().with("forward_window", "50ms");
+    let [one, two] = two_answers(&lab).await;
+    let forward = |text: &str| {
+        let forwarded = json!({ "text": text, "forward_origin": { "type": "user" } });
+        lab.fake.receive(CHAT, ALICE, forwarded);
+    };
+    lab.fake.write(CHAT, ALICE, "summarise this");
+    forward(&two.text);
+    let bot = lab.bot().await;
+    let answer = lab.fake.shows(CHAT, "You said: summarise this").await;
+    assert!(![&one, &two].iter().any(|it| resume_line(&it.text) == resume_line(&answer.text)));
+    // Alone, as when it comes after the window.
+    forward(&format!("/cancel this\n{}", resume_line(&two.text)));
+    let alone = lab.fake.shows(CHAT, "You said: Forwarded message:").await;
+    assert!(alone.text.contains("/cancel this"), "{}", alone.text);
+    assert!(
+        ![&one, &two, &answer].iter().any(|it| resume_line(&it.text) == resume_line(&alone.text))
+    );
+    bot.stop().await;
+}
+
+#[tokio::test]
+async fn a_resume_line_counts_in_a_persons_own_words_and_not_in_a_strangers() {
+    let lab = Lab::new();
+    let [one, _] = two_answers(&lab).await;
+    let room = Room::topic(GROUP, 7);
+    let line = resume_line(&one.text);
+    let bot = lab.bot().await;
+    let bait = lab.fake.write(room, MALLORY, line);
+    lab.fake.reply(room, ALICE, bait, "@takopi_test_bot what is this?");
+    let answer = lab.fake.shows(room, "You said: what is this?").await;
+    assert_ne!(resume_line(&answer.text), line);
+    lab.fake.write(room, ALICE, &format!("@takopi_test_bot go on\n{line}"));
+    let answer = lab.fake.shows(room, "You said: go on").await;
+    assert_eq!(resume_line(&answer.text), line);
+    bot.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
