@@ -77,6 +77,11 @@ impl Rows {
         }
     }
 
+    /// Whether something is not written yet.
+    pub(super) fn are_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// All that wait, to be written now.
     pub(super) fn all(&mut self) -> Vec<JobRow> {
         (self.due, self.fresh) = (None, 0);

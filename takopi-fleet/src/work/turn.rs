@@ -435,8 +435,14 @@ impl Turn {
         let home = self.begun.then(|| self.worker.options.machine.clone());
         let mut completion = Completion { held: self.held(), result, home, version, stays, files };
         let mut is_plain = false;
-        let board = &self.worker.board;
+        let board = self.worker.board.clone();
         while !self.is_cut() {
+            // First: behind the end nothing can be written.
+            self.flush().await;
+            if self.rows.are_waiting() {
+                sleep(AGAIN).await;
+                continue;
+            }
             let ended = if back {
                 board.hand_back(&self.id, self.held(), self.begun).await
             } else {

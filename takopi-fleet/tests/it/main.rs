@@ -15,6 +15,7 @@ mod proxy;
 mod real;
 mod roles;
 mod runs;
+mod silent;
 mod soak;
 mod suite;
 mod tls;
