@@ -186,6 +186,8 @@ impl Follow {
                         }
                     }
                     Frame::TakenOver { lost } => {
+                        // Nobody waits for the answers to what the lost one asked.
+                        self.asked.drain().for_each(|(_, withdrawn)| withdrawn.notify_one());
                         let title =
                             format!("the worker {lost} was lost; another one runs this again");
                         self.run.note(title).await?;

@@ -18,4 +18,5 @@ mod runs;
 mod silent;
 mod soak;
 mod suite;
+mod takeover;
 mod tls;

@@ -26,29 +26,29 @@ use crate::lab::Lab;
 use crate::ledger::{Ledger, turns};
 
 /// A fleet with nothing in it.
-struct Fleet {
-    board: Arc<dyn Board>,
-    host: Host,
+pub(crate) struct Fleet {
+    pub(crate) board: Arc<dyn Board>,
+    pub(crate) host: Host,
     dir: tempfile::TempDir,
     stop: CancellationToken,
 }
 
 impl Fleet {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let board = Lab::memory().board();
         let dir = tempfile::tempdir().unwrap();
         let host = Host::builder().state_directory(dir.path().join("submitter")).build().unwrap();
         Self { board, host, dir, stop: CancellationToken::new() }
     }
 
-    fn options(&self, machine: &str) -> WorkerOptions {
+    pub(crate) fn options(&self, machine: &str) -> WorkerOptions {
         let mut options = WorkerOptions::new(machine, self.dir.path().join(machine));
         options.grace = Duration::from_millis(10);
         options
     }
 
     /// A worker whose turns take until it is stopped, or say the prompt.
-    fn worker(
+    pub(crate) fn worker(
         &self,
         options: WorkerOptions,
         demo: Demo,
@@ -59,7 +59,7 @@ impl Fleet {
     }
 
     /// Takes the place of a machine's worker, as its restart would.
-    async fn usurp(&self, machine: &str) {
+    pub(crate) async fn usurp(&self, machine: &str) {
         let mut usurper = crate::lab::worker(&format!("{machine}/usurper"));
         let instance = std::fs::read_to_string(self.dir.path().join(machine).join("instance"));
         usurper.instance = instance.unwrap().parse().unwrap();
