@@ -34,6 +34,10 @@ pub use types::{
 pub const MAX_ATTEMPTS: u32 = 3;
 /// How long a session waits for the machine that has its files before any other may take it.
 pub const HOME_PATIENCE: Duration = Duration::from_secs(2);
+/// A submitter is gone when it was silent for so long, and could have been heard: for as long a worker was heard all the time.
+pub const SUBMITTER_LEASE: Duration = Duration::from_secs(30);
+/// A worker was heard all the time if its beats were not further apart than this.
+pub(crate) const STEADY: Duration = Duration::from_secs(15);
 
 /// Why the board did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -119,7 +123,8 @@ pub trait Board: Send + Sync + 'static {
     /// The stored files of a session that the worker holds, in pieces in order.
     fn files(&self, worker: &str, session: Uuid) -> Answer<'_, Vec<Piece>>;
 
-    /// Frees what dead workers held.
+    /// Frees what dead workers held, and ends the jobs that are not to go on without their submitter if it is gone
+    /// ([`SUBMITTER_LEASE`]).
     fn reap(&self) -> Answer<'_, Reaped>;
 
     /// Brings a session into the fleet that was made outside. `false` if it is there.

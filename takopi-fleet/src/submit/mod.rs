@@ -14,7 +14,6 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use takopi_core::RunRequest;
@@ -24,15 +23,12 @@ use tokio::sync::Notify;
 use uuid::Uuid;
 
 use self::follow::Follow;
-use crate::board::{Board, Listener, NewJob, OnGone, OnLoss, Ring, SessionRef};
+use crate::board::{Board, Listener, NewJob, OnGone, OnLoss, Ring, SUBMITTER_LEASE, SessionRef};
 use crate::spec::JobSpec;
 use crate::work::git::need_of;
 
 /// A runner whose runs happen on workers of a fleet.
 pub type FleetRunner = EngineRunner<FleetEngine>;
-
-/// A submitter is gone when it was silent for so long.
-const SUBMITTER_LEASE: Duration = Duration::from_secs(30);
 
 /// How a fleet is used.
 #[derive(Debug, Clone, Default)]

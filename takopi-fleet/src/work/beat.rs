@@ -13,6 +13,10 @@ use tokio_util::sync::CancellationToken;
 use super::lease::Lease;
 use crate::board::{Board, Held};
 
+/// A worker with a long lease beats as often as this, too: that it is heard shows that submitters can be
+/// ([`STEADY`](crate::board::STEADY)).
+const LONGEST: Duration = Duration::from_secs(5);
+
 /// The answer to a good beat.
 #[derive(Clone)]
 pub(super) struct Beat {
@@ -91,7 +95,7 @@ struct Beating {
 impl Beating {
     /// Beats on time until the board says that the lease is over.
     async fn until_refused(self) {
-        let mut tick = interval(self.length / 6);
+        let mut tick = interval((self.length / 6).min(LONGEST));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut said = false;
         loop {
@@ -110,5 +114,37 @@ impl Beating {
                 Err(error) => tracing::debug!("a beat failed: {error}"),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use tokio::time::Instant;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::board::memory::MemoryBoard;
+    use crate::board::{STEADY, WorkerInfo};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_with_a_long_lease_is_heard_all_the_time() {
+        let (board, length) = (Arc::new(MemoryBoard::new()), Duration::from_hours(1));
+        let info = WorkerInfo {
+            id: "m1/1".to_owned(),
+            machine: "m1".to_owned(),
+            instance: Uuid::nil(),
+            offers: Vec::new(),
+            versions: BTreeMap::new(),
+            slots: 1,
+        };
+        board.register(info, length).await.unwrap();
+        let lease = Arc::new(Lease::new(length, Lease::now()));
+        let mut pulse = Pulse::start(board, "m1/1".to_owned(), length, lease);
+        pulse.answers.changed().await.unwrap();
+        let first = Instant::now();
+        pulse.answers.changed().await.unwrap();
+        assert!(first.elapsed() < STEADY, "{:?}", first.elapsed());
     }
 }

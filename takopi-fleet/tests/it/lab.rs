@@ -55,6 +55,23 @@ impl Lab {
         }
     }
 
+    /// So much time passes, in which nobody does anything.
+    pub(crate) async fn pass(&self, time: Duration) {
+        match self {
+            Self::Memory(_) => tokio::time::advance(time).await,
+            Self::Pg { .. } => {
+                let earlier =
+                    |name: &str| format!("{name} = {name} - interval '{} s'", time.as_secs());
+                let worker = ["lease_until", "beaten", "steady"].map(earlier).join(", ");
+                let submitter = earlier("lease_until");
+                let sql = format!(
+                    "update takopi.worker set {worker}; update takopi.submitter set {submitter}"
+                );
+                self.sql(&sql).await;
+            }
+        }
+    }
+
     /// No job has waited yet, however long the machine took over it: in memory time passes only if a test lets it.
     pub(crate) async fn have_just_come(&self) {
         let sql = "update takopi.session set ready_at = clock_timestamp() + interval '1 h' where head is not null";

@@ -18,7 +18,7 @@ use self::state::{Job, Session, State, Worker};
 use super::{
     Answer, Bell, Board, BoardError, Claimed, Completion, ControlRequest, ControlState, Enqueued,
     Held, Import, JobLine, JobRow, Listener, NewJob, Opened, PendingControl, Piece, Reaped,
-    Removed, Retention, Ring, Rings, Status, Waiting, WorkerInfo,
+    Removed, Retention, Ring, Rings, STEADY, Status, Waiting, WorkerInfo,
 };
 
 /// The board in memory. Clones are the same board.
@@ -183,6 +183,8 @@ impl Board for MemoryBoard {
                 info: worker,
                 lease_until: now + lease,
                 since: now,
+                beaten: now,
+                steady: now,
                 busy: 0,
                 draining: false,
             });
@@ -208,6 +210,10 @@ impl Board for MemoryBoard {
             let alive = match state.workers.get_mut(worker) {
                 Some(found) if found.lease_until > now => {
                     found.lease_until = now + lease;
+                    if found.beaten + STEADY < now {
+                        found.steady = now;
+                    }
+                    found.beaten = now;
                     (found.busy, found.draining) = (busy, draining);
                     true
                 }

@@ -10,7 +10,8 @@ use uuid::Uuid;
 use crate::board::types::EndedJob;
 use crate::board::{
     Bell, Claimed, Completion, ControlKind, ControlRequest, ControlState, Enqueued, HOME_PATIENCE,
-    Held, Listener, MAX_ATTEMPTS, NewJob, OnGone, OnLoss, Reaped, Ring, SessionRef, WorkerInfo,
+    Held, Listener, MAX_ATTEMPTS, NewJob, OnGone, OnLoss, Reaped, Ring, STEADY, SUBMITTER_LEASE,
+    SessionRef, WorkerInfo,
 };
 
 #[derive(Default)]
@@ -32,6 +33,10 @@ pub(super) struct Worker {
     pub(super) info: WorkerInfo,
     pub(super) lease_until: Instant,
     pub(super) since: Instant,
+    /// When it was heard last.
+    pub(super) beaten: Instant,
+    /// Since when it is heard all the time.
+    pub(super) steady: Instant,
     pub(super) busy: u32,
     pub(super) draining: bool,
 }
@@ -457,6 +462,11 @@ impl State {
     }
 
     pub(super) fn cancel_abandoned(&mut self, now: Instant) {
+        let was_there =
+            |worker: &Worker| worker.beaten + STEADY > now && worker.steady + SUBMITTER_LEASE < now;
+        if !self.workers.values().any(was_there) {
+            return;
+        }
         let gone: Vec<(i64, String)> = self
             .jobs
             .iter()

@@ -26,8 +26,8 @@ pub use self::migrate::MigrateError;
 use super::{
     Answer, Bell, Board, BoardError, Claimed, Completion, ControlKind, ControlRequest,
     ControlState, Enqueued, HOME_PATIENCE, Held, Import, JobLine, JobRow, Listener, MAX_ATTEMPTS,
-    NewJob, Opened, PendingControl, Piece, Reaped, Removed, Retention, Rings, SessionRef, Status,
-    Waiting, WorkerInfo,
+    NewJob, Opened, PendingControl, Piece, Reaped, Removed, Retention, Rings, STEADY,
+    SUBMITTER_LEASE, SessionRef, Status, Waiting, WorkerInfo,
 };
 
 /// How long a call may take before its connection is given up.
@@ -268,13 +268,15 @@ impl Board for PgBoard {
         let (worker, lease) = (worker.to_owned(), interval(lease));
         Box::pin(async move {
             let busy = i32::try_from(busy).unwrap_or(i32::MAX);
+            let steady = interval(STEADY);
             let params: Params<'_> = &[
                 (&worker, Type::TEXT),
                 (&lease, Type::TEXT),
                 (&busy, Type::INT4),
                 (&draining, Type::BOOL),
+                (&steady, Type::TEXT),
             ];
-            let sql = "select takopi.beat($1, $2::interval, $3, $4)";
+            let sql = "select takopi.beat($1, $2::interval, $3, $4, $5::interval)";
             let rows = self.beats.query(sql, params).await?;
             let held: Option<Value> = rows.first().and_then(|row| row.get(0));
             held.map(read).transpose()
@@ -401,8 +403,11 @@ impl Board for PgBoard {
     fn reap(&self) -> Answer<'_, Reaped> {
         Box::pin(async move {
             let max = i32::try_from(MAX_ATTEMPTS).unwrap_or(i32::MAX);
-            let reaped: Option<Reaped> =
-                self.json("select takopi.reap($1)", &[(&max, Type::INT4)]).await?;
+            let (steady, grace) = (interval(STEADY), interval(SUBMITTER_LEASE));
+            let params: Params<'_> =
+                &[(&max, Type::INT4), (&steady, Type::TEXT), (&grace, Type::TEXT)];
+            let sql = "select takopi.reap($1, $2::interval, $3::interval)";
+            let reaped: Option<Reaped> = self.json(sql, params).await?;
             let reaped = reaped.unwrap_or_default();
             for ended in &reaped.ended {
                 let (id, job) = (ended.submitter.clone(), ended.job.clone());

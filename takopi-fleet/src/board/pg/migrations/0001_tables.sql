@@ -12,7 +12,9 @@ create table takopi.worker (
   slots       int not null,
   busy        int not null default 0,
   draining    boolean not null default false,
-  since       timestamptz not null default clock_timestamp()
+  since       timestamptz not null default clock_timestamp(),
+  beaten      timestamptz not null default clock_timestamp(),  -- when it was heard last
+  steady      timestamptz not null default clock_timestamp()   -- since when it is heard all the time
 ) with (fillfactor = 50);
 create index worker_machine on takopi.worker (machine);
 

@@ -225,9 +225,10 @@ begin
 end $$;
 
 -- Keeps the lease and answers all that the worker holds; null if the lease is over: the worker is dead and must stop all it does.
-create function takopi.beat(_worker text, _ttl interval, _busy int, _draining boolean) returns jsonb language plpgsql as $$
+create function takopi.beat(_worker text, _ttl interval, _busy int, _draining boolean, _steady interval) returns jsonb language plpgsql as $$
 begin
-  update takopi.worker set lease_until = clock_timestamp() + _ttl, busy = _busy, draining = _draining where id = _worker and owner = session_user and lease_until > clock_timestamp();
+  update takopi.worker set lease_until = clock_timestamp() + _ttl, busy = _busy, draining = _draining, beaten = clock_timestamp(),
+    steady = case when beaten < clock_timestamp() - _steady then clock_timestamp() else steady end where id = _worker and owner = session_user and lease_until > clock_timestamp();
   if not found then return null; end if;
   return (select coalesce(jsonb_agg(jsonb_build_object('job', j.id, 'token', s.token)), '[]') from takopi.session s join takopi.job j on j.pos = s.running where s.worker = _worker);
 end $$;
@@ -314,7 +315,7 @@ create function takopi.files(_worker text, _sid uuid) returns table (path text, 
 $$;
 
 -- Whatever dead workers held goes back to the head of its line, or ends as lost. Step by step, so that each looks at what the one before locked.
-create function takopi.reap(_max_attempts int) returns jsonb language plpgsql as $$
+create function takopi.reap(_max_attempts int, _steady interval, _grace interval) returns jsonb language plpgsql as $$
 declare r record; s takopi.session; j takopi.job; over boolean; again int := 0; ended jsonb := '[]'; c record;
 begin
   delete from takopi.worker where id in (select id from takopi.worker where lease_until < clock_timestamp() for update skip locked);
@@ -331,9 +332,12 @@ begin
     end if;
     perform takopi.leave(r.sid);
   end loop;
-  -- Those whose submitter is gone, if they are not to go on without it.
+  -- Those whose submitter is gone, if they are not to go on without it. It could not be heard while the database was away: a worker has to
+  -- have been heard for as long.
   for c in select q.id, q.sid, q.state, q.pos, q.attempts from takopi.job q join takopi.submitter b on b.id = q.submitter
-      where q.state <> 'done' and q.on_gone = 'cancel' and b.lease_until < clock_timestamp() order by q.sid limit 100 loop
+      where q.state <> 'done' and q.on_gone = 'cancel' and b.lease_until < clock_timestamp()
+        and exists (select 1 from takopi.worker w where w.beaten > clock_timestamp() - _steady and w.steady < clock_timestamp() - _grace)
+      order by q.sid limit 100 loop
     select * into s from takopi.session t where t.sid = c.sid for update skip locked;
     continue when not found;
     select * into j from takopi.job q where q.pos = c.pos for update;
