@@ -8,17 +8,18 @@
 //! What a lost turn left in the worktree of its own machine stays there: the agent finds it.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
+use std::{fmt, io};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use takopi_core::RunError;
 use takopi_core::model::Reason;
 use takopi_core::process::SECRET_VARIABLES;
+use thiserror::Error;
 use tokio::process::Command;
 use tokio::time::timeout;
 use uuid::Uuid;
@@ -30,6 +31,14 @@ use crate::files::digits;
 pub(super) const TREE: &str = "takopi:tree";
 /// How long a call of git may take.
 const LIMIT: Duration = Duration::from_mins(10);
+/// What git prints when this machine is out of something, which is not the repository's fault.
+const OUT_OF: [&str; 5] = [
+    "No space left on device",
+    "Disk quota exceeded",
+    "Read-only file system",
+    "Cannot allocate memory",
+    "Too many open files",
+];
 /// What a repository or its configuration may want to run is not run by the worker.
 const SAFE: [&str; 6] = [
     "-c",
@@ -146,7 +155,8 @@ impl Tree {
     ) -> Result<(), RunError> {
         let stored: Option<Snapshot> = match stored {
             Some(piece) => Some(serde_json::from_slice(&piece.data).map_err(|error| {
-                failed(format!("the record of its tree cannot be read: {error}"))
+                let error = format!("the record of the session's tree cannot be read: {error}");
+                RunError::new(Reason::Protocol, error)
             })?),
             None => None,
         };
@@ -163,12 +173,11 @@ impl Tree {
             self.in_mirror(["init", "--quiet", "--bare"]).await?;
         }
         let commit = if let Some(Snapshot { reference, commit }) = &stored {
-            self.in_mirror(["fetch", "--quiet", "--no-tags", "--", &self.url, reference]).await?;
+            self.fetch(["fetch", "--quiet", "--no-tags", "--", &self.url, reference]).await?;
             commit.clone()
         } else {
             let heads = "+refs/heads/*:refs/remotes/origin/*";
-            let fetch = ["fetch", "--quiet", "--tags", "--force", "--", &self.url, heads];
-            self.in_mirror(fetch).await?;
+            self.fetch(["fetch", "--quiet", "--tags", "--force", "--", &self.url, heads]).await?;
             self.resolve(&place.reference).await?
         };
         if self.git_dir().is_dir() && self.path.is_dir() {
@@ -203,17 +212,28 @@ impl Tree {
         writeln!(file, "gitdir: {}", self.git_dir().display())
     }
 
+    /// A repository that cannot be fetched is the fault of the job that names it: another machine could not, either.
+    async fn fetch<const N: usize>(&self, args: [&str; N]) -> Result<(), RunError> {
+        self.in_mirror(args).await.map(drop).map_err(|error| match error {
+            GitError::Refused(_) | GitError::TooLong => {
+                let error = format!("{} cannot be fetched: {error}", self.url);
+                RunError::new(Reason::InvalidRequest, error)
+            }
+            GitError::NotStarted(_) | GitError::OutOf(_) => error.into(),
+        })
+    }
+
     async fn in_mirror<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
-    ) -> Result<String, RunError> {
+    ) -> Result<String, GitError> {
         call(&self.mirror, &self.mirror, None, args, None).await
     }
 
     async fn in_tree<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
-    ) -> Result<String, RunError> {
+    ) -> Result<String, GitError> {
         call(&self.path, &self.git_dir(), Some(&self.path), args, None).await
     }
 
@@ -275,6 +295,41 @@ impl Tree {
     }
 }
 
+/// Why a call of git failed.
+#[derive(Debug, Error)]
+enum GitError {
+    #[error("git does not start: {0}")]
+    NotStarted(io::Error),
+    #[error("git took longer than {LIMIT:?}")]
+    TooLong,
+    /// This machine is out of something.
+    #[error("{0}")]
+    OutOf(String),
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl GitError {
+    /// By what git printed.
+    fn of(text: &str) -> Self {
+        let redacted = |line| takopi_core::redact::redact(line).to_string();
+        let is_out_of = |line: &&str| OUT_OF.iter().any(|what| line.contains(what));
+        let mut own = text.lines().filter(|line| !line.starts_with("remote:"));
+        if let Some(line) = own.find(is_out_of) {
+            return Self::OutOf(redacted(line));
+        }
+        let last = text.lines().rev().find(|line| !line.trim().is_empty());
+        Self::Refused(redacted(last.unwrap_or("git failed")))
+    }
+}
+
+impl From<GitError> for RunError {
+    fn from(error: GitError) -> Self {
+        failed(error)
+    }
+}
+
+/// This machine could not do it.
 fn failed(error: impl fmt::Display) -> RunError {
     RunError::new(Reason::SpawnFailed, format!("the git place cannot be used: {error}"))
 }
@@ -303,6 +358,8 @@ fn command<A: AsRef<OsStr>>(
         command.arg("--work-tree").arg(work_tree);
     }
     command.args(SAFE).args(args).current_dir(directory).env("GIT_TERMINAL_PROMPT", "0");
+    // What it prints is read: see `OUT_OF`.
+    command.env("LC_ALL", "C");
     // Those that were set for takopi itself would be another repository.
     for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"] {
         command.env_remove(name);
@@ -321,19 +378,17 @@ async fn call<A: AsRef<OsStr>>(
     work_tree: Option<&Path>,
     args: impl IntoIterator<Item = A>,
     index: Option<PathBuf>,
-) -> Result<String, RunError> {
+) -> Result<String, GitError> {
     let mut command = command(directory, git_dir, work_tree, args, index);
     command.stdin(Stdio::null()).kill_on_drop(true);
     let output = match timeout(LIMIT, command.output()).await {
-        Ok(output) => output.map_err(|error| failed(format!("git does not start: {error}")))?,
-        Err(_) => return Err(failed(format!("git took longer than {LIMIT:?}"))),
+        Ok(output) => output.map_err(GitError::NotStarted)?,
+        Err(_) => return Err(GitError::TooLong),
     };
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let text = String::from_utf8_lossy(&output.stderr);
-    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("git failed");
-    Err(failed(takopi_core::redact::redact(line)))
+    Err(GitError::of(&String::from_utf8_lossy(&output.stderr)))
 }
 
 #[cfg(test)]
@@ -352,6 +407,17 @@ mod tests {
         for name in SECRET_VARIABLES {
             let set = command.as_std().get_envs().find(|(found, _)| *found == name);
             assert!(set.is_some_and(|(_, value)| value.is_none()), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_is_out_of_space_is_told_from_a_repository_that_cannot_be_read() {
+        let full = "fatal: write error: No space left on device\nfatal: fetch-pack: invalid index-pack output\n";
+        assert!(matches!(GitError::of(full), GitError::OutOf(line) if line.contains("No space")));
+        for text in
+            ["fatal: no such repository\n\n", "remote: No space left on device\nfatal: x", ""]
+        {
+            assert!(matches!(GitError::of(text), GitError::Refused(_)), "{text}");
         }
     }
 

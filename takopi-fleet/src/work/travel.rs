@@ -106,8 +106,10 @@ impl Turn {
             return Ok(token.filter(|_| !first_again));
         };
         let failed = |error: std::io::Error| {
-            let error = format!("cannot place the files of the session: {error}");
-            RunError::new(Reason::SpawnFailed, error)
+            // What is stored is damaged, or this machine cannot write it.
+            let damaged = error.kind() == std::io::ErrorKind::InvalidData;
+            let reason = if damaged { Reason::Protocol } else { Reason::SpawnFailed };
+            RunError::new(reason, format!("cannot place the files of the session: {error}"))
         };
         let (state, sid) = (self.worker.options.state.clone(), claimed.sid);
         let (sessions, generation) = (sessions.clone(), claimed.generation);
@@ -160,7 +162,7 @@ impl Turn {
                 },
             };
             if !error.is_passing() {
-                return Err(RunError::new(Reason::SpawnFailed, error.to_string()));
+                return Err(RunError::new(Reason::Protocol, error.to_string()));
             }
             sleep(AGAIN).await;
         }

@@ -188,6 +188,7 @@ impl Turn {
                 () = self.end(completed, brought) => {}
             }
         }
+        // What is wrong with the job has another reason.
         Ended { begun: self.begun, unfit: reason == Some(Reason::SpawnFailed) }
     }
 

@@ -10,7 +10,7 @@ use takopi_core::runner::{Engine, EngineRun, ResumeCodec, SessionScope};
 use takopi_core::{EngineRunner, Host, ResumeToken, RunRequest, Runner};
 use takopi_fleet::submit::{FleetEngine, FleetOptions};
 use takopi_fleet::work::{Served, Travels, Worker, WorkerOptions};
-use takopi_tests::runs::run;
+use takopi_tests::runs::{Seen, run};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -99,10 +99,22 @@ impl Fleet {
         session: Option<&ResumeToken>,
         script: &str,
     ) -> (ResumeToken, String) {
+        let seen = self.run_in(&self.origin, name, session, script).await;
+        (seen.session(), seen.ok().answer.clone())
+    }
+
+    /// Runs a script on a machine, in a repository.
+    async fn run_in(
+        &self,
+        repository: &Path,
+        name: &str,
+        session: Option<&ResumeToken>,
+        script: &str,
+    ) -> Seen {
         let here = self.dir.path().join("src");
         let mut options = FleetOptions::default();
         options.needs = vec![format!("label:{name}")];
-        options.places = vec![(here.clone(), format!("git:file://{}@main", self.origin.display()))];
+        options.places = vec![(here.clone(), format!("git:file://{}@main", repository.display()))];
         let engine = FleetEngine::new(self.lab.board(), Shell.id(), Shell.resume_codec());
         let runner = engine.options(options).runner().on(self.host.clone());
         let request = RunRequest::new(script).cwd(here);
@@ -110,8 +122,7 @@ impl Fleet {
             Some(session) => request.resume(session.clone()),
             None => request,
         };
-        let seen = run(&runner as &dyn Runner, request).await;
-        (seen.session(), seen.ok().answer.clone())
+        run(&runner as &dyn Runner, request).await
     }
 }
 
@@ -169,4 +180,18 @@ async fn a_repository_that_an_agent_put_in_the_place_of_its_own_is_not_obeyed() 
     fleet.on("b", Some(&session), "git add b; git commit -qm second").await;
     let (_, found) = fleet.on("a", Some(&session), "git log --format=%s").await;
     assert_eq!(found, "second\nfirst\n", "and is gone when the session comes back");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repository_that_cannot_be_fetched_is_the_fault_of_the_job_and_not_of_the_machine() {
+    let Some(fleet) = Fleet::new().await else { return };
+    // `spawn_failed` would make the worker rest, for twice as long each time.
+    for number in 0..5 {
+        let missing = fleet.dir.path().join(format!("missing{number}.git"));
+        let seen = fleet.run_in(&missing, "a", None, "true").await;
+        let error = seen.failed("invalid_request").error.clone().unwrap();
+        assert!(error.contains(&format!("missing{number}.git cannot be fetched")), "{error}");
+    }
+    let (_, found) = fleet.on("a", None, "cat a").await;
+    assert_eq!(found, "1\n");
 }
