@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{FuturesUnordered, StreamExt as _};
 use takopi_core::model::{Completed, Reason, ResumeToken, TakopiEvent};
 use takopi_core::runner::{SteerSender, steer_channel};
 use takopi_core::{EventStream, RunError, RunRequest, Runner};
@@ -103,6 +104,9 @@ pub(super) struct Turn {
     /// Whether the engine began.
     begun: bool,
 }
+
+/// Messages on their way into the turn: the name of each, and whether it was taken.
+type Steering = FuturesUnordered<BoxFuture<'static, (String, bool)>>;
 
 /// What a run needs.
 struct Prepared {
@@ -278,13 +282,20 @@ impl Turn {
         mut frames: mpsc::Receiver<Frame>,
         steer: Option<SteerSender>,
     ) -> Option<Completed> {
-        let (settled, mut settles) = mpsc::channel::<(String, bool)>(INBOX);
-        let (mut asking, mut refused) = (true, None);
+        let (mut asking, mut refused, mut steering) = (true, None, Steering::new());
         loop {
             tokio::select! {
                 biased;
+                Some((id, taken)) = steering.next(), if !steering.is_empty() => {
+                    self.settled(id, taken).await;
+                    self.flush().await;
+                }
                 event = stream.next() => match event {
                     Some(TakopiEvent::Completed(completed)) => {
+                        // What the run took it took before its end.
+                        while let Some(Some((id, taken))) = steering.next().now_or_never() {
+                            self.settled(id, taken).await;
+                        }
                         let completed = refused.map_or(*completed, |error| self.failure(error));
                         return (!self.cut.is_cancelled()).then_some(completed);
                     }
@@ -315,12 +326,7 @@ impl Turn {
                     }
                     None => asking = false,
                 },
-                Some((id, taken)) = settles.recv() => {
-                    self.settle(&id, taken).await;
-                    self.rows.push(&Frame::Settled { id, taken });
-                    self.flush().await;
-                }
-                Some(control) = self.inbox.recv() => self.control(control, steer.as_ref(), &settled).await,
+                Some(control) = self.inbox.recv() => self.control(control, steer.as_ref(), &mut steering).await,
                 () = self.rows.due() => self.flush().await,
             }
             if self.rows.is_full() {
@@ -333,7 +339,7 @@ impl Turn {
         &mut self,
         control: PendingControl,
         steer: Option<&SteerSender>,
-        settled: &mpsc::Sender<(String, bool)>,
+        steering: &mut Steering,
     ) {
         if self.seen.contains(&control.id) {
             return;
@@ -344,15 +350,21 @@ impl Turn {
             let taken = waiting.is_some_and(|waiting| waiting.send(reply).is_ok());
             self.settle(&control.id, taken).await;
         } else if let Ok(SteerBody { text }) = serde_json::from_value(control.body) {
-            let (steer, settled) = (steer.cloned(), settled.clone());
-            tokio::spawn(async move {
+            let steer = steer.cloned();
+            steering.push(Box::pin(async move {
                 let taken = match steer {
                     Some(steer) => steer.send(text).await.is_ok(),
                     None => false,
                 };
-                let _ = settled.send((control.id, taken)).await;
-            });
+                (control.id, taken)
+            }));
         }
+    }
+
+    /// A message was taken into the turn, or not: its sender is to know.
+    async fn settled(&mut self, id: String, taken: bool) {
+        self.settle(&id, taken).await;
+        self.rows.push(&Frame::Settled { id, taken });
     }
 
     async fn settle(&self, control: &str, taken: bool) {

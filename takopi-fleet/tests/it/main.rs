@@ -17,6 +17,7 @@ mod roles;
 mod runs;
 mod silent;
 mod soak;
+mod steering;
 mod suite;
 mod takeover;
 mod tls;
