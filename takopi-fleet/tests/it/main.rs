@@ -18,6 +18,7 @@ mod runs;
 mod silent;
 mod soak;
 mod steering;
+mod submitters;
 mod suite;
 mod takeover;
 mod tls;
