@@ -126,6 +126,8 @@ fn with_job<S: Serializer>(result: &JobResult, serializer: S) -> Result<S::Ok, S
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: &'a Option<Reason>,
         #[serde(skip_serializing_if = "Option::is_none")]
+        session: &'a Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
         resume: &'a Option<ResumeToken>,
         #[serde(skip_serializing_if = "Option::is_none")]
         usage: &'a Option<Usage>,
@@ -142,6 +144,7 @@ fn with_job<S: Serializer>(result: &JobResult, serializer: S) -> Result<S::Ok, S
         answer,
         error,
         reason,
+        session,
         resume,
         usage,
         began,
@@ -150,8 +153,21 @@ fn with_job<S: Serializer>(result: &JobResult, serializer: S) -> Result<S::Ok, S
         attempts,
     } = result;
     let (ok, started, ended, attempts) = (*ok, *started, *ended, *attempts);
-    Fields { job, ok, answer, error, reason, resume, usage, began, started, ended, attempts }
-        .serialize(serializer)
+    let fields = Fields {
+        job,
+        ok,
+        answer,
+        error,
+        reason,
+        session,
+        resume,
+        usage,
+        began,
+        started,
+        ended,
+        attempts,
+    };
+    fields.serialize(serializer)
 }
 
 /// Why a batch ended before its input did.

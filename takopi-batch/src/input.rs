@@ -106,6 +106,12 @@ pub enum LineError {
     /// An id that was run with another prompt.
     #[error("the prompt of `{0}` differs from the one that was sent under this id before")]
     Changed(String),
+    /// It may have been in flight in a crash, of which there is no record any more.
+    #[error(
+        "the prompt of `{0}` may have been sent before: the `.state` of the results was missing, which recorded \
+         that; run the batch without `--on-crash fail` to send it"
+    )]
+    Unrecorded(String),
 }
 
 /// Reads jobs.

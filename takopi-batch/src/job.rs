@@ -104,6 +104,9 @@ pub struct JobResult {
     /// What went wrong, for machines; besides those of a run, `skipped`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// The name of its conversation, if the job has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// The conversation, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumeToken>,
@@ -129,6 +132,7 @@ impl JobResult {
             answer: completed.answer,
             error: completed.error,
             reason: completed.reason,
+            session: queued.job.session,
             resume: completed.resume,
             usage: completed.usage,
             began: queued.began.filter(|began| *began != started),

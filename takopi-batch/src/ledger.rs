@@ -67,9 +67,16 @@ pub(crate) struct Ledger {
     pub(crate) sessions: HashMap<Digest, Session>,
     /// The conversations of jobs in flight that have no named one.
     pub(crate) tokens: HashMap<Digest, ResumeToken>,
+    /// The state was missing once: what was in flight before is not known.
+    pub(crate) restored: bool,
 }
 
 impl Ledger {
+    /// What is known of a job.
+    pub(crate) fn known(&self, job: Digest) -> Known {
+        self.jobs.get(&job).copied().unwrap_or_default()
+    }
+
     /// A prompt was sent, with the key of attempt `keyed`.
     pub(crate) fn sent(&mut self, job: Digest, prompt: Digest, attempt: u32, keyed: u32) {
         let known = self.jobs.entry(job).or_default();
@@ -96,6 +103,22 @@ impl Ledger {
         known.last = Last::Settled;
         known.outdated = false;
         self.tokens.remove(&job);
+    }
+
+    /// A prompt of a named conversation ended in this one. Returns what is new about it, if anything is.
+    pub(crate) fn spoken(
+        &mut self,
+        name: Digest,
+        token: ResumeToken,
+        ok: bool,
+    ) -> Option<&Session> {
+        let known = self.sessions.get(&name);
+        let proven = ok || known.is_some_and(|known| known.proven);
+        let session = Session { token, proven };
+        if known == Some(&session) {
+            return None;
+        }
+        Some(self.sessions.entry(name).insert_entry(session).into_mut())
     }
 
     /// It is not in flight any more.

@@ -6,6 +6,8 @@
 //!   written before the prompt goes out, and synced before the result that follows from it, so no
 //!   result is on disk without its conversation. On opening it is compacted.
 //! - A kernel lock on `OUT` excludes a second batch, and is released when the process ends, however that is.
+//! - A batch whose state is missing learns the named conversations from the results, and goes on with them. What
+//!   was in flight is not known then, and [`OnCrash::Fail`](crate::OnCrash::Fail) refuses prompts without a result.
 //! - A line that was cut short by a crash is removed when the file is opened; one that lacks only its
 //!   newline is kept. A file with other content is refused, and never written to.
 
@@ -52,6 +54,17 @@ pub enum JournalError {
         /// Where the results were.
         path: PathBuf,
         /// Where they are now.
+        rescued: PathBuf,
+    },
+    /// The state was deleted, moved or replaced while the batch ran.
+    #[error(
+        "{path} was deleted or moved while the batch ran; what was in it is in {rescued}: move that back \
+         before you run the batch again"
+    )]
+    StateDeleted {
+        /// Where the state was.
+        path: PathBuf,
+        /// Where it is now.
         rescued: PathBuf,
     },
     /// It cannot be read or written.

@@ -6,6 +6,7 @@ use std::io::{self, BufRead as _, BufReader, BufWriter, Write as _};
 use std::path::Path;
 
 use serde::Deserialize;
+use takopi_core::ResumeToken;
 use uuid::Uuid;
 
 use super::disk::{self, DiskFile};
@@ -19,6 +20,10 @@ struct Head<'a> {
     #[serde(borrow)]
     id: Cow<'a, str>,
     ok: bool,
+    #[serde(borrow, default)]
+    session: Option<Cow<'a, str>>,
+    #[serde(default)]
+    resume: Option<ResumeToken>,
     attempts: u32,
 }
 
@@ -41,8 +46,11 @@ pub(super) fn open(out: &Path) -> Result<Journal, JournalError> {
     let path = state_path(&place);
     let mut ledger = Ledger::default();
     let end = read(&results.0, out, |line| {
-        let Head { id, ok, attempts } = serde_json::from_slice(line).ok()?;
+        let Head { id, ok, session, resume, attempts } = serde_json::from_slice(line).ok()?;
         ledger.closed(Digest::of(&id), ok, attempts);
+        if let (Some(session), Some(resume)) = (session, resume) {
+            ledger.spoken(Digest::of(&session), resume, ok);
+        }
         Some(())
     })?;
     // What a batch was writing when it died stands behind results, or has a state beside it.
@@ -65,24 +73,30 @@ pub(super) fn open(out: &Path) -> Result<Journal, JournalError> {
     ledger.batch.get_or_insert_with(Uuid::new_v4);
     let (state, appended) = rewrite(&path, &ledger)
         .and_then(|file| Ok((DiskFile(file.try_clone()?), DiskFile(file))))
-        .map_err(|error| JournalError::Io { doing: "write", path, error })?;
+        .map_err(|error| JournalError::Io { doing: "write", path: path.clone(), error })?;
     disk::sync_directory_of(&place).map_err(fault("sync the directory of"))?;
-    let files = Files { path: out.to_owned(), results, state };
+    let files = Files { path: out.to_owned(), results, state_path: path, state };
     Ok(Journal { files: Some((files, StateFile::new(appended))), ledger })
 }
 
+/// Takes in the state. Where it says nothing, what the results say of conversations counts.
 fn read_state(path: &Path, ledger: &mut Ledger) -> Result<(), JournalError> {
     let fault = |error| JournalError::Io { doing: "open", path: path.to_owned(), error };
     let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Ok(file) => Some(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(fault(error)),
     };
-    let end = read(&file, path, |line| {
-        serde_json::from_slice::<Line>(line).ok()?.apply(ledger);
-        Some(())
-    })?;
-    match end {
+    let mut is_missing = true;
+    let end = file.map_or(Ok(End::Whole), |file| {
+        read(&file, path, |line| {
+            serde_json::from_slice::<Line>(line).ok()?.apply(ledger);
+            is_missing = false;
+            Some(())
+        })
+    });
+    ledger.restored |= is_missing && !ledger.jobs.is_empty();
+    match end? {
         // It is rewritten without the torn line.
         End::Whole | End::Unended => Ok(()),
         End::Torn(torn) if torn.is_state() => Ok(()),
@@ -185,5 +199,6 @@ fn rewrite(path: &Path, ledger: &Ledger) -> io::Result<File> {
     writer.flush()?;
     writer.get_ref().sync_data()?;
     disk::rename(fresh, path)?;
-    OpenOptions::new().append(true).open(path)
+    // It is read if it has to be saved.
+    OpenOptions::new().read(true).append(true).open(path)
 }

@@ -18,6 +18,8 @@ use crate::ledger::{Last, Ledger, Session};
 pub(crate) enum Line {
     /// The batch's own name.
     Batch { id: Uuid },
+    /// The state was missing, and what follows was learnt from the results.
+    Restored,
     /// A prompt is about to be sent.
     Sent {
         job: Digest,
@@ -49,6 +51,7 @@ impl Line {
     pub(crate) fn apply(self, ledger: &mut Ledger) {
         match self {
             Self::Batch { id } => ledger.batch = Some(id),
+            Self::Restored => ledger.restored = true,
             Self::Sent { job, prompt, attempt, keyed, over, outdates } => {
                 ledger.sent(job, prompt, attempt, keyed.unwrap_or(attempt));
                 if over {
@@ -82,6 +85,9 @@ impl Line {
         };
         if let Some(id) = ledger.batch {
             write(&Self::Batch { id })?;
+        }
+        if ledger.restored {
+            write(&Self::Restored)?;
         }
         for (job, known) in &ledger.jobs {
             if let Some(prompt) = known.prompt {

@@ -117,6 +117,31 @@ fn results_whose_file_was_deleted_are_saved_beside_it() {
 }
 
 #[test]
+fn a_state_that_was_deleted_is_saved_beside_its_place_behind_the_results_that_were_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().canonicalize().unwrap().join("out");
+    let (mut files, state) = Journal::open(&out).unwrap().files.unwrap();
+    state.append(&Line::Returned { job: Digest::of("a") });
+    let place = state_path(&out);
+    let text = std::fs::read_to_string(&place).unwrap();
+    // Deleted, or another in its place.
+    for (number, replaced) in [(1, false), (2, true)] {
+        std::fs::remove_file(&place).unwrap_or_default();
+        if replaced {
+            std::fs::write(&place, "notes\n").unwrap();
+        }
+        let mut group = Group { results: vec![result("a")], waiting: Vec::new() };
+        let error = files.commit(&mut group).unwrap_err();
+        let JournalError::StateDeleted { path, rescued } = &error else { panic!("{error}") };
+        assert_eq!(path, &place);
+        assert_eq!(rescued, &place.with_added_extension(format!("rescued-{number}")));
+        assert_eq!(std::fs::read_to_string(rescued).unwrap(), text);
+        assert_eq!(std::fs::read_to_string(&out).unwrap().lines().count(), number);
+    }
+    assert_eq!(std::fs::read_to_string(&place).unwrap(), "notes\n", "left alone");
+}
+
+#[test]
 fn results_that_cannot_be_looked_at_do_not_count_as_deleted() {
     let directory = tempfile::tempdir().unwrap();
     let inside = directory.path().join("inside");

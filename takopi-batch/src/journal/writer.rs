@@ -7,7 +7,7 @@
 use std::fs::Metadata;
 use std::io::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio::sync::oneshot;
@@ -41,6 +41,7 @@ pub(super) struct Group {
 pub(super) struct Files {
     pub(super) path: PathBuf,
     pub(super) results: DiskFile,
+    pub(super) state_path: PathBuf,
     /// The state once more, to sync it.
     pub(super) state: DiskFile,
 }
@@ -108,8 +109,8 @@ impl Writer {
         }
     }
 
-    /// Lets a commit that runs come to its end, so that the files are free; fails if the results are
-    /// not where they should be.
+    /// Lets a commit that runs come to its end, so that the files are free; fails if the files are not
+    /// where they should be.
     pub(crate) async fn close(mut self) -> Result<(), JournalError> {
         if let Some(busy) = self.busy.take()
             && let Ok((files, _)) = busy.await
@@ -128,25 +129,20 @@ impl Files {
         if group.results.is_empty() { Ok(()) } else { self.are_there() }
     }
 
-    /// Results in a file without a name would be gone when it is closed, and those in a file with another
-    /// name would not be found by the next run: they are saved beside the path.
+    /// What is in a file without a name would be gone when it is closed, and what is in a file with another
+    /// name would not be found by the next run: it is saved beside the path.
     fn are_there(&self) -> Result<(), JournalError> {
-        let look = |error| self.fault("look at", error);
-        let written = self.results.0.metadata().map_err(look)?;
-        let is_written =
-            |found: &Metadata| (found.dev(), found.ino()) == (written.dev(), written.ino());
-        match std::fs::metadata(&self.path) {
-            Ok(found) if is_written(&found) => return Ok(()),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(look(error)),
-            _ => {}
+        if let Some(rescued) = saved_elsewhere(&self.results, &self.path)? {
+            return Err(JournalError::Deleted { path: self.path.clone(), rescued });
         }
-        let rescued = disk::rescue(&self.results.0, &self.path)
-            .map_err(|error| self.fault("save what was in the deleted or moved file", error))?;
-        Err(JournalError::Deleted { path: self.path.clone(), rescued })
+        if let Some(rescued) = saved_elsewhere(&self.state, &self.state_path)? {
+            return Err(JournalError::StateDeleted { path: self.state_path.clone(), rescued });
+        }
+        Ok(())
     }
 
     fn fault(&self, doing: &'static str, error: io::Error) -> JournalError {
-        JournalError::Io { doing, path: self.path.clone(), error }
+        fault(&self.path, doing, error)
     }
 
     fn write(&mut self, group: &mut Group) -> io::Result<()> {
@@ -165,4 +161,25 @@ impl Files {
         self.results.write_all(&text)?;
         self.results.sync_data()
     }
+}
+
+/// `None` if the file is still at its path; else it is copied to another, which is returned.
+fn saved_elsewhere(file: &DiskFile, path: &Path) -> Result<Option<PathBuf>, JournalError> {
+    let look = |error| fault(path, "look at", error);
+    let written = file.0.metadata().map_err(look)?;
+    let is_written =
+        |found: &Metadata| (found.dev(), found.ino()) == (written.dev(), written.ino());
+    match std::fs::metadata(path) {
+        Ok(found) if is_written(&found) => return Ok(None),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(look(error)),
+        _ => {}
+    }
+    let rescued = disk::rescue(&file.0, path);
+    rescued
+        .map(Some)
+        .map_err(|error| fault(path, "save what was in the deleted or moved file", error))
+}
+
+fn fault(path: &Path, doing: &'static str, error: io::Error) -> JournalError {
+    JournalError::Io { doing, path: path.to_owned(), error }
 }

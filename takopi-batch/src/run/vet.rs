@@ -23,8 +23,12 @@ pub(super) enum Todo {
     Run,
 }
 
-/// Decides about a job of which this is known.
-pub(super) fn todo(batch: &Batch, job: &BatchJob, known: &Known) -> Result<Todo, LineError> {
+/// Decides about a job by what is known of it.
+pub(super) fn todo(batch: &Batch, job: &BatchJob, ledger: &Ledger) -> Result<Todo, LineError> {
+    let known = ledger.known(Digest::of(&job.id));
+    if ledger.restored && batch.on_crash == OnCrash::Fail && known == Known::default() {
+        return Err(LineError::Unrecorded(job.id.clone()));
+    }
     let changed = known.prompt.is_some_and(|prompt| prompt != job.digest());
     if changed {
         match batch.on_change {
@@ -75,8 +79,7 @@ impl<'a> Check<'a> {
         let vetted = match self.lines.insert(id, job.line) {
             Some(line) => Err(LineError::Duplicate(job.id.clone(), line)),
             None => token(self.batch, job).and_then(|_| {
-                let known = self.ledger.jobs.get(&id).copied().unwrap_or_default();
-                let todo = todo(self.batch, job, &known)?;
+                let todo = todo(self.batch, job, self.ledger)?;
                 self.batch.place(job)?;
                 // Found now rather than after hours.
                 let missing = (todo == Todo::Run).then(|| job.settings.missing_path()).flatten();

@@ -318,6 +318,68 @@ async fn a_batch_without_its_results_starts_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_batch_without_its_state_goes_on_in_the_conversations_of_its_results() {
+    for rest in [None, Some("")] {
+        let lab = Lab::new();
+        lab.runner.when("two", [Play::Fail(Reason::EngineFailed, "no")]);
+        let first = jobs(&[("a", "one", "s"), ("b", "two", "s"), ("c", "three", "t")]);
+        lab.run(lab.batch().jobs(1), &first).await;
+        let state = lab.out().with_extension("jsonl.state");
+        match rest {
+            None => std::fs::remove_file(&state).unwrap(),
+            Some(rest) => std::fs::write(&state, rest).unwrap(),
+        }
+        // Also without the lines that are done, and however often it is opened first.
+        drop(lab.journal());
+        let more = jobs(&[("d", "four", "s"), ("e", "five", "t"), ("f", "six", "u")]);
+        lab.run(lab.batch().jobs(1), &more).await;
+        let calls = lab.runner.calls();
+        let resumed = |prompt| {
+            calls.iter().find(|call| call.prompt == prompt).and_then(|call| call.resume.as_deref())
+        };
+        let one = resumed("two").expect("the conversation of the first prompt");
+        assert_eq!(resumed("four"), Some(one));
+        assert!(resumed("five").is_some_and(|other| other != one));
+        assert_eq!((resumed("three"), resumed("six")), (None, None));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conversation_that_a_turn_proved_is_not_replaced_when_the_state_is_lost() {
+    let lab = Lab::new();
+    lab.runner.when("two", [Play::Fail(Reason::EngineFailed, "no")]);
+    lab.runner.when("three", [Play::Fail(Reason::SessionNotFound, "no such session")]);
+    lab.run(lab.batch(), &jobs(&[("a", "one", "s"), ("b", "two", "s")])).await;
+    std::fs::remove_file(lab.out().with_extension("jsonl.state")).unwrap();
+    lab.run(lab.batch(), &jobs(&[("c", "three", "s")])).await;
+    assert_eq!(lab.outline(), ["a ok 1", "b engine_failed 1", "c session_not_found 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_record_of_what_was_sent_a_batch_that_sends_once_refuses_what_has_no_result() {
+    let lab = Lab::new();
+    lab.runner.when("two", [Play::Hang, Play::Say("fine")]);
+    let once = lab.batch().jobs(1).on_crash(OnCrash::Fail);
+    lab.crash(once.clone(), "one\ntwo\n", 2).await;
+    std::fs::remove_file(lab.out().with_extension("jsonl.state")).unwrap();
+    // A plan opens the files too: they still know it then.
+    for _ in 0..2 {
+        let refused = once.check("one\ntwo\n".as_bytes(), None, &lab.journal()).unwrap_err();
+        let refused = refused.to_string();
+        assert!(refused.starts_with("line 2: the prompt of `2` may have been sent"), "{refused}");
+    }
+    let ran = lab.run(once.clone(), "one\ntwo\n").await;
+    assert!(ran.outcome().halt.is_some());
+    assert_eq!(lab.runner.prompts(), ["one", "two"]);
+    // What has its result is done, and the rest is sent if the user wants that.
+    once.check("one\n".as_bytes(), None, &lab.journal()).unwrap();
+    lab.run(lab.batch(), "one\ntwo\n").await;
+    assert_eq!(lab.outline(), ["1 ok 1", "2 ok 1"]);
+    lab.run(once, "one\ntwo\n").await;
+    assert_eq!(lab.runner.prompts().len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_state_stays_short_over_many_lives() {
     let lab = Lab::new();
     let input = jobs(&[("a", "one", "s"), ("b", "two", ""), ("c", "three", "s")]);
@@ -381,6 +443,40 @@ async fn a_batch_whose_results_are_moved_or_replaced_fails_and_reports_where_the
     std::fs::write(&other, "notes\n").unwrap();
     fails_with_a_copy(&lab, || std::fs::rename(&other, lab.out()).unwrap()).await;
     assert_eq!(std::fs::read_to_string(lab.out()).unwrap(), "notes\n", "left alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_whose_state_is_deleted_fails_and_goes_on_when_it_is_moved_back() {
+    // Seen at the next result, or else at the end.
+    for play in [Play::Say("fine"), Play::Hang] {
+        let lab = Lab::new();
+        let state = lab.out().with_extension("jsonl.state");
+        let ends = matches!(play, Play::Hang);
+        lab.runner.when("two", [play, Play::Say("fine")]);
+        let stop = tokio_util::sync::CancellationToken::new();
+        let meanwhile = async {
+            lab.runner.begun(2).await;
+            std::fs::remove_file(&state).unwrap();
+            if ends {
+                stop.cancel();
+            }
+        };
+        let batch = lab.batch().jobs(1).stop(stop.clone()).grace(std::time::Duration::ZERO);
+        let input = jobs(&[("a", "one", "s"), ("b", "two", "s"), ("c", "three", "s")]);
+        let (ran, ()) = tokio::join!(lab.run(batch, &input), meanwhile);
+        let error = ran.outcome.unwrap_err().to_string();
+        assert!(error.contains(".state was deleted or moved while the batch ran"), "{error}");
+        let results = lab.results().len();
+        assert_eq!(results, if ends { 1 } else { 2 }, "what was done is kept");
+
+        let rescued = lab.out().with_extension("jsonl.state.rescued-1");
+        assert!(error.contains(&*rescued.to_string_lossy()), "{error}");
+        std::fs::rename(rescued, &state).unwrap();
+        lab.run(lab.batch().on_crash(OnCrash::Fail), &input).await;
+        assert_eq!(lab.results().len(), 3);
+        let calls = lab.runner.calls();
+        assert!(calls[1..].iter().all(|call| call.resume.as_deref() == Some("demo-1")));
+    }
 }
 
 #[tokio::test(start_paused = true)]

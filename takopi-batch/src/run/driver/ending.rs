@@ -80,13 +80,9 @@ impl Driver {
             queued.token = Some(token);
             return;
         };
-        let known = self.ledger.sessions.get(&name);
-        let proven = completed.ok || known.is_some_and(|known| known.proven);
-        let session = Session { token, proven };
-        if known != Some(&session) {
-            let resume = session.token.clone();
-            self.state.append(&Line::Session { name, resume, proven });
-            self.ledger.sessions.insert(name, session);
+        if let Some(session) = self.ledger.spoken(name, token, completed.ok) {
+            let Session { token, proven } = session.clone();
+            self.state.append(&Line::Session { name, resume: token, proven });
         }
     }
 

@@ -230,8 +230,8 @@ impl Driver {
         if let Some(line) = self.seen.insert(id, job.line) {
             return Err(LineError::Duplicate(job.id, line));
         }
-        let known = self.ledger.jobs.get(&id).copied().unwrap_or_default();
-        let todo = vet::todo(&self.batch, &job, &known)?;
+        let known = self.ledger.known(id);
+        let todo = vet::todo(&self.batch, &job, &self.ledger)?;
         match todo {
             Todo::Done => return Ok(Admitted::Done),
             Todo::FailedBefore => {
