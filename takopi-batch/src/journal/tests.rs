@@ -75,6 +75,48 @@ fn waiters_for_the_state_are_notified_when_it_is_synced() {
     assert_eq!(told.try_recv(), Ok(()));
 }
 
+/// A pipe: it can be written to, and not synced.
+fn unsyncable() -> (std::io::PipeReader, disk::DiskFile) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    (reader, disk::DiskFile(std::os::fd::OwnedFd::from(writer).into()))
+}
+
+#[test]
+fn waiters_for_the_state_are_not_notified_when_it_cannot_be_synced() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut files, _state) = Journal::open(directory.path().join("out")).unwrap().files.unwrap();
+    let (_reader, state) = unsyncable();
+    files.state = state;
+    let (waiting, mut told) = tokio::sync::oneshot::channel();
+    files.commit(&mut Group { results: Vec::new(), waiting: vec![waiting] }).unwrap_err();
+    assert!(told.try_recv().is_err());
+}
+
+#[test]
+fn what_was_appended_last_to_the_state_is_synced_when_the_files_are_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    let (files, state) = Journal::open(&out).unwrap().files.unwrap();
+    let inode = inode(&state_path(&out));
+    take();
+    state.append(&Line::Returned { job: Digest::of("a") });
+    files.close().unwrap();
+    assert_eq!(take(), [Done::Write(inode), Done::Sync(inode)]);
+}
+
+#[tokio::test]
+async fn a_batch_whose_state_cannot_be_synced_at_its_end_fails() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut files, state) = Journal::open(directory.path().join("out")).unwrap().files.unwrap();
+    let (_reader, unsyncable) = unsyncable();
+    files.state = unsyncable;
+    let state = Arc::new(state);
+    let writer = Writer::new(files, state.clone());
+    state.append(&Line::Returned { job: Digest::of("a") });
+    let error = writer.close().await.unwrap_err();
+    assert!(matches!(&error, JournalError::Io { doing: "sync", .. }), "{error}");
+}
+
 #[test]
 fn a_repair_is_synced() {
     let directory = tempfile::tempdir().unwrap();

@@ -109,19 +109,29 @@ impl Writer {
         }
     }
 
-    /// Lets a commit that runs come to its end, so that the files are free; fails if the files are not
-    /// where they should be.
+    /// Lets a commit that runs come to its end, so that the files are free, and closes them: what was stopped
+    /// cleanly must not be taken for a crash after a loss of power.
     pub(crate) async fn close(mut self) -> Result<(), JournalError> {
         if let Some(busy) = self.busy.take()
             && let Ok((files, _)) = busy.await
         {
             self.idle = Some(files);
         }
-        self.idle.map_or(Ok(()), |files| files.are_there())
+        let Some(files) = self.idle else { return Ok(()) };
+        let path = files.path.clone();
+        let closed = tokio::task::spawn_blocking(move || files.close()).await;
+        closed.map_err(|error| fault(&path, "close", io::Error::other(error)))?
     }
 }
 
 impl Files {
+    /// Syncs the state, whatever was appended last. Fails if the files are not where they should be.
+    pub(super) fn close(self) -> Result<(), JournalError> {
+        let synced = self.state.sync_data();
+        synced.map_err(|error| fault(&self.state_path, "sync", error))?;
+        self.are_there()
+    }
+
     /// Writes the results of the group so that they stay.
     pub(super) fn commit(&mut self, group: &mut Group) -> Result<(), JournalError> {
         self.write(group).map_err(|error| self.fault("write", error))?;
