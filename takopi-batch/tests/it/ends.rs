@@ -1,6 +1,6 @@
 //! Files that fail.
 
-use takopi_batch::{Batch, BatchError, Journal, Source};
+use takopi_batch::{Batch, BatchError, BatchEvent, Journal, OnCrash, Source};
 
 use crate::lab::{Lab, run};
 
@@ -40,4 +40,31 @@ async fn an_input_that_breaks_ends_the_reading() {
     let ran = run(lab.batch(), Source::new(Broken), lab.journal()).await;
     let outcome: Result<_, BatchError> = ran.outcome;
     assert!(format!("{:?}", outcome.unwrap().halt).contains("the disk is gone"));
+}
+
+#[test]
+fn a_prompt_that_is_to_be_sent_once_is_on_disk_before_it_is_sent() {
+    // One thread for what blocks, so that nothing gets to the disk while the test keeps it.
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().max_blocking_threads(1).build().unwrap().block_on(async {
+        // By default it is sent at once, which also shows that it has had its turn by then.
+        for (on_crash, sent) in [(OnCrash::Resend, 1), (OnCrash::Fail, 0)] {
+            let lab = Lab::new();
+            let (release, kept) = std::sync::mpsc::channel::<()>();
+            let keeper = tokio::task::spawn_blocking(move || kept.recv());
+            let (events, mut told) = tokio::sync::mpsc::channel(16);
+            let batch = lab.batch().on_crash(on_crash);
+            let running =
+                tokio::spawn(batch.run(Source::new(&b"one\n"[..]), lab.journal(), events));
+            while !matches!(told.recv().await.unwrap(), BatchEvent::Started { .. }) {}
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(lab.runner.calls().len(), sent, "{on_crash:?}");
+            release.send(()).unwrap();
+            keeper.await.unwrap().unwrap();
+            let outcome = running.await.unwrap().unwrap();
+            assert_eq!((outcome.report.ok, lab.runner.calls().len()), (1, 1));
+        }
+    });
 }
