@@ -255,11 +255,13 @@ fn reason_in_text(text: &str, of_plugin: bool) -> Option<Reason> {
         .filter(|reason| !(of_plugin && *reason == Reason::Auth))
 }
 
-/// Why a process failed that printed nothing on stdout, if its stderr is unambiguous.
-pub(crate) fn reason_on_stderr(stderr: &str) -> Option<Reason> {
+/// Why a process failed, if its stderr is unambiguous. A session can only be missing or held while codex is `opening` one:
+/// later its stderr is about another session.
+pub(crate) fn reason_on_stderr(stderr: &str, opening: bool) -> Option<Reason> {
     stderr.lines().find_map(|line| {
         let line = folded(line);
         known_phrase(&line, SESSION)
+            .filter(|_| opening)
             .or_else(|| contains_any(&line, LOGIN_ON_STDERR).then_some(Reason::Auth))
             .filter(|reason| !(*reason == Reason::Auth && is_of_plugin(&line)))
     })

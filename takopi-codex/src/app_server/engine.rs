@@ -18,6 +18,7 @@ use super::error::ClientError;
 use super::limits::TurnLimits;
 use super::servers::{AppServer, PoolLimits, keeper};
 use super::session::{OpenError, OpenSession, Origin};
+use super::thread::RESUME;
 use super::translator::TurnTranslator;
 use crate::exec::{check_request, directory_of};
 use crate::failure::{advised, reason_of_refusal, reason_on_stderr};
@@ -220,8 +221,8 @@ pub(super) fn refusal_of(error: &ClientError) -> RunError {
         ClientError::Spawn(error) => error.reason(),
         ClientError::TooOld { .. } => Reason::EngineTooOld,
         // The stderr of a dying process counts last, and only if it is unambiguous.
-        ClientError::Closed { stderr_tail, .. } => {
-            reason_on_stderr(stderr_tail).unwrap_or(Reason::ProcessDied)
+        ClientError::Closed { method, stderr_tail } => {
+            reason_on_stderr(stderr_tail, method == RESUME).unwrap_or(Reason::ProcessDied)
         }
         ClientError::Stalled { .. } => Reason::ConsumerStalled,
         ClientError::Refused { message, data, .. } => reason_of_refusal(message, data.as_deref()),

@@ -10,6 +10,8 @@ use super::client::Client;
 use super::error::ClientError;
 use super::turn::{TurnOptions, TurnReport, TurnStream};
 
+/// The method that opens a stored thread.
+pub(super) const RESUME: &str = "thread/resume";
 /// How long a server may take to end its background terminals.
 const CLEAN_LIMIT: Duration = Duration::from_secs(10);
 /// How many pages of models are read at the most.
@@ -86,7 +88,7 @@ impl Client {
         id: &str,
         options: &ThreadOptions,
     ) -> Result<Thread, ClientError> {
-        self.open_thread("thread/resume", of_thread(id, options)).await
+        self.open_thread(RESUME, of_thread(id, options)).await
     }
 
     /// Begins a conversation that has another one's history.

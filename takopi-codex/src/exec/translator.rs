@@ -95,9 +95,7 @@ impl ExecTranslator {
     /// for and Codex has not opened it.
     fn reported_on_stderr(&self, exit: &Exit) -> Option<Reason> {
         let opening = self.asked.is_some() && self.translation.session().is_none();
-        reason_on_stderr(&exit.stderr_tail).filter(|reason| {
-            opening || !matches!(reason, Reason::SessionBusy | Reason::SessionNotFound)
-        })
+        reason_on_stderr(&exit.stderr_tail, opening)
     }
 }
 

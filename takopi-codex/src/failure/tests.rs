@@ -181,8 +181,12 @@ fn stderr_counts_only_where_it_leaves_no_doubt() {
         ("ERROR codex_core::session: failed to record rollout items: thread 01a1 not found", None),
         ("", None),
     ] {
-        assert_eq!(reason_on_stderr(stderr), expected, "{stderr}");
+        assert_eq!(reason_on_stderr(stderr, true), expected, "{stderr}");
     }
+    let stderr = "thread 01a1 already has an active writer\nno rollout found for thread id 01a1";
+    assert_eq!(reason_on_stderr(stderr, false), None, "no session is being opened");
+    let stderr = format!("{stderr}\nNot logged in");
+    assert_eq!(reason_on_stderr(&stderr, false), Some(Reason::Auth));
 }
 
 #[test]

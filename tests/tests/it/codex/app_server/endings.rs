@@ -94,6 +94,24 @@ async fn stderr_of_a_dead_server_is_in_a_warning_without_credentials_and_not_in_
 }
 
 #[tokio::test]
+async fn stderr_of_a_server_that_dies_in_a_turn_is_not_taken_for_the_session_of_the_run() {
+    for said in ["thread other already has an active writer", "no rollout found for thread id 1"] {
+        let steps = [turn::command_started("c", "ls"), Step::stderr(said), Step::Exit(1)];
+        let lab = Lab::new(Server::new().turns(steps).script());
+        let runner = lab.app_server(Duration::ZERO);
+        run(&runner, lab.request("hi").resume(session())).await.failed("process_died");
+    }
+}
+
+#[tokio::test]
+async fn stderr_of_a_server_that_dies_while_it_opens_the_session_says_why() {
+    let said = format!("no rollout found for thread id {}", session().value);
+    let lab = Lab::new(at("thread/resume", [Step::stderr(said.as_str()), Step::Exit(1)]).script());
+    let runner = lab.app_server(Duration::ZERO);
+    run(&runner, lab.request("hi").resume(session())).await.failed("session_not_found");
+}
+
+#[tokio::test]
 async fn silence_at_any_step_is_ended_by_the_idle_limit_and_nothing_is_replayed() {
     // A question that waits and a tool that runs are not idle.
     let busy = |step: &str| ["in a question", "in a command"].contains(&step);
