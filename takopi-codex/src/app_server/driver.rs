@@ -148,6 +148,8 @@ impl TurnDriver<'_> {
                 Err(error) => break Err(error),
             }
         };
+        // However the turn ended: nothing stays open in the stream.
+        self.requests.close(&mut self.events);
         let (completed, server) = match followed {
             Ok(()) if turn.is_over() => {
                 let completed = self.completed(interrupted);
@@ -178,6 +180,7 @@ impl TurnDriver<'_> {
 
     /// The end of a run whose turn was not started.
     fn not_started(&mut self, error: StartError) -> TurnEnd {
+        self.requests.close(&mut self.events);
         match error {
             StartError::Stopped(server) => {
                 let completed = self.completed(interrupted);

@@ -1,11 +1,14 @@
 //! The runner over `codex app-server`, with a server that dies, falls silent or does not let go.
+use std::sync::Arc;
 use std::time::Duration;
 
-use takopi_core::{ActionKind, Runner, TakopiEvent};
+use takopi_codex::app_server::CodexAppServer;
+use takopi_core::approvals::channel;
+use takopi_core::{ActionKind, EngineRunner, Phase, Runner, TakopiEvent};
 use takopi_tests::codex::fake::{Grandchild, Place, Script, Server, Signal, Step, turn};
 use takopi_tests::codex::lab::{Lab, session};
 use takopi_tests::limits::with_enough_time;
-use takopi_tests::runs::{finish, is_started, run, until};
+use takopi_tests::runs::{Seen, finish, is_started, run, until};
 use tokio_util::sync::CancellationToken;
 
 const LONG: Duration = Duration::from_mins(10);
@@ -109,6 +112,55 @@ async fn stderr_of_a_server_that_dies_while_it_opens_the_session_says_why() {
     let lab = Lab::new(at("thread/resume", [Step::stderr(said.as_str()), Step::Exit(1)]).script());
     let runner = lab.app_server(Duration::ZERO);
     run(&runner, lab.request("hi").resume(session())).await.failed("session_not_found");
+}
+
+/// The phases of the approvals, with how they ended.
+fn approvals(seen: &Seen) -> Vec<(Phase, Option<bool>)> {
+    let approvals = seen.actions(&ActionKind::Approval);
+    approvals.into_iter().map(|event| (event.phase, event.ok)).collect()
+}
+
+const WITHDRAWN: [(Phase, Option<bool>); 2] =
+    [(Phase::Started, None), (Phase::Completed, Some(false))];
+
+#[tokio::test]
+async fn an_approval_that_waits_when_the_server_dies_is_closed() {
+    let ask = turn::ask_command("q", "c", "ls").without_waiting();
+    let early = [ask.clone(), Step::gate("die"), Step::Die(Signal::Kill)];
+    let late = turn::opened([ask, Step::gate("die"), Step::Die(Signal::Kill)]);
+    // Before the response to `turn/start`, and behind it.
+    for steps in [early.to_vec(), late] {
+        let lab = Lab::new(at("turn/start", steps).script());
+        let runner = lab.app_server(Duration::ZERO);
+        let (handler, _questions) = channel(1);
+        let mut stream = runner.run(lab.request("hi").approvals(Arc::new(handler)));
+        let is_approval = |event: &TakopiEvent| matches!(event, TakopiEvent::Action(event) if event.action.kind == ActionKind::Approval);
+        let events = until(&mut stream, "the approval", is_approval).await;
+        lab.control.open("die");
+        let seen = finish(stream, events).await;
+        seen.failed("process_died");
+        assert_eq!(approvals(&seen), WITHDRAWN);
+    }
+}
+
+#[tokio::test]
+async fn an_approval_that_waits_when_a_limit_of_the_turn_strikes_is_closed() {
+    let ask = turn::ask_command("q", "c", "ls").without_waiting();
+    let steps = [ask, Step::SleepForever];
+    with_enough_time(async |limit| {
+        let lab = Lab::new(Server::new().turns(steps.clone()).script());
+        let engine = CodexAppServer::new(lab.codex()).turn_limit(limit);
+        let runner = EngineRunner::new(engine).on(lab.host.clone());
+        let (handler, _questions) = channel(1);
+        let seen = run(&runner, lab.request("hi").approvals(Arc::new(handler))).await;
+        seen.failed("timeout_wall");
+        if approvals(&seen).is_empty() {
+            return false;
+        }
+        assert_eq!(approvals(&seen), WITHDRAWN);
+        true
+    })
+    .await;
 }
 
 #[tokio::test]
