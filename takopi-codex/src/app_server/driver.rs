@@ -5,8 +5,8 @@
 //!
 //! Promises:
 //! - a stop never leaves a turn in an unknown state on a server that others use: a pending
-//!   `turn/start` is waited for, then the turn is interrupted and read to its end, all within limits. A turn
-//!   that begins later than that is interrupted when it does ([`LateTurn`]);
+//!   `turn/start` is waited for, then the turn is interrupted and read to its end, all within one limit. A turn
+//!   that begins or ends later than that is interrupted behind the run ([`LateTurn`]);
 //! - a run that ends ahead of its turn leaves no turn behind: it is interrupted, or its server is broken;
 //! - a server is called broken only if it is dead, does not answer, lost its login, or refused a turn
 //!   that it had begun. A refused interrupt is no fault: the turn may have ended a moment before, or not
@@ -51,7 +51,7 @@ pub(super) struct TurnEnd {
     pub(super) last_events: Vec<TakopiEvent>,
     /// The server died before it sent anything of the turn: the prompt may be sent to another.
     pub(super) never_began: bool,
-    /// A turn that may still begin on a shared server.
+    /// A turn that may still begin or go on, on a shared server.
     pub(super) late: Option<LateTurn>,
 }
 
@@ -75,7 +75,7 @@ pub(super) enum ServerUse {
     Shared {
         /// See [`PoolLimits::patience`](super::PoolLimits::patience).
         patience: Duration,
-        /// See [`PoolLimits::response`](super::PoolLimits::response).
+        /// See [`PoolLimits::response`](super::PoolLimits::response): for the beginning and the end of the turn together.
         response: Duration,
     },
 }
@@ -96,7 +96,9 @@ pub(super) struct TurnDriver<'a> {
     pub(super) record: Option<&'a Record>,
     /// Translated and not emitted yet.
     pub(super) events: Vec<TakopiEvent>,
-    /// A turn that may still begin, though it is not followed any more.
+    /// Until when a shared server may begin and end the turn, once the run was stopped before the turn was known.
+    pub(super) give_up_at: Option<Instant>,
+    /// A turn that may still run, though it is not followed any more.
     pub(super) late: Option<LateTurn>,
 }
 

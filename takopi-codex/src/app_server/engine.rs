@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use takopi_core::keeper::Keeper;
 use takopi_core::locks::{SessionKey, SessionLease};
 use takopi_core::model::{Completed, Reason};
-use takopi_core::runner::{Engine, EngineRun, ResumeCodec, RunError};
+use takopi_core::runner::{Engine, EngineRun, ResumeCodec, RunError, STOP_LIMIT};
 use takopi_core::tools::{HostTool, HostTools};
 use takopi_core::{EngineId, RunRequest};
 
@@ -26,6 +26,11 @@ use crate::{CODEX, Codex, rates, resume_codec};
 
 /// How long a session is kept warm by default.
 const KEEP_WARM: Duration = Duration::from_mins(1);
+/// How long a shared server may take at most to begin and end a turn that was cancelled. What comes behind it, its background
+/// terminals (10 s) and a sweep (6 s), must also be over within [`STOP_LIMIT`]: then the run is dropped as it is.
+const LONGEST_RESPONSE: Duration = Duration::from_secs(40);
+const _: () = assert!(LONGEST_RESPONSE.as_secs() + 20 <= STOP_LIMIT.as_secs());
+
 /// Codex over `codex app-server`, as an engine. Made into a runner by
 /// [`Codex::app_server`](crate::Codex::app_server).
 pub struct CodexAppServer {
@@ -99,7 +104,10 @@ impl CodexAppServer {
         let session = opened?;
         let fresh = run.resume.is_none();
         let server_use = match self.pool {
-            Some(PoolLimits { patience, response, .. }) => ServerUse::Shared { patience, response },
+            Some(limits) => ServerUse::Shared {
+                patience: limits.patience,
+                response: limits.response.min(LONGEST_RESPONSE),
+            },
             None => ServerUse::Own,
         };
         let driver = TurnDriver {
@@ -120,6 +128,7 @@ impl CodexAppServer {
             server_use,
             record,
             events: Vec::new(),
+            give_up_at: None,
             late: None,
         };
         let end = driver.run().await;

@@ -33,8 +33,8 @@ pub struct PoolLimits {
     /// How long the consumer of a run may take nothing while there are events, before the run is ended
     /// (`consumer_stalled`): other runs wait for its place.
     pub patience: Duration,
-    /// How long a process may take to begin or end a turn that was cancelled, before it counts as broken and is
-    /// replaced. With 50 turns at once codex takes 16 s for it.
+    /// How long a process may take to begin and end a turn that was cancelled, before it counts as broken and is
+    /// replaced; 40 s at the most. With 50 turns at once codex takes 16 s for it.
     pub response: Duration,
 }
 

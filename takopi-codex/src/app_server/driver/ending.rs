@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use takopi_core::model::{Completed, Reason, TakopiEvent};
 use takopi_core::runner::RunError;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::{ServerHealth, ServerUse, TurnDriver, TurnEnd};
+use super::{LateTurn, ServerHealth, ServerUse, TurnDriver, TurnEnd};
 use crate::CODEX;
 use crate::app_server::client::Client;
 use crate::app_server::engine::refusal_of;
@@ -40,13 +40,22 @@ impl TurnDriver<'_> {
     /// Interrupts the turn and reads it to its end, for the answer so far.
     pub(super) async fn interrupt(&mut self, mut turn: TurnStream) -> ServerHealth {
         let (client, thread) = (self.client, self.thread.id());
-        let limit = match self.server_use {
-            ServerUse::Own => INTERRUPT_LIMIT,
-            // It is busier, and not given up lightly.
-            ServerUse::Shared { response, .. } => response,
+        let limit = match (self.server_use, self.give_up_at) {
+            (ServerUse::Own, _) => INTERRUPT_LIMIT,
+            // It is busier, and not given up lightly …
+            (ServerUse::Shared { response, .. }, None) => response,
+            // … but the response to `turn/start` was waited for within the same limit.
+            (ServerUse::Shared { .. }, Some(at)) => at.saturating_duration_since(Instant::now()),
         };
         let handle = |notification: &Notification| self.handle(notification, notification.kind());
-        interrupt_and_read(client, thread, &mut turn, limit, handle).await
+        let health = interrupt_and_read(client, thread, &mut turn, limit, handle).await;
+        if let ServerUse::Shared { response, .. } = self.server_use
+            && health == ServerHealth::Broken
+            && !client.is_closed()
+        {
+            self.late = Some(LateTurn::new(client, thread, turn, None, response));
+        }
+        health
     }
 
     /// The `Completed` of a turn that was ended for this. Its own end, if it came to one, was not

@@ -1,4 +1,4 @@
-//! A turn that may still begin on a shared server, though its run is over.
+//! A turn that may still begin or go on on a shared server, though its run is over.
 
 use std::future::pending;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use crate::app_server::client::Client;
 use crate::app_server::error::ClientError;
 use crate::app_server::turn::{StartReply, TurnStream};
 
-/// A turn whose run did not wait for the response to `turn/start`, or could not read it. Left alone, it
-/// would run for as long as the neighbours of its run.
+/// A turn whose run did not wait for the response to `turn/start` or for the end, or could not read the response.
+/// Left alone, it would run for as long as the neighbours of its run.
 pub(in crate::app_server) struct LateTurn {
     client: Client,
     thread: String,

@@ -177,28 +177,27 @@ impl TurnDriver<'_> {
         follow_ups: &mut FollowUps,
     ) -> Answered {
         let run = self.run;
-        let mut give_up_at = None;
         let (mut began, mut reads) = (false, true);
         let reply = loop {
             // An overflow is left for where the turn is followed.
             let reads_on = reads && !turn.has_overflowed();
             tokio::select! {
                 biased;
-                () = run.stop().cancelled(), if give_up_at.is_none() => {
-                    give_up_at = Some(match self.server_use {
+                () = run.stop().cancelled(), if self.give_up_at.is_none() => {
+                    self.give_up_at = Some(match self.server_use {
                         ServerUse::Shared { response, .. } => Instant::now() + response,
                         // It is ended with whatever it has begun.
                         ServerUse::Own => Instant::now(),
                     });
                 }
                 reply = &mut *reply => break Some(reply),
-                () = at(give_up_at) => break None,
+                () = at(self.give_up_at) => break None,
                 event = turn.next(), if reads_on => match event {
                     Ok(Some(event)) => {
                         began |= self.belongs_to_turn(&event);
                         self.receive(event, clock, follow_ups);
                         self.translator.flush(&mut self.events);
-                        if give_up_at.is_none() {
+                        if self.give_up_at.is_none() {
                             // A consumer that stalled ends the turn when it is known.
                             let emitted = self.emit_in_time(turn).await;
                             reads = !matches!(emitted, Err(FollowError::Stalled));
@@ -209,7 +208,7 @@ impl TurnDriver<'_> {
                 },
             }
         };
-        Answered { reply, stopped: give_up_at.is_some(), began }
+        Answered { reply, stopped: self.give_up_at.is_some(), began }
     }
 
     /// Reads what a server sent before it died without an answer to `turn/start`. Returns whether

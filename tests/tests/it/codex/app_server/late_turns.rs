@@ -1,15 +1,17 @@
 //! Turns of a shared app-server that begin late, or never: a run that was stopped meanwhile leaves no
 //! turn behind, and its neighbours never notice.
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use takopi_core::{ActionKind, Runner};
 use takopi_tests::codex::fake::{Server, Step, turn};
 use takopi_tests::codex::lab::Lab;
 use takopi_tests::runs::{Seen, finish, run};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::neighbours::{Neighbour, server, shared};
+use super::neighbours::{Neighbour, server, shared, shared_within};
 
 /// The turn of a run that has ended is interrupted beside its neighbour, and the session goes on when
 /// the server is replaced.
@@ -46,6 +48,71 @@ async fn a_turn_that_begins_after_its_cancelled_run_has_ended_is_interrupted() {
     victim.failed("interrupted");
     assert_eq!(lab.control.calls("turn/interrupt").len(), 0, "there is no turn to interrupt yet");
     lab.control.open("reply");
+    is_interrupted(&runner, &lab, neighbour, &victim).await;
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+/// Lets every task of this runtime do what it can without a message of the server or a timer.
+async fn let_others_go_on() {
+    for _ in 0..1000 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_begins_after_its_cancelled_run_has_ended_is_interrupted_whatever_the_limit() {
+    let late = [Step::reached("requested"), Step::gate("reply")]
+        .into_iter()
+        .chain(turn::opened([Step::SleepForever]));
+    let server = reports_cleaning(server().when("turn/start", "victim", late));
+    let lab = Lab::new(server.script()).on_this_runtime();
+    let runner = shared_within(&lab, Duration::from_hours(1));
+    let neighbour = Neighbour::start(&runner, &lab).await;
+    let cancel = CancellationToken::new();
+    let victim = runner.run(lab.request("victim").cancel(cancel.clone()));
+    lab.control.reached("requested").await;
+    // From here on time passes only while nothing else happens.
+    tokio::time::pause();
+    cancel.cancel();
+    let victim = finish(victim, Vec::new()).await;
+    tokio::time::resume();
+    victim.failed("interrupted");
+    lab.control.open("reply");
+    is_interrupted(&runner, &lab, neighbour, &victim).await;
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_cancelled_turn_that_begins_late_and_does_not_end_has_one_limit_for_both() {
+    let late = [Step::reached("requested"), Step::gate("reply")]
+        .into_iter()
+        .chain(turn::opened([Step::SleepForever]));
+    let server = server()
+        .when("turn/start", "victim", late)
+        .always("turn/interrupt", [Step::gate("interrupt"), Step::Reply, Step::Interrupt]);
+    let lab = Lab::new(reports_cleaning(server).script()).on_this_runtime();
+    let response = Duration::from_secs(30);
+    let runner = shared_within(&lab, response);
+    let neighbour = Neighbour::start(&runner, &lab).await;
+    let cancel = CancellationToken::new();
+    let victim = runner.run(lab.request("victim").cancel(cancel.clone()));
+    lab.control.reached("requested").await;
+    tokio::time::pause();
+    let cancelled = Instant::now();
+    cancel.cancel();
+    let_others_go_on().await;
+    tokio::time::advance(response - Duration::from_secs(1)).await;
+    lab.control.open("reply");
+    lab.control.call("turn/interrupt").await;
+    let victim = finish(victim, Vec::new()).await;
+    let waited = cancelled.elapsed();
+    tokio::time::resume();
+    victim.failed("interrupted");
+    assert!(response <= waited && waited < response * 3 / 2, "{waited:?}");
+    lab.control.open("interrupt");
+    // The turn is not left to its server.
     is_interrupted(&runner, &lab, neighbour, &victim).await;
     runner.shutdown().await;
     lab.assert_nothing_left().await;

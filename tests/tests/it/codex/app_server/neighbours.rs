@@ -22,7 +22,7 @@ pub(super) fn shared(lab: &Lab) -> EngineRunner<CodexAppServer> {
 }
 
 /// Many sessions on one server, which is broken if a cancel takes it longer than this.
-fn shared_within(lab: &Lab, response: Duration) -> EngineRunner<CodexAppServer> {
+pub(super) fn shared_within(lab: &Lab, response: Duration) -> EngineRunner<CodexAppServer> {
     let limits = PoolLimits::new(4, 10, 1).response(response);
     EngineRunner::new(CodexAppServer::new(lab.codex()).shared(limits).keep_warm(LONG))
         .on(lab.host.clone())
