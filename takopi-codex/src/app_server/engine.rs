@@ -26,10 +26,11 @@ use crate::{CODEX, Codex, rates, resume_codec};
 
 /// How long a session is kept warm by default.
 const KEEP_WARM: Duration = Duration::from_mins(1);
-/// How long a shared server may take at most to begin and end a turn that was cancelled. What comes behind it, its background
-/// terminals (10 s) and a sweep (6 s), must also be over within [`STOP_LIMIT`]: then the run is dropped as it is.
-const LONGEST_RESPONSE: Duration = Duration::from_secs(40);
-const _: () = assert!(LONGEST_RESPONSE.as_secs() + 20 <= STOP_LIMIT.as_secs());
+/// How long a shared server may take at most to begin and end a turn that was cancelled. What comes behind it, the turns of
+/// sub-agents (10 s), background terminals (10 s) and a sweep (6 s), must also be over within [`STOP_LIMIT`]: then the run is
+/// dropped as it is.
+const LONGEST_RESPONSE: Duration = Duration::from_secs(30);
+const _: () = assert!(LONGEST_RESPONSE.as_secs() + 30 <= STOP_LIMIT.as_secs());
 
 /// Codex over `codex app-server`, as an engine. Made into a runner by
 /// [`Codex::app_server`](crate::Codex::app_server).

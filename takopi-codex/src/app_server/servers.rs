@@ -34,7 +34,7 @@ pub struct PoolLimits {
     /// (`consumer_stalled`): other runs wait for its place.
     pub patience: Duration,
     /// How long a process may take to begin and end a turn that was cancelled, before it counts as broken and is
-    /// replaced; 40 s at the most. With 50 turns at once codex takes 16 s for it.
+    /// replaced; 30 s at the most. With 50 turns at once codex takes 16 s for it.
     pub response: Duration,
 }
 

@@ -215,7 +215,7 @@ impl CodexAppServer {
         let mut keeps = server == ServerHealth::Usable;
         if !keeps {
             if server == ServerHealth::Interrupted {
-                keeps = bring_to_rest(&loaded.thread, self.response()).await;
+                keeps = bring_to_rest(&loaded.thread).await;
             }
             if let Some(commands) = &loaded.commands {
                 commands.end(before).await;
@@ -234,15 +234,10 @@ impl CodexAppServer {
         seat.abandon(run.keep_lease());
     }
 
-    /// How long a shared server may take to end a turn.
-    fn response(&self) -> Duration {
-        self.pool.unwrap_or_default().response
-    }
-
     /// Ends a turn that may still begin, and its commands. Its server is given up meanwhile: no other run
     /// gets the session before the server is gone.
     fn end_late(&self, run: &EngineRun, late: LateTurn, loaded: LoadedThread, before: StartCutoff) {
-        let (keeper, response) = (self.keeper.clone(), self.response());
+        let keeper = self.keeper.clone();
         self.keeper.track(run.host(), async move {
             tokio::select! {
                 biased;
@@ -251,7 +246,7 @@ impl CodexAppServer {
                 () = keeper.shutdown_begun() => {}
             }
             // Whatever it answers, the processes are ended below.
-            let _ = bring_to_rest(&loaded.thread, response).await;
+            let _ = bring_to_rest(&loaded.thread).await;
             if let Some(commands) = &loaded.commands {
                 commands.end(before).await;
             }

@@ -6,21 +6,25 @@
 use std::time::Duration;
 
 use futures::future::join_all;
+use tokio::time::timeout;
 
 use crate::app_server::client::Client;
 use crate::app_server::error::ClientError;
 use crate::app_server::thread::{Thread, clean_background_terminals};
 use crate::app_server::turn::interrupt;
 
+/// How long a server may take to end the turns of sub-agents.
+const SUBAGENTS_LIMIT: Duration = Duration::from_secs(10);
 /// How often sub-agents are looked for: one that was interrupted may begin another turn, or may have
 /// started one more.
 const LOOKS: usize = 4;
 
 /// Ends the turns of the thread's sub-agents, and what runs in background terminals. `false` if the server
-/// does not answer, or if sub-agents begin ever new turns.
-pub(super) async fn bring_to_rest(thread: &Thread, limit: Duration) -> bool {
+/// does not answer in time, or if sub-agents begin ever new turns.
+pub(super) async fn bring_to_rest(thread: &Thread) -> bool {
     let client = thread.client();
-    if !stop_subagents(client, thread.id(), limit).await {
+    let stopping = timeout(SUBAGENTS_LIMIT, stop_subagents(client, thread.id()));
+    if !stopping.await.unwrap_or(false) {
         return false;
     }
     let below = client.routes().subagents(thread.id());
@@ -29,7 +33,7 @@ pub(super) async fn bring_to_rest(thread: &Thread, limit: Duration) -> bool {
     join_all(cleaned).await.iter().all(is_answer)
 }
 
-async fn stop_subagents(client: &Client, thread: &str, limit: Duration) -> bool {
+async fn stop_subagents(client: &Client, thread: &str) -> bool {
     let routes = client.routes();
     for _ in 0..LOOKS {
         let below = routes.subagents(thread).into_iter();
@@ -37,7 +41,8 @@ async fn stop_subagents(client: &Client, thread: &str, limit: Duration) -> bool 
         if running.is_empty() {
             return true;
         }
-        let interrupts = running.iter().map(|(agent, turn)| interrupt(client, agent, turn, limit));
+        let interrupts =
+            running.iter().map(|(agent, turn)| interrupt(client, agent, turn, SUBAGENTS_LIMIT));
         if !join_all(interrupts).await.iter().all(is_answer) {
             return false;
         }
