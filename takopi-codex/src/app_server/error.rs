@@ -95,3 +95,24 @@ impl From<SpawnError> for ClientError {
         Self::Spawn(Arc::new(error))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_answers_is_shown_without_credentials() {
+        let (method, text) = ("turn/start".to_owned(), "not with Bearer sk-SECRET-123".to_owned());
+        let refused = ClientError::Refused {
+            method: method.clone(),
+            code: None,
+            message: text.clone(),
+            data: None,
+        };
+        for error in [refused, ClientError::Answer { method, detail: text }] {
+            let shown = error.to_string();
+            assert!(shown.contains("not with Bearer [redacted]"), "{shown}");
+            assert!(!shown.contains("SECRET"), "{shown}");
+        }
+    }
+}

@@ -305,6 +305,35 @@ mod tests {
         assert!(!room.wait_a_while().await);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_consumer_that_reads_slowly_is_waited_for_a_limited_time_in_all() {
+        let (sender, mut inbox) = inbox(None);
+        for _ in 0..100 {
+            sender.send(message("small"), 1);
+        }
+        let room = sender.room(INBOX_BYTES);
+        let mut waits = Vec::new();
+        let waiting = async {
+            for _ in 0..2 {
+                let begun = Instant::now();
+                assert!(!room.wait_a_while().await);
+                waits.push(begun.elapsed());
+            }
+        };
+        let reads = async {
+            loop {
+                tokio::time::sleep(NO_PROGRESS / 2).await;
+                assert!(inbox.try_next().is_some());
+            }
+        };
+        tokio::select! {
+            () = waiting => {}
+            () = reads => {}
+        }
+        let limit = SHARED_WAIT..SHARED_WAIT + NO_PROGRESS;
+        assert!(limit.contains(&waits[0]) && waits[1] < NO_PROGRESS, "{waits:?}");
+    }
+
     #[tokio::test]
     async fn behind_an_overflow_only_the_end_is_kept() {
         let (sender, mut inbox) = inbox(None);

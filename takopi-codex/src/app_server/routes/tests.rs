@@ -79,3 +79,19 @@ fn usage_of_ever_new_threads_does_not_grow_without_bound() {
     }
     assert_eq!(routes.state().threads.len(), THREADS_KNOWN);
 }
+
+#[test]
+fn messages_whose_address_cannot_be_read_are_logged_once() {
+    let logged = tempfile::NamedTempFile::new().unwrap();
+    let writer = Mutex::new(logged.reopen().unwrap());
+    let logs = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
+    tracing::subscriber::with_default(logs, || {
+        let routes = Routes::default();
+        for _ in 0..3 {
+            let message = notification("item/completed", &json!({ "threadId": 7 }));
+            routes.deliver(routes.route_notification(message));
+        }
+    });
+    let logged = std::fs::read_to_string(logged.path()).unwrap();
+    assert_eq!(logged.matches("names no thread or turn").count(), 1, "{logged}");
+}
