@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use takopi_core::Host;
 use takopi_core::catalog::{EngineSetup, Finding};
 use takopi_core::process::find_program;
 use takopi_core::version::version_of;
@@ -29,7 +30,10 @@ pub(crate) async fn check(agent: &Agent, setup: &EngineSetup) -> Vec<Finding> {
         )];
     }
     let mut findings = vec![Finding::ok(agent.id().as_str(), program.display().to_string())];
-    let version = version_of(&program, &setup.env_policy, &[]).await;
+    let version = match Host::global() {
+        Ok(host) => version_of(&host, &program, &setup.env_policy, &[]).await,
+        Err(_) => None,
+    };
     findings.push(version.map_or_else(
         || {
             let text = format!("{name} --version printed no version");

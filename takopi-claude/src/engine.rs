@@ -82,7 +82,7 @@ impl ClaudeEngine {
         let version = tokio::select! {
             biased;
             () = run.stop().cancelled() => return Err(StoppedError.into()),
-            version = version_on_path(&self.claude.binary, &self.claude.env_policy, &run.request.env) => version,
+            version = version_on_path(run.host(), &self.claude.binary, &self.claude.env_policy, &run.request.env) => version,
         };
         if let Some(found) = version.filter(|version| *version < MINIMUM_VERSION) {
             let error = format!(

@@ -10,7 +10,7 @@ use takopi_core::jsonl::Jsonl;
 use takopi_core::mcp::McpServer;
 use takopi_core::process::{EnvPolicy, Launch, find_program};
 use takopi_core::version::{Version, version_of};
-use takopi_core::{EngineRunner, Reason, RunError, RunRequest};
+use takopi_core::{EngineRunner, Host, Reason, RunError, RunRequest};
 
 use crate::app_server::{CodexAppServer, ServerLaunch};
 use crate::exec::CodexExec;
@@ -164,12 +164,16 @@ impl Codex {
     }
 
     /// The program with these variables, and its version; `None` if there is no such program or it prints no version.
-    pub(crate) async fn version(&self, env: &[(OsString, OsString)]) -> Option<(PathBuf, Version)> {
+    pub(crate) async fn version(
+        &self,
+        host: &Host,
+        env: &[(OsString, OsString)],
+    ) -> Option<(PathBuf, Version)> {
         let path = env.iter().rev().find(|(name, _)| name == "PATH");
         let program = find_program(&self.binary, path.map(|(_, value)| value.as_os_str()))?;
         let home = self.home.iter().map(|home| ("CODEX_HOME".into(), home.clone().into()));
         let env: Vec<_> = home.chain(env.iter().cloned()).collect();
-        let version = version_of(&program, &self.env_policy, &env).await?;
+        let version = version_of(host, &program, &self.env_policy, &env).await?;
         Some((program, version))
     }
 
@@ -179,14 +183,18 @@ impl Codex {
     /// The question is not a process of the run: it does not hold the session's lock, and ending it
     /// must not end what the run started. It ends with the future, and is not repeated for ever by runs that are
     /// over sooner.
-    pub(crate) fn too_old(&self, request: &RunRequest) -> BoxFuture<'static, RunError> {
+    pub(crate) fn too_old(
+        &self,
+        host: &Host,
+        request: &RunRequest,
+    ) -> BoxFuture<'static, RunError> {
         if self.cut_short.load(Ordering::Relaxed) >= QUESTIONS_CUT_SHORT {
             return Box::pin(std::future::pending());
         }
-        let (codex, env) = (self.clone(), request.env.clone());
+        let (codex, host, env) = (self.clone(), host.clone(), request.env.clone());
         Box::pin(async move {
             let mut question = Question(Some(codex.cut_short.clone()));
-            let version = codex.version(&env).await;
+            let version = codex.version(&host, &env).await;
             question.0 = None;
             if let Some((program, version)) = version
                 && version < MINIMUM_VERSION
@@ -212,8 +220,10 @@ mod tests {
     #[tokio::test]
     async fn a_codex_whose_runs_are_shorter_than_the_question_is_not_asked_for_ever() {
         let codex = Codex::new().binary("/bin/sh");
+        let directory = tempfile::tempdir().unwrap();
+        let host = Host::builder().state_directory(directory.path()).build().unwrap();
         for cut_short in [1, 2, 3, 3, 3] {
-            let mut question = codex.too_old(&RunRequest::new("x"));
+            let mut question = codex.too_old(&host, &RunRequest::new("x"));
             assert!(poll!(&mut question).is_pending());
             drop(question);
             assert_eq!(codex.cut_short.load(Ordering::Relaxed), cut_short);

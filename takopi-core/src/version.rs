@@ -4,19 +4,20 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use tokio::process::Command;
 use tokio::sync::OnceCell;
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-use crate::process::{EnvPolicy, find_program};
+use crate::host::Host;
+use crate::process::{EnvPolicy, Frame, Launch, StopSequence, find_program};
 
 /// How long `--version` may take.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// The longest line of its output that is read: no version stands in a longer one.
+const LINE_LIMIT: usize = 64 * 1024;
 
 /// A release of a program. A pre-release counts as the release it leads to.
 ///
@@ -74,20 +75,23 @@ static ANSWERS: LazyLock<Mutex<Answers>> = LazyLock::new(Mutex::default);
 
 /// The [version](version_of) of the program that a run with these variables would start; `None` too if there is none.
 pub async fn version_on_path(
+    host: &Host,
     program: &Path,
     policy: &EnvPolicy,
     env: &[(OsString, OsString)],
 ) -> Option<Version> {
     let path = env.iter().rev().find(|(name, _)| name == "PATH");
     let program = find_program(program, path.map(|(_, value)| value.as_os_str()))?;
-    version_of(&program, policy, env).await
+    version_of(host, &program, policy, env).await
 }
 
 /// The version of a program, which its `--version` prints; `None` if it prints none, or not in time.
 ///
 /// A program that answers is asked once in this process as long as its file stays the same, however many want to
-/// know. The question is not a process of a run: it holds no session's lock, and ends with the future.
+/// know. The question is a process of the host, and not of a run: it holds no session's lock. It ends with the future, or at
+/// the limit, with all that came of it.
 pub async fn version_of(
+    host: &Host,
     program: &Path,
     policy: &EnvPolicy,
     env: &[(OsString, OsString)],
@@ -97,26 +101,38 @@ pub async fn version_of(
         let mut answers = ANSWERS.lock().unwrap_or_else(PoisonError::into_inner);
         answers.entry((program.to_owned(), changed)).or_default().clone()
     };
-    let asked = answer.get_or_try_init(|| ask(question(program, policy, env))).await;
+    let asked = answer.get_or_try_init(|| ask(host, question(program, policy, env))).await;
     asked.ok().copied().flatten()
 }
 
-fn question(program: &Path, policy: &EnvPolicy, env: &[(OsString, OsString)]) -> Command {
-    let mut question = Command::new(program);
-    question.arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-    for (name, _) in std::env::vars_os() {
-        if !policy.allows(&name) {
-            question.env_remove(name);
-        }
-    }
-    question.envs(env.iter().map(|(name, value)| (name, value)));
-    question
+fn question(program: &Path, policy: &EnvPolicy, env: &[(OsString, OsString)]) -> Launch {
+    let question = Launch::new(program)
+        .args(["--version"])
+        .env_policy(policy.clone())
+        .line_limit(LINE_LIMIT)
+        .linger(ANSWER_LIMIT)
+        // It has nothing to save.
+        .stop_sequence(StopSequence::new([]));
+    env.iter().fold(question, |question, (name, value)| question.env(name, value))
 }
 
 /// An error if there was no answer in time: on a busy machine there may be one the next time.
-async fn ask(mut question: Command) -> Result<Option<Version>, Elapsed> {
-    let answer = timeout(ANSWER_LIMIT, question.output()).await?;
-    Ok(answer.ok().and_then(|answer| Version::find(&String::from_utf8_lossy(&answer.stdout))))
+async fn ask(host: &Host, question: Launch) -> Result<Option<Version>, Elapsed> {
+    let answer = async {
+        let (process, mut output) = host.start(question).await.ok()?;
+        let mut version = None;
+        // All of it, for a program that cannot write may not exit.
+        while output.fill().await {
+            while let Some(frame) = output.pop() {
+                if let (Frame::Line(line), None) = (frame, version) {
+                    version = Version::find(&String::from_utf8_lossy(line));
+                }
+            }
+        }
+        process.finish();
+        version
+    };
+    timeout(ANSWER_LIMIT, answer).await
 }
 
 #[cfg(test)]
@@ -144,26 +160,107 @@ mod tests {
         }
     }
 
+    /// A program with a directory and a host of its own.
+    struct Lab {
+        directory: tempfile::TempDir,
+        program: PathBuf,
+        host: Host,
+    }
+
+    impl Lab {
+        fn new(script: &str) -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let program = directory.path().join("program");
+            // Written by another process: what this one forks in the meantime would keep it open, and busy.
+            let write = [
+                "-c",
+                r#"printf '#!/bin/sh\ncd "$(dirname "$0")"\n%s' "$1" >"$0" && chmod 700 "$0""#,
+            ];
+            let written =
+                std::process::Command::new("sh").args(write).arg(&program).arg(script).status();
+            assert!(written.unwrap().success());
+            let host = Host::builder().state_directory(directory.path().join("state")).build();
+            Self { directory, program, host: host.unwrap() }
+        }
+
+        async fn version(&self) -> Option<Version> {
+            version_of(&self.host, &self.program, &EnvPolicy::default(), &[]).await
+        }
+    }
+
+    /// While it yields, a paused clock stands still.
+    async fn keep_the_clock() {
+        loop {
+            tokio::task::yield_now().await;
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_program_that_did_not_answer_in_time_is_asked_again() {
-        let directory = tempfile::tempdir().unwrap();
-        let (program, gate) = (directory.path().join("slow"), directory.path().join("gate"));
-        // Written by another process: what this one forks in the meantime would keep it open, and busy.
-        let text =
-            "#!/bin/sh\nif [ -e $(dirname $0)/gate ]; then echo 1.2.3; else exec sleep 1000; fi";
-        let write = ["-c", r#"printf '%s' "$1" >"$0" && chmod 700 "$0""#];
-        let written = std::process::Command::new("sh").args(write).arg(&program).arg(text).status();
-        assert!(written.unwrap().success());
-        let policy = EnvPolicy::default();
-        assert_eq!(version_of(&program, &policy, &[]).await, None);
-        std::fs::write(gate, "").unwrap();
+        let lab = Lab::new("if [ -e gate ]; then echo 1.2.3; else exec sleep 1000; fi");
+        assert_eq!(lab.version().await, None);
+        std::fs::write(lab.directory.path().join("gate"), "").unwrap();
         tokio::time::resume();
         // On a busy machine it may be late once more.
         let mut answer = None;
         for _ in 0..100 {
-            answer = answer.or(version_of(&program, &policy, &[]).await);
+            answer = answer.or(lab.version().await);
         }
         assert_eq!(answer, Some(Version::new(1, 2, 3)));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_left_of_a_question_that_took_too_long_or_was_dropped() {
+        use std::io::Read as _;
+        use std::os::unix::fs::OpenOptionsExt as _;
+        // All of them have the pipe open. One is in another group and session.
+        let script =
+            "exec 9>pipe; sleep 1000 & setsid sleep 1000 & echo ready >&9; exec sleep 1000";
+        for dropped in [false, true] {
+            let lab = Lab::new(script);
+            let path = lab.directory.path().join("pipe");
+            nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+            let open =
+                std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+            let mut pipe = open.unwrap();
+            let mut question = Box::pin(lab.version());
+            let begun = async {
+                while pipe.read(&mut [0; 64]).unwrap_or_default() == 0 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::select! {
+                _ = &mut question => panic!("it does not answer"),
+                () = begun => {}
+            }
+            if !dropped {
+                assert_eq!((&mut question).await, None);
+            }
+            drop(question);
+            lab.host.settle().await;
+            assert_eq!(pipe.read(&mut [0; 64]).unwrap(), 0, "nobody has the pipe open");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_program_prints_is_not_kept_however_much_it_is() {
+        let flood = "head -c 5000000 /dev/zero | tr '\\0' x";
+        for (script, expected) in [
+            (
+                format!("{flood}; echo; echo v1.2.3; echo 4.5.6; {flood}"),
+                Some(Version::new(1, 2, 3)),
+            ),
+            // It would have to be kept to be found.
+            (format!("{flood}; echo ' 1.2.3'"), None),
+        ] {
+            let lab = Lab::new(&script);
+            tokio::select! {
+                version = lab.version() => assert_eq!(version, expected, "{script}"),
+                () = keep_the_clock() => {}
+            }
+            lab.host.settle().await;
+        }
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl PiEngine {
         tokio::select! {
             biased;
             () = run.stop().cancelled() => return Err(StoppedError.into()),
-            checked = self.check_version(&run.request) => checked?,
+            checked = self.check_version(run) => checked?,
         }
         let prepared = self.prepare(run).await?;
         let session = match &run.resume {
@@ -138,8 +138,10 @@ impl PiEngine {
         Ok(())
     }
 
-    async fn check_version(&self, request: &RunRequest) -> Result<(), RunError> {
-        let version = version_on_path(&self.pi.binary, &self.pi.env_policy, &request.env).await;
+    async fn check_version(&self, run: &EngineRun) -> Result<(), RunError> {
+        let version =
+            version_on_path(run.host(), &self.pi.binary, &self.pi.env_policy, &run.request.env)
+                .await;
         match version.filter(|version| *version < MINIMUM_VERSION) {
             None => Ok(()),
             Some(found) => {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use takopi_core::Host;
 use takopi_core::catalog::{PortableFile, PortableSessions};
 use takopi_core::process::find_program;
 use takopi_core::version::{Version, version_of};
@@ -85,7 +86,8 @@ impl PortableSessions for Transcripts {
     fn version(&self) -> BoxFuture<'_, Option<Version>> {
         Box::pin(async {
             let program = find_program(&self.claude.binary, None)?;
-            version_of(&program, &self.claude.env_policy, &[]).await
+            let host = Host::global().ok()?;
+            version_of(&host, &program, &self.claude.env_policy, &[]).await
         })
     }
 }

@@ -87,7 +87,7 @@ impl LineEngine for CodexExec {
     }
 
     fn early_failure(&self, run: &EngineRun) -> BoxFuture<'static, RunError> {
-        self.codex.too_old(&run.request)
+        self.codex.too_old(run.host(), &run.request)
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
+use takopi_core::Host;
 use takopi_core::catalog::{PortableFile, PortableSessions};
 use takopi_core::version::Version;
 
@@ -121,7 +122,10 @@ impl PortableSessions for Rollouts {
     }
 
     fn version(&self) -> BoxFuture<'_, Option<Version>> {
-        Box::pin(async { self.codex.version(&[]).await.map(|(_, version)| version) })
+        Box::pin(async {
+            let host = Host::global().ok()?;
+            self.codex.version(&host, &[]).await.map(|(_, version)| version)
+        })
     }
 }
 
