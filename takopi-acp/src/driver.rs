@@ -7,6 +7,7 @@
 //! - a stop first answers what the agent asks (some wait for that for ever), then cancels the turn and waits for its end,
 //!   within a limit; whatever the agent says to that, the run was interrupted;
 //! - an agent that says the same over and over is stopped;
+//! - a process whose turn ended in a way that could not be read is not used again;
 //! - a message into the running turn is taken only if the agent says that it is part of that turn.
 
 use std::time::Duration;
@@ -151,9 +152,13 @@ impl RunDriver<'_> {
             completed.reason = Some(reason);
             completed.error = Some(message);
         }
-        // A process that lost its login is of no further use.
-        let is_refused = completed.reason == Some(Reason::Auth);
-        let health = if is_refused { ProcessHealth::Broken } else { health };
+        let health = match &completed.reason {
+            // A process that lost its login is of no further use.
+            Some(Reason::Auth) => ProcessHealth::Broken,
+            // The end could not be read: the turn may still run, and the next run would get what comes of it.
+            Some(Reason::Protocol) if health == ProcessHealth::Usable => ProcessHealth::Interrupted,
+            _ => health,
+        };
         RunEnd { completed, health, last_events: self.events, never_began: false }
     }
 

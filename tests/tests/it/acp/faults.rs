@@ -376,54 +376,6 @@ async fn what_is_allowed_for_the_session_is_asked_once_and_never_for_good() {
 }
 
 #[tokio::test]
-async fn a_warm_process_that_died_is_replaced_and_the_prompt_is_answered() {
-    let dies =
-        Process::new().turns(answer("one").into_iter().chain([Step::gate("die"), Step::Exit(0)]));
-    let script = Script { starts: vec![dies, Process::new().turns(answer("two"))] };
-    let lab = Lab::new(script);
-    let runner = lab.runner(WARM);
-    let first = run(&runner, lab.request("x")).await;
-    lab.control.open("die");
-    lab.control.all_gone().await;
-    let second = run(&runner, lab.request("y").resume(first.session())).await;
-    assert_eq!(second.ok().answer, "two");
-    runner.shutdown().await;
-    lab.assert_nothing_left().await;
-}
-
-#[tokio::test]
-async fn a_prompt_is_sent_again_only_if_a_warm_process_died_of_it_without_a_sign_of_life() {
-    let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "c", "status": "completed" });
-    let of_child = json!({ "sessionId": "child", "update": call });
-    for (before, answer_of_second) in [
-        (None, Some("two")),
-        (Some(Step::line(r#"{"jsonrpc":"2.0","id":4711,"result":{}}"#)), Some("two")),
-        (Some(thought("hm")), None),
-        (Some(Step::notify("session/update", of_child)), None),
-        (Some(Step::notify("session/update", json!({ "sessionId": 7 }))), None),
-        (Some(Step::notify("vendor/progress", json!({}))), None),
-        (Some(Step::ask("file", "fs/write_text_file", json!({})).without_waiting()), None),
-        (Some(Step::line("half a line")), None),
-    ] {
-        let steps = before.clone().into_iter().chain([Step::Exit(1)]);
-        let dies = Process::new().turns_when("[[die]]", steps).turns(answer("one"));
-        let script = Script { starts: vec![dies, Process::new().turns(answer("two"))] };
-        let lab = Lab::new(script);
-        let runner = lab.runner(WARM);
-        let first = run(&runner, lab.request("x")).await;
-        let second = run(&runner, lab.request("[[die]]").resume(first.session())).await;
-        match answer_of_second {
-            Some(answer) => assert_eq!(second.ok().answer, answer, "{before:?}"),
-            None => drop(second.failed("process_died")),
-        }
-        let prompts = lab.control.calls("session/prompt").len();
-        assert_eq!(prompts, if answer_of_second.is_some() { 3 } else { 2 }, "{before:?}");
-        runner.shutdown().await;
-        lab.assert_nothing_left().await;
-    }
-}
-
-#[tokio::test]
 async fn settings_that_the_agent_does_not_have_are_refused_by_name() {
     let lab = Lab::new(Process::new().turns([thought("hm")].into_iter().chain(answer("x"))));
     let runner = lab.runner(COLD);

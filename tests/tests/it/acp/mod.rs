@@ -3,5 +3,6 @@
 mod chaos;
 mod contract;
 mod faults;
+mod kept;
 mod real;
 mod schema_drift;

@@ -1,0 +1,81 @@
+//! What becomes of a process that is kept, when it dies or its turn ended in doubt.
+
+use std::time::Duration;
+
+use serde_json::json;
+use takopi_core::Runner;
+use takopi_tests::acp::fake::{Lab, Process, Script, Step, answer, end, text, thought};
+use takopi_tests::runs::run;
+
+const WARM: Duration = Duration::from_mins(10);
+
+#[tokio::test]
+async fn a_warm_process_that_died_is_replaced_and_the_prompt_is_answered() {
+    let dies =
+        Process::new().turns(answer("one").into_iter().chain([Step::gate("die"), Step::Exit(0)]));
+    let script = Script { starts: vec![dies, Process::new().turns(answer("two"))] };
+    let lab = Lab::new(script);
+    let runner = lab.runner(WARM);
+    let first = run(&runner, lab.request("x")).await;
+    lab.control.open("die");
+    lab.control.all_gone().await;
+    let second = run(&runner, lab.request("y").resume(first.session())).await;
+    assert_eq!(second.ok().answer, "two");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_prompt_is_sent_again_only_if_a_warm_process_died_of_it_without_a_sign_of_life() {
+    let call = json!({ "sessionUpdate": "tool_call", "toolCallId": "c", "status": "completed" });
+    let of_child = json!({ "sessionId": "child", "update": call });
+    for (before, answer_of_second) in [
+        (None, Some("two")),
+        (Some(Step::line(r#"{"jsonrpc":"2.0","id":4711,"result":{}}"#)), Some("two")),
+        (Some(thought("hm")), None),
+        (Some(Step::notify("session/update", of_child)), None),
+        (Some(Step::notify("session/update", json!({ "sessionId": 7 }))), None),
+        (Some(Step::notify("vendor/progress", json!({}))), None),
+        (Some(Step::ask("file", "fs/write_text_file", json!({})).without_waiting()), None),
+        (Some(Step::line("half a line")), None),
+    ] {
+        let steps = before.clone().into_iter().chain([Step::Exit(1)]);
+        let dies = Process::new().turns_when("[[die]]", steps).turns(answer("one"));
+        let script = Script { starts: vec![dies, Process::new().turns(answer("two"))] };
+        let lab = Lab::new(script);
+        let runner = lab.runner(WARM);
+        let first = run(&runner, lab.request("x")).await;
+        let second = run(&runner, lab.request("[[die]]").resume(first.session())).await;
+        match answer_of_second {
+            Some(answer) => assert_eq!(second.ok().answer, answer, "{before:?}"),
+            None => drop(second.failed("process_died")),
+        }
+        let prompts = lab.control.calls("session/prompt").len();
+        assert_eq!(prompts, if answer_of_second.is_some() { 3 } else { 2 }, "{before:?}");
+        runner.shutdown().await;
+        lab.assert_nothing_left().await;
+    }
+}
+
+/// Behind an end that could not be read the turn may go on.
+#[tokio::test]
+async fn a_process_whose_turn_had_no_readable_end_is_not_used_again() {
+    let turn = [Step::ReplyWith(json!({})), Step::gate("late"), text("of one")];
+    let process = Process::new().once("session/prompt", turn).turns([
+        Step::reached("two"),
+        Step::gate("answer"),
+        text("two"),
+        end("end_turn"),
+    ]);
+    let lab = Lab::new(Script { starts: vec![process, Process::new().turns(answer("two"))] });
+    let runner = lab.runner(WARM);
+    let first = run(&runner, lab.request("x")).await;
+    first.failed("protocol");
+    lab.control.open("late");
+    lab.control.open("answer");
+    let second = run(&runner, lab.request("y").resume(first.session())).await;
+    assert_eq!(second.ok().answer, "two");
+    assert_eq!(lab.control.starts().len(), 2);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
