@@ -214,10 +214,17 @@ impl RunDriver<'_> {
                 return Err(FollowError::Ended(RunError::new(Reason::EngineFailed, error)));
             }
         }
-        // What the agent says to a message that came too late decides about the process.
-        if let Some(steering) = steering {
-            let (message, outcome) = steering.await;
-            self.steered(message, outcome);
+        // What the agent says to a message that came too late decides about the process. It may be behind others.
+        while let Some(late) = &mut steering {
+            tokio::select! {
+                biased;
+                () = run.stop().cancelled() => return Err(FollowError::Stopped),
+                (message, outcome) = late => {
+                    steering = None;
+                    self.steered(message, outcome);
+                }
+                Some(incoming) = inbox.recv() => self.receive_late(incoming),
+            }
         }
         Ok(())
     }
@@ -241,6 +248,16 @@ impl RunDriver<'_> {
             Incoming::Withdrawn(id) => self.requests.withdraw(&id, &mut self.events),
             Incoming::Ended(reply) => self.translator.ended(reply),
             Incoming::Warning(warning) => self.events.push(self.run.warning(warning)),
+        }
+    }
+
+    /// Takes what comes behind the end of the turn.
+    fn receive_late(&mut self, incoming: Incoming) {
+        match incoming {
+            // Dropped, it is answered `cancelled`.
+            Incoming::Request(request) => request.decline(),
+            Incoming::Warning(warning) => self.events.push(self.run.warning(warning)),
+            Incoming::Update(_) | Incoming::Withdrawn(_) | Incoming::Ended(_) => {}
         }
     }
 

@@ -8,7 +8,6 @@ use serde_json::json;
 use takopi_acp::{Acp, Agent};
 use takopi_core::approvals::{accept_all, from_fn};
 use takopi_core::external::CancellationToken;
-use takopi_core::runner::steer_channel;
 use takopi_core::{ActionKind, ApprovalRequest, Decision, ResumeToken, Runner};
 use takopi_tests::acp::fake::{
     Grandchild, Lab, Place, Process, Script, Signal, Step, answer, binary, command, end,
@@ -430,48 +429,6 @@ async fn notices_do_not_keep_a_hung_turn_alive() {
     let request = lab.request("x").idle_timeout(Duration::from_millis(900));
     run(&lab.runner(COLD), request).await.failed("timeout_idle");
     lab.assert_nothing_left().await;
-}
-
-/// A message that begins a turn of its own would have no end: it counts as not taken, and the process goes.
-#[tokio::test]
-async fn a_message_is_taken_only_if_the_agent_put_it_into_the_turn() {
-    let says = |outcome: &str| Step::ReplyWith(json!({ "outcome": outcome }));
-    for (reply, taken, starts) in [
-        (says("injected"), true, 1),
-        (says("startedNewTurn"), false, 2),
-        (Step::fail(-32603, "no"), false, 1),
-    ] {
-        let hello = json!({
-            "protocolVersion": 1,
-            "agentCapabilities": { "sessionCapabilities": { "resume": {} } },
-            "_meta": { "steering": { "supported": true } },
-        });
-        let session = json!({ "sessionId": "01a1e21b-26e5-7eb0-9d27-459e98f10b74" });
-        let turn = [Step::reached("runs"), Step::gate("end"), text_of("m", "done")];
-        let process = Process::new()
-            .always("initialize", [Step::ReplyWith(hello)])
-            .always("session/new", [Step::ReplyWith(session)])
-            .always("_session/steering", [reply])
-            .turns(turn.into_iter().chain([end("end_turn")]));
-        let lab = Lab::new(process);
-        let agent = Agent::preset("claude-acp").unwrap();
-        let acp = Acp::new(agent).program(binary()).keep_warm(WARM);
-        let runner = acp.runner().on(lab.host.clone());
-        let (steer, steering) = steer_channel();
-        let stream = runner.run(lab.request("go").steering(steering));
-        let running = tokio::spawn(finish(stream, Vec::new()));
-        lab.control.reached("runs").await;
-        assert_eq!(steer.send("also").await.is_ok(), taken);
-        lab.control.open("end");
-        let seen = running.await.unwrap();
-        assert_eq!(seen.ok().answer, "done");
-        let sent = lab.control.calls("_session/steering");
-        assert_eq!(sent[0].message["params"]["prompt"][0]["text"], "also", "{sent:?}");
-        run(&runner, lab.request("next").resume(seen.session())).await.ok();
-        assert_eq!(lab.control.starts().len(), starts, "{sent:?}");
-        runner.shutdown().await;
-        lab.assert_nothing_left().await;
-    }
 }
 
 /// gemini answers a load before it replays the session.

@@ -6,3 +6,4 @@ mod faults;
 mod kept;
 mod real;
 mod schema_drift;
+mod steering;
