@@ -7,24 +7,23 @@
 //!   permanent, so takopi chooses "once" and itself answers the very same request again while the process lives.
 //! - A request that is left is answered `cancelled`: agents wait for an answer also after they were cancelled.
 
+mod question;
+
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
-use takopi_core::jsonl::Object;
 use takopi_core::model::{ResumeToken, TakopiEvent};
 use takopi_core::rpc::{PeerRequest, RequestId};
 use takopi_core::runner::{
-    ChangeKind, Command, Desk, EngineRun, Excerpt, FileChange, Outcome, Patch, Question, Settled,
-    StoppedError, ToolCall, Unknown, Unrecognized,
+    Desk, EngineRun, Excerpt, Outcome, Question, Settled, StoppedError, Unknown,
 };
 use takopi_core::{ApprovalRequest, Decision};
 
 use crate::Agent;
 use crate::client::PERMISSION;
-use crate::diff;
-use crate::wire::{CallUpdate, Content, Permission, PermissionOption};
+use crate::wire::{CallUpdate, Permission, PermissionOption};
 
 /// How much of a text is kept.
 const TEXT_BYTES: usize = 64 * 1024;
@@ -94,7 +93,7 @@ impl RequestHandler {
             return Taken::Asked(None);
         };
         let (asked, is_exact) = self.question(&permission);
-        let same = is_exact.then(|| same(&permission.call)).flatten();
+        let same = Some(permission.same).filter(|same| is_exact && same.len() <= TEXT_BYTES);
         let once = choice(&self.agent, &permission.options, Decision::Accept);
         if let (Some(same), Some(once)) = (&same, once)
             && self.allowed.lock().unwrap_or_else(PoisonError::into_inner).contains(same)
@@ -169,13 +168,12 @@ impl RequestHandler {
 
     /// The question, and whether it shows all of what is asked.
     fn question(&self, permission: &Permission) -> (ApprovalRequest, bool) {
-        let Permission { session, call, options, unknown } = permission;
-        let (question, mut unrecognized) = question(call, &self.directory);
-        let parts = unknown.iter().map(|(name, json)| part(name, json));
-        unrecognized.extend(parts);
+        let Permission { session, options, .. } = permission;
+        let (question, unrecognized) = question::question(permission, &self.directory);
+        let reason = question::reason(permission, &question);
         let mut request = self.approval(question);
         request.subagent = (*session != self.session.value).then(|| session.clone());
-        request.reason = Some(reason(call, options));
+        request.reason = Some(reason);
         request.unrecognized = unrecognized;
         let is_exact = request.is_understood() && request.is_whole();
         let offers = |decision| choice(&self.agent, options, decision).is_some();
@@ -224,147 +222,9 @@ fn selected(option: &str) -> Value {
     json!({ "outcome": { "outcome": "selected", "optionId": option } })
 }
 
-/// What is asked, and what of it could not be shown.
-fn question(call: &CallUpdate, directory: &Path) -> (Question, Vec<Unrecognized>) {
-    let input = call.input.as_deref().map(Object::of).unwrap_or_default();
-    let diffs =
-        call.content.iter().flatten().filter_map(|content| change(content, call, directory));
-    let files: Vec<FileChange> = diffs.collect();
-    match call.kind.as_deref() {
-        Some("execute") if !call.is_mcp => {
-            if let Some(command) = input.text("command") {
-                let known =
-                    ["command", "cwd", "description", "timeout", "is_background", "workdir"];
-                let odd = input.iter().filter(|(name, raw)| {
-                    !known.contains(name)
-                        || (*name == "is_background" && raw.get() != "false")
-                        || (["cwd", "workdir"].contains(name) && !is_at(raw.get(), directory))
-                });
-                let odd = odd.map(|(name, raw)| part(name, raw.get())).collect();
-                return (Question::Command(Command::new(command)), odd);
-            }
-            // The title is for people: what would run was not sent.
-            let title = call.title.clone().unwrap_or_default();
-            let missing = Unrecognized::new("rawInput", Excerpt::from("the agent did not send it"));
-            (Question::Command(Command::new(title)), vec![missing])
-        }
-        Some("edit" | "delete" | "move") if !files.is_empty() => {
-            (Question::Patch(Patch::new(files)), Vec::new())
-        }
-        Some("edit" | "delete" | "move") => {
-            let kind = match call.kind.as_deref() {
-                Some("delete") => ChangeKind::Delete,
-                _ => ChangeKind::Unknown,
-            };
-            let paths = call.locations.iter().flatten();
-            let files = paths.map(|path| FileChange::new(kind, path, directory));
-            let unseen = Unrecognized::new("content", Excerpt::from("the agent sent no diff"));
-            (Question::Patch(Patch::new(files)), vec![unseen])
-        }
-        _ => {
-            let tool = ToolCall::default()
-                .tool(call.title.clone())
-                .description(call.kind.clone())
-                .input(call.input.as_ref().map(|input| Excerpt::new(input.get(), TEXT_BYTES)));
-            (Question::ToolCall(tool), Vec::new())
-        }
-    }
-}
-
-fn is_at(json: &str, directory: &Path) -> bool {
-    serde_json::from_str::<PathBuf>(json).is_ok_and(|path| path == directory)
-}
-
-fn change(content: &Content, call: &CallUpdate, directory: &Path) -> Option<FileChange> {
-    let Content::Diff { path, old, new, is_cut } = content else { return None };
-    let kind = match old.as_deref() {
-        _ if call.kind.as_deref() == Some("delete") => ChangeKind::Delete,
-        None => ChangeKind::Add,
-        Some(_) => ChangeKind::Update,
-    };
-    let diff = diff::unified(old.as_deref(), new, usize::MAX);
-    let mut excerpt = Excerpt::new(&diff, TEXT_BYTES);
-    if *is_cut {
-        excerpt.omitted = excerpt.omitted.max(1);
-    }
-    Some(FileChange::new(kind, path, directory).diff(excerpt))
-}
-
-fn part(name: &str, json: &str) -> Unrecognized {
-    Unrecognized::new(name, Excerpt::new(json, TEXT_BYTES))
-}
-
-/// What makes two requests the same: kind, title, input and content, as they came.
-fn same(call: &CallUpdate) -> Option<String> {
-    let input = call.input.as_ref().map(|input| input.get());
-    let same = format!("{:?} {:?} {input:?} {:?}", call.kind, call.title, call.content);
-    (same.len() <= TEXT_BYTES).then_some(same)
-}
-
-/// Why it is asked, and what the agent offers.
-fn reason(call: &CallUpdate, options: &[PermissionOption]) -> String {
-    let texts = call.content.iter().flatten().filter_map(|content| match content {
-        Content::Text(text) => Some(text.trim()),
-        Content::Diff { .. } => None,
-    });
-    let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
-    let names: Vec<&str> = options.iter().map(|option| option.name.as_str()).collect();
-    let offers = format!("the agent offers: {}", names.join(" / "));
-    let text = texts.into_iter().chain([offers.as_str()]).collect::<Vec<_>>().join("; ");
-    text[..text.floor_char_boundary(4096)].to_owned()
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::value::RawValue;
-
     use super::*;
-
-    fn call(call: &Value) -> CallUpdate {
-        let option = json!({ "optionId": "once", "kind": "allow_once", "name": "Allow" });
-        let params = json!({ "sessionId": "s", "toolCall": call, "options": [option] }).to_string();
-        Permission::read(&RawValue::from_string(params).unwrap()).unwrap().call
-    }
-
-    fn asked(value: &Value) -> (Question, Vec<String>) {
-        let (question, odd) = question(&call(value), Path::new("/srv"));
-        (question, odd.into_iter().map(|part| part.field).collect())
-    }
-
-    #[test]
-    fn a_command_is_what_would_run_and_everything_that_widens_it_is_marked() {
-        let (question, odd) = asked(&json!({
-            "toolCallId": "1", "kind": "execute", "title": "shown",
-            "rawInput": { "command": "touch a", "description": "d", "cwd": "/srv" },
-        }));
-        assert_eq!((question, odd), (Question::command("touch a"), Vec::new()));
-        for input in [
-            json!({ "command": "touch a", "sandbox": "off" }),
-            json!({ "command": "touch a", "is_background": true }),
-            json!({ "command": "touch a", "cwd": "/etc" }),
-        ] {
-            let (_, odd) =
-                asked(&json!({ "toolCallId": "1", "kind": "execute", "rawInput": input }));
-            assert_eq!(odd.len(), 1, "{odd:?}");
-        }
-        let (question, odd) =
-            asked(&json!({ "toolCallId": "1", "kind": "execute", "title": "touch a" }));
-        assert_eq!((question, odd.len()), (Question::command("touch a"), 1));
-    }
-
-    #[test]
-    fn files_are_shown_with_their_diff_or_marked_as_unseen() {
-        let diff = json!({ "type": "diff", "path": "/srv/a", "oldText": "x\n", "newText": "y\n" });
-        let (question, odd) =
-            asked(&json!({ "toolCallId": "1", "kind": "edit", "content": [diff] }));
-        let Question::Patch(patch) = question else { panic!() };
-        assert_eq!(patch.files[0].diff.as_ref().unwrap().text, "@@ -1,1 +1,1 @@\n-x\n+y\n");
-        assert!(odd.is_empty());
-        let (_, odd) = asked(&json!({
-            "toolCallId": "1", "kind": "edit", "title": "Edit files", "locations": [{ "path": "/srv/a" }],
-        }));
-        assert_eq!(odd, ["content"]);
-    }
 
     #[test]
     fn the_first_option_of_the_kind_is_chosen_and_none_is_invented() {

@@ -88,7 +88,7 @@ fn contents(raw: &RawValue) -> Vec<Content> {
 fn content(raw: &RawValue) -> Option<Content> {
     let content = Object::of(raw);
     match content.text("type")?.as_str() {
-        "content" => Some(Content::Text(cut(&content.object("content").text("text")?))),
+        "content" => Some(Content::Text(cut(&words(&content)?))),
         "diff" => {
             let (old, new) = (content.text("oldText"), content.text("newText")?);
             let is_cut = old.as_ref().map_or(0, String::len).max(new.len()) > FILE_BYTES;
@@ -100,14 +100,42 @@ fn content(raw: &RawValue) -> Option<Content> {
     }
 }
 
+/// Whether everything in an entry is read: what the call says, a diff, or where its output will be.
+fn is_read(raw: &RawValue) -> bool {
+    let entry = Object::of(raw);
+    let known: &[&str] = match entry.text("type").as_deref() {
+        Some("content") if words(&entry).is_some() => &["content"],
+        Some("diff") if content(raw).is_some() => {
+            if entry.has("oldText") && entry.text("oldText").is_none() {
+                return false;
+            }
+            &["path", "oldText", "newText"]
+        }
+        Some("terminal") => &["terminalId"],
+        _ => return false,
+    };
+    entry.iter().all(|(name, _)| ["type", "_meta"].contains(&name) || known.contains(&name))
+}
+
+/// The text of a content block.
+fn words(content: &Object<'_>) -> Option<String> {
+    content.object("content").text("text")
+}
+
 /// A request for permission.
 #[derive(Debug)]
 pub(crate) struct Permission {
     pub(crate) session: String,
     pub(crate) call: CallUpdate,
+    /// The input as it came, also one without fields; `None` if none was sent.
+    pub(crate) input: Option<Box<RawValue>>,
+    /// All that the call says in words. Agents that send no input put it here.
+    pub(crate) text: String,
     pub(crate) options: Vec<PermissionOption>,
-    /// Fields of the call that are not known, as JSON.
+    /// What is not known or could not be read, as JSON.
     pub(crate) unknown: Vec<(String, String)>,
+    /// What makes two requests the same: all that tells what is to be done, as it came.
+    pub(crate) same: String,
 }
 
 /// One of the answers that the agent offers.
@@ -118,8 +146,11 @@ pub(crate) struct PermissionOption {
     pub(crate) kind: String,
 }
 
-/// The fields of a call that are read, or grant nothing.
-const KNOWN: [&str; 10] = [
+/// The fields of a request that are read, or grant nothing.
+const KNOWN: [&str; 4] = ["sessionId", "toolCall", "options", "_meta"];
+
+/// The fields of its call that are read, or grant nothing.
+const KNOWN_OF_CALL: [&str; 10] = [
     "toolCallId",
     "title",
     "kind",
@@ -132,18 +163,45 @@ const KNOWN: [&str; 10] = [
     "_meta",
 ];
 
+/// The fields of a call that tell what is to be done.
+const TELLING: [&str; 6] = ["title", "kind", "name", "rawInput", "content", "locations"];
+
 impl Permission {
     /// Reads a request; `None` if it does not say what or whom it is about, or offers nothing.
     pub(crate) fn read(params: &RawValue) -> Option<Self> {
         let params = Object::of(params);
         let call = params.object("toolCall");
-        let unknown = call.iter().filter(|(name, _)| !KNOWN.contains(name));
-        let unknown = unknown.map(|(name, raw)| (name.to_owned(), raw.get().to_owned())).collect();
+        let unknown = unknown(&params, &call);
         let options: Vec<_> = params.list("options").into_iter().filter_map(option).collect();
         let session = params.text("sessionId")?;
+        let input = call.raw("rawInput").map(ToOwned::to_owned);
+        let texts = call.list("content").into_iter().filter_map(|entry| words(&Object::of(entry)));
+        let texts: Vec<String> = texts.filter(|text| !text.trim().is_empty()).collect();
+        let text = texts.join("\n");
+        let telling = call.iter().filter(|(name, _)| TELLING.contains(name));
+        let same = telling.map(|(name, raw)| format!("{name}: {}\n", raw.get())).collect();
         let call = CallUpdate::read(&call)?;
-        (!options.is_empty()).then_some(Self { session, call, options, unknown })
+        let permission = Self { session, call, input, text, options, unknown, same };
+        (!permission.options.is_empty()).then_some(permission)
     }
+}
+
+/// What of a request is not known or cannot be read.
+fn unknown(params: &Object<'_>, call: &Object<'_>) -> Vec<(String, String)> {
+    let fields = params.iter().filter(|(name, _)| !KNOWN.contains(name));
+    let fields = fields.chain(call.iter().filter(|(name, _)| !KNOWN_OF_CALL.contains(name)));
+    let lists =
+        ["content", "locations"].into_iter().filter_map(|name| Some((name, call.raw(name)?)));
+    let no_lists = lists.filter(|(_, raw)| !raw.get().starts_with('['));
+    let contents = call.list("content").into_iter().filter(|entry| !is_read(entry));
+    let locations = call.list("locations").into_iter();
+    let locations = locations.filter(|location| Object::of(location).text("path").is_none());
+    fields
+        .chain(no_lists)
+        .chain(contents.map(|entry| ("content", entry)))
+        .chain(locations.map(|location| ("locations", location)))
+        .map(|(name, raw)| (name.to_owned(), raw.get().to_owned()))
+        .collect()
 }
 
 fn option(raw: &RawValue) -> Option<PermissionOption> {

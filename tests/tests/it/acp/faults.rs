@@ -32,32 +32,6 @@ async fn a_prompt_is_answered_and_nothing_is_left() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_session_can_only_be_declined() {
-    let option = json!({ "optionId": "once", "kind": "allow_once", "name": "Allow" });
-    let call = json!({ "toolCallId": "c1", "kind": "execute", "title": "ls" });
-    let params = json!({ "toolCall": call, "options": [option] });
-    let ask = Step::ask("ask", "session/request_permission", params);
-    let lab = Lab::new(Process::new().turns([ask].into_iter().chain(answer("on"))));
-    let request = lab.request("x").approvals(Arc::new(accept_all()));
-    assert_eq!(run(&lab.runner(COLD), request).await.ok().answer, "on");
-    let answers = lab.control.answers("ask");
-    assert_eq!(answers[0]["result"]["outcome"]["outcome"], "cancelled", "{answers:?}");
-    lab.assert_nothing_left().await;
-}
-
-#[tokio::test]
-async fn a_no_that_stops_ends_the_turn_as_interrupted() {
-    let steps = [permission("ask", "c1", "ls")].into_iter().chain(answer("on"));
-    let lab = Lab::new(Process::new().turns(steps));
-    let stop = from_fn(|_| async { Decision::Cancel });
-    let seen = run(&lab.runner(COLD), lab.request("x").approvals(Arc::new(stop))).await;
-    assert_eq!(seen.failed("interrupted").answer, "");
-    let answers = lab.control.answers("ask");
-    assert_eq!(answers[0]["result"]["outcome"]["outcome"], "cancelled", "{answers:?}");
-    lab.assert_nothing_left().await;
-}
-
-#[tokio::test]
 async fn an_update_without_a_session_that_can_be_read_is_nobodys_and_reported_once() {
     let content = json!({ "type": "text", "text": "stray" });
     let update = json!({ "sessionUpdate": "agent_message_chunk", "content": content });
@@ -349,29 +323,6 @@ async fn an_end_that_is_not_one_is_a_failure() {
         run(&lab.runner(COLD), lab.request("x")).await.failed(reason);
         lab.assert_nothing_left().await;
     }
-}
-
-#[tokio::test]
-async fn what_is_allowed_for_the_session_is_asked_once_and_never_for_good() {
-    let steps = [
-        permission("one", "a", "make"),
-        permission("two", "b", "make"),
-        permission("three", "c", "make install"),
-    ];
-    let lab = Lab::new(Process::new().turns(steps.into_iter().chain(answer("done"))));
-    let asked = Arc::new(std::sync::Mutex::new(0));
-    let count = asked.clone();
-    let handler = from_fn(move |_| {
-        *count.lock().unwrap() += 1;
-        std::future::ready(Decision::AcceptForSession)
-    });
-    run(&lab.runner(COLD), lab.request("x").approvals(Arc::new(handler))).await.ok();
-    assert_eq!(*asked.lock().unwrap(), 2, "the same request is not asked again, another is");
-    for name in ["one", "two", "three"] {
-        let answers = lab.control.answers(name);
-        assert_eq!(answers[0]["result"]["outcome"]["optionId"], "once", "{answers:?}");
-    }
-    lab.assert_nothing_left().await;
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Agents that speak the Agent Client Protocol.
 
+mod approvals;
 mod chaos;
 mod contract;
 mod faults;
