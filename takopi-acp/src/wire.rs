@@ -7,12 +7,14 @@ mod call;
 mod session;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use serde_json::value::RawValue;
 use takopi_core::jsonl::Object;
 
 pub(crate) use call::{CallUpdate, Content, Permission, PermissionOption};
 pub(crate) use session::{AgentInfo, ConfigOption, SessionPage, SessionReply};
+pub(crate) use text::{Text, head};
 
 /// The part of a `session/update` that tells whose it is and what happened.
 #[derive(Debug)]

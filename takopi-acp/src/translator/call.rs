@@ -13,17 +13,14 @@ use takopi_core::model::{
 use takopi_core::paths::Directory;
 
 use crate::diff;
-use crate::wire::{CallUpdate, Content};
-
-/// How much of arguments and messages is kept.
-const TEXT_BYTES: usize = 1024;
+use crate::wire::{CallUpdate, Content, Text, head};
 
 /// A call that is not over.
 #[derive(Debug)]
 pub(super) struct Call {
     state: CallUpdate,
     /// New output, as far as it was reported in pieces.
-    output: String,
+    output: Text,
     /// What was shown of it.
     shown: Option<Action>,
     pub(super) is_declined: bool,
@@ -32,7 +29,7 @@ pub(super) struct Call {
 impl Call {
     pub(super) fn new(id: String) -> Self {
         let state = CallUpdate { id, ..CallUpdate::default() };
-        Self { state, output: String::new(), shown: None, is_declined: false }
+        Self { state, output: Text::default(), shown: None, is_declined: false }
     }
 
     pub(super) fn id(&self) -> &str {
@@ -64,10 +61,7 @@ impl Call {
         take(&mut state.output, update.output.as_ref());
         take(&mut state.exit_code, update.exit_code.as_ref());
         if let Some(delta) = &update.output_delta {
-            self.output.push_str(delta);
-            if self.output.len() > 2 * OUTPUT_TAIL_BYTES {
-                self.output = tail(&self.output, OUTPUT_TAIL_BYTES).to_owned();
-            }
+            self.output.push(delta);
         }
     }
 
@@ -123,7 +117,6 @@ impl Call {
         let exit_code = self.state.exit_code.filter(|_| action.kind == ActionKind::Command);
         let failed = self.state.status.as_deref() == Some("failed");
         let ok = !failed && exit_code.is_none_or(|code| code == 0);
-        let text = self.text();
         let status = match (failed, self.is_declined) {
             (true, true) => "declined",
             (true, false) => "failed",
@@ -135,15 +128,16 @@ impl Call {
             if let Some(code) = exit_code {
                 action.detail.insert("exit_code", code);
             }
+            let text = self.text(|text| text.tail().into());
             if !text.is_empty() {
                 action.detail.insert("output_tail", tail(&text, OUTPUT_TAIL_BYTES));
             }
-        } else if failed && !text.is_empty() {
-            let error = head(&text);
-            if action.kind == ActionKind::Tool {
+        } else if failed {
+            let error = head(&self.text(Text::head));
+            if action.kind == ActionKind::Tool && !error.is_empty() {
                 action.detail.insert("error_message", error.clone());
             }
-            message = Some(error);
+            message = Some(error).filter(|error| !error.is_empty());
         }
         if self.is_declined && failed {
             message = Some("declined".to_owned());
@@ -229,16 +223,16 @@ impl Call {
         locations.map(|path| json!({ "path": directory.relative(path), "kind": kind })).collect()
     }
 
-    /// What it printed or says.
-    fn text(&self) -> String {
+    /// What it printed or says, one end of each text.
+    fn text<'a>(&'a self, end: impl Fn(&'a Text) -> Cow<'a, str>) -> String {
         if !self.output.is_empty() {
-            return self.output.clone();
+            return end(&self.output).into_owned();
         }
         if let Some(output) = &self.state.output {
-            return output.clone();
+            return end(output).into_owned();
         }
         let texts = self.state.content.iter().flatten().filter_map(|content| match content {
-            Content::Text(text) => Some(without_fence(text)),
+            Content::Text(text) => Some(end(text)),
             Content::Diff { .. } => None,
         });
         texts.collect::<Vec<_>>().join("\n")
@@ -252,19 +246,4 @@ fn command_of(input: &Object<'_>) -> Option<String> {
     }
     let words = input.texts("command");
     (!words.is_empty()).then(|| words.join(" "))
-}
-
-/// An output that stands in a code block.
-fn without_fence(text: &str) -> &str {
-    let inside = text.trim().strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
-    match inside.and_then(|inside| inside.split_once('\n')) {
-        Some((_, output)) => output.strip_suffix('\n').unwrap_or(output),
-        None => text,
-    }
-}
-
-fn head(text: &str) -> String {
-    let text = text.trim();
-    let kept = &text[..text.floor_char_boundary(TEXT_BYTES)];
-    if kept.len() < text.len() { format!("{kept}…") } else { kept.to_owned() }
 }

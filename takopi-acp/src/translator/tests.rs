@@ -349,3 +349,42 @@ fn different_texts_without_end_are_stopped_too() {
     }
     panic!("it went on");
 }
+
+/// Cut first, it would no longer look like one.
+#[test]
+fn the_error_of_a_tool_has_no_part_of_a_credential() {
+    let update = |fields: Value| {
+        let mut update = serde_json::json!({
+            "sessionUpdate": "tool_call_update", "toolCallId": "c", "kind": "other", "title": "t",
+        });
+        for (name, value) in fields.as_object().unwrap() {
+            update[name] = value.clone();
+        }
+        let params = serde_json::json!({ "sessionId": "s", "update": update });
+        SessionUpdate::read(&raw(&params)).unwrap().update
+    };
+    let url = "postgres://app:hunter2@db/main";
+    for (before, behind) in [(1000, 0), (996, 9000), (9000, 9000), (0, 8180), (0, 16370)] {
+        let text = format!("{} {url} {}", "x".repeat(before), "y".repeat(behind));
+        let content = serde_json::json!([
+            { "type": "content", "content": { "type": "text", "text": text } },
+        ]);
+        let in_pieces = text.as_bytes().chunks(1000).map(|piece| {
+            let piece = std::str::from_utf8(piece).unwrap();
+            update(serde_json::json!({ "_meta": { "terminal_output_delta": { "data": piece } } }))
+        });
+        let in_pieces: Vec<Update> = in_pieces.collect();
+        for updates in [
+            vec![update(serde_json::json!({ "content": content }))],
+            vec![update(serde_json::json!({ "rawOutput": { "output": text } }))],
+            in_pieces,
+        ] {
+            let failed = update(serde_json::json!({ "status": "failed" }));
+            let updates: Vec<Update> = updates.into_iter().chain([failed]).collect();
+            let (events, _) = run("codex-acp", &updates, "end_turn");
+            let events = serde_json::to_string(&events).unwrap();
+            assert!(events.contains("error_message"), "{events}");
+            assert!(!events.contains("hunter"), "{before} {behind}: {events}");
+        }
+    }
+}

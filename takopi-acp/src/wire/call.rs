@@ -2,7 +2,8 @@
 
 use serde_json::value::RawValue;
 use takopi_core::jsonl::{Object, text};
-use takopi_core::model::{OUTPUT_TAIL_BYTES, tail};
+
+use super::Text;
 
 /// The longest text of a file that is kept for its diff.
 const FILE_BYTES: usize = 256 * 1024;
@@ -18,7 +19,7 @@ pub(crate) struct CallUpdate {
     pub(crate) content: Option<Vec<Content>>,
     pub(crate) locations: Option<Vec<String>>,
     /// Output of a command as the tool itself reports it, all of it so far.
-    pub(crate) output: Option<String>,
+    pub(crate) output: Option<Text>,
     /// New output of a command.
     pub(crate) output_delta: Option<String>,
     pub(crate) exit_code: Option<i64>,
@@ -29,7 +30,7 @@ pub(crate) struct CallUpdate {
 /// What a call shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
-    Text(String),
+    Text(Text),
     /// What happens to a file; no old text means that it is new.
     Diff {
         path: String,
@@ -61,12 +62,11 @@ impl CallUpdate {
                 let locations = call.list("locations").into_iter();
                 locations.filter_map(|location| Object::of(location).text("path")).collect()
             }),
-            output: raw_output.text("output").map(|output| cut(&output)),
+            output: raw_output.text("output").map(|output| Text::new(&output)),
             output_delta: meta
                 .object("terminal_output_delta")
                 .text("data")
-                .or_else(|| meta.object("terminal_output").text("data"))
-                .map(|data| cut(&data)),
+                .or_else(|| meta.object("terminal_output").text("data")),
             exit_code: exit.into_iter().flatten().next(),
             is_mcp: meta.flag("is_mcp_tool_call") == Some(true),
         })
@@ -77,10 +77,6 @@ fn is_empty(raw: &RawValue) -> bool {
     raw.get().trim() == "{}"
 }
 
-fn cut(output: &str) -> String {
-    tail(output, OUTPUT_TAIL_BYTES).to_owned()
-}
-
 fn contents(raw: &RawValue) -> Vec<Content> {
     takopi_core::jsonl::list(raw).into_iter().filter_map(content).collect()
 }
@@ -88,7 +84,7 @@ fn contents(raw: &RawValue) -> Vec<Content> {
 fn content(raw: &RawValue) -> Option<Content> {
     let content = Object::of(raw);
     match content.text("type")?.as_str() {
-        "content" => Some(Content::Text(cut(&words(&content)?))),
+        "content" => Some(Content::Text(Text::new(without_fence(&words(&content)?)))),
         "diff" => {
             let (old, new) = (content.text("oldText"), content.text("newText")?);
             let is_cut = old.as_ref().map_or(0, String::len).max(new.len()) > FILE_BYTES;
@@ -120,6 +116,15 @@ fn is_read(raw: &RawValue) -> bool {
 /// The text of a content block.
 fn words(content: &Object<'_>) -> Option<String> {
     content.object("content").text("text")
+}
+
+/// An output that stands in a code block.
+fn without_fence(text: &str) -> &str {
+    let inside = text.trim().strip_prefix("```").and_then(|rest| rest.strip_suffix("```"));
+    match inside.and_then(|inside| inside.split_once('\n')) {
+        Some((_, output)) => output.strip_suffix('\n').unwrap_or(output),
+        None => text,
+    }
 }
 
 /// A request for permission.
