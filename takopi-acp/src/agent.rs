@@ -79,6 +79,8 @@ pub(crate) struct Quirks {
     pub(crate) session_options: &'static [&'static str],
     /// What goes ahead of a prompt that begins with `/`, so that it is not taken for a command.
     pub(crate) slash_prefix: &'static str,
+    /// Variables that its process gets, ahead of those of the request.
+    pub(crate) env: &'static [(&'static str, &'static str)],
     /// `usage` is of the last call of the model alone.
     pub(crate) usage_of_last_call: bool,
     /// How long a session must have been left alone before it may be loaded, and where its files are.
@@ -116,6 +118,7 @@ const PLAIN: Quirks = Quirks {
     asking_mode: None,
     session_options: &[],
     slash_prefix: ZERO_WIDTH,
+    env: &[],
     usage_of_last_call: false,
     rest: None,
     keeps_directory: false,
@@ -219,6 +222,9 @@ static PRESETS: [Preset; 5] = [
         login: "log in with `claude auth login`, or set ANTHROPIC_API_KEY",
         quirks: Quirks {
             message_ids: true,
+            // A prompt is text: `@path` in it attaches no file, which nobody would be asked about. (Without attachments
+            // of any kind, messages into a running turn would be lost too.)
+            env: &[("CLAUDE_CODE_DISABLE_FILE_MENTIONS", "1")],
             linger: Duration::from_secs(4),
             steering: true,
             ..PLAIN

@@ -46,10 +46,11 @@ impl AcpLaunch {
             options.push((key.clone(), value.clone()));
         }
         let quirks = &acp.agent.quirks;
+        let own = quirks.env.iter().map(|(name, value)| (name.into(), value.into()));
         Ok(Self {
             program: acp.program.clone(),
             args: acp.agent.command().iter().skip(1).cloned().collect(),
-            env: request.env.clone(),
+            env: own.chain(request.env.iter().cloned()).collect(),
             env_policy: acp.env_policy.clone(),
             cwd: request.working_directory()?,
             mcp_servers: acp.mcp_servers.clone(),

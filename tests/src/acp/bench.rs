@@ -145,6 +145,11 @@ impl Bench {
         last.map(|request| request.tool_outputs).unwrap_or_default()
     }
 
+    /// All requests to the model, as JSON.
+    pub fn sent(&self) -> Vec<String> {
+        self.model.asked().into_iter().map(|request| request.body).collect()
+    }
+
     /// How many requests were about a prompt.
     pub fn calls(&self, needle: &str) -> usize {
         let asked = self.model.asked();

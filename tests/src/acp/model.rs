@@ -39,6 +39,8 @@ pub(super) struct Asked {
     pub(super) needle: Option<String>,
     pub(super) user_texts: Vec<String>,
     pub(super) tool_outputs: Vec<String>,
+    /// All of it, as JSON.
+    pub(super) body: String,
 }
 
 /// A scripted model.
@@ -99,6 +101,7 @@ fn asked<A: Api>(model: &Server<A>) -> Vec<Asked> {
         .map(|request| Asked {
             user_texts: request.user_texts(),
             tool_outputs: request.tool_outputs().into_iter().map(|output| output.text).collect(),
+            body: request.body.to_string(),
             needle: request.needle,
         })
         .collect()

@@ -263,3 +263,19 @@ async fn a_prompt_that_begins_with_a_slash_is_text_for_opencode() {
     assert_eq!(seen.ok().answer, "it is fine");
     runner.shutdown().await;
 }
+
+/// Nobody would be asked about a file that goes to the model like this.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_of_claude_acp_that_mentions_a_file_reaches_the_model_without_it() {
+    let Some(bench) = Bench::new(Real::ClaudeAcp) else { return };
+    std::fs::write(bench.home().workspace().join("secret.txt"), "the-secret-itself").unwrap();
+    bench.when("look at", [say("looked")]);
+    let runner = bench.runner(COLD);
+    let seen = run(&runner, bench.request("look at @/etc/passwd and @secret.txt")).await;
+    assert_eq!(seen.ok().answer, "looked", "{:#?}", seen.events);
+    let sent = bench.sent().concat();
+    assert!(sent.contains("look at @/etc/passwd and @secret.txt"), "{sent}");
+    assert!(!sent.contains("root:x:") && !sent.contains("the-secret-itself"), "{sent}");
+    runner.shutdown().await;
+    assert_eq!(bench.processes(), Vec::<String>::new());
+}
