@@ -6,7 +6,7 @@ use takopi_core::model::{Action, ActionEvent, ActionKind, AnswerPieces, Phase, T
 /// How often in a row an agent may say the same, and how often anything, with no call in between.
 const SAME: u32 = 5;
 const ANY: u32 = 25;
-/// How much of a message is kept.
+/// How much of a message is kept; what is longer ends in `…`.
 const TEXT_BYTES: usize = 4 * 1024 * 1024;
 
 /// The texts of a turn.
@@ -38,8 +38,19 @@ struct Message {
 
 impl Message {
     fn push(&mut self, text: &str) {
-        let room = TEXT_BYTES.saturating_sub(self.text.len());
-        self.text.push_str(&text[..text.floor_char_boundary(room)]);
+        push(&mut self.text, text);
+    }
+}
+
+/// Adds a piece to a text. Behind the mark of one that is full nothing more is added.
+fn push(kept: &mut String, piece: &str) {
+    let room = TEXT_BYTES.saturating_sub(kept.len());
+    let added = &piece[..piece.floor_char_boundary(room)];
+    if added.len() == piece.len() {
+        kept.push_str(added);
+    } else if room > 0 || !kept.ends_with('…') {
+        kept.push_str(added);
+        kept.push('…');
     }
 }
 
@@ -67,8 +78,7 @@ impl Messages {
         self.end_thought(events);
         self.uses_ids |= id.is_some();
         if self.uses_ids && id.is_none() {
-            let room = TEXT_BYTES.saturating_sub(self.own.len());
-            self.own.push_str(&text[..text.floor_char_boundary(room)]);
+            push(&mut self.own, text);
             return;
         }
         self.end_own(events);

@@ -350,6 +350,20 @@ fn different_texts_without_end_are_stopped_too() {
     panic!("it went on");
 }
 
+#[test]
+fn a_text_that_is_too_long_to_be_kept_is_marked() {
+    let (limit, piece) = (4 * 1024 * 1024, "é".repeat(1024 * 1024));
+    for (before, pieces) in [("", 2), ("", 3), ("a", 2), ("a", 4)] {
+        let pieces = (0..pieces).map(|_| message(Some("m"), &piece));
+        let updates: Vec<Update> = [message(Some("m"), before)].into_iter().chain(pieces).collect();
+        let (_, end) = run("codex-acp", &updates, "end_turn");
+        let is_whole = before.is_empty() && updates.len() == 3;
+        assert_eq!(end.answer.matches('…').count(), usize::from(!is_whole));
+        assert_eq!(end.answer.ends_with('…'), !is_whole);
+        assert!(end.answer.len() <= limit + '…'.len_utf8(), "{}", end.answer.len());
+    }
+}
+
 /// Cut first, it would no longer look like one.
 #[test]
 fn the_error_of_a_tool_has_no_part_of_a_credential() {
