@@ -114,7 +114,7 @@ impl AcpEngine {
             events: Vec::new(),
         };
         let end = driver.run(content).await;
-        if opened.was_kept && end.never_began {
+        if opened.was_kept && end.never_began && !run.stop().is_cancelled() {
             return self.replace(run, opened).await;
         }
         // Before the end is emitted: a shutdown behind it must find the session, and a consumer that sees the end of a
