@@ -184,7 +184,8 @@ impl Permission {
         let texts: Vec<String> = texts.filter(|text| !text.trim().is_empty()).collect();
         let text = texts.join("\n");
         let telling = call.iter().filter(|(name, _)| TELLING.contains(name));
-        let same = telling.map(|(name, raw)| format!("{name}: {}\n", raw.get())).collect();
+        let same: Vec<&str> = telling.flat_map(|(name, raw)| [name, raw.get()]).collect();
+        let same = same.join("\n");
         let call = CallUpdate::read(&call)?;
         let permission = Self { session, call, input, text, options, unknown, same };
         (!permission.options.is_empty()).then_some(permission)
