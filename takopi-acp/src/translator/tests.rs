@@ -378,7 +378,7 @@ fn the_error_of_a_tool_has_no_part_of_a_credential() {
         SessionUpdate::read(&raw(&params)).unwrap().update
     };
     let url = "postgres://app:hunter2@db/main";
-    for (before, behind) in [(1000, 0), (996, 9000), (9000, 9000), (0, 8180), (0, 16370)] {
+    for (before, behind) in [(1001, 0), (1002, 9000), (9000, 9000), (0, 8176), (0, 16368)] {
         let text = format!("{} {url} {}", "x".repeat(before), "y".repeat(behind));
         let content = serde_json::json!([
             { "type": "content", "content": { "type": "text", "text": text } },

@@ -73,8 +73,8 @@ mod tests {
     #[test]
     fn no_credential_is_cut_in_two_before_it_is_removed() {
         let url = "postgres://app:hunter2@db/main";
-        for before in [0, HEAD_BYTES - 24, HEAD_BYTES - 18, OUTPUT_TAIL_BYTES] {
-            for behind in [0, OUTPUT_TAIL_BYTES - 20, 3 * OUTPUT_TAIL_BYTES] {
+        for before in [0, HEAD_BYTES - 23, HEAD_BYTES - 22, OUTPUT_TAIL_BYTES] {
+            for behind in [0, OUTPUT_TAIL_BYTES - 16, 3 * OUTPUT_TAIL_BYTES] {
                 let text = format!("{} {url} {}", "x".repeat(before), "y".repeat(behind));
                 let (at_once, mut in_pieces) = (Text::new(&text), Text::default());
                 for piece in text.as_bytes().chunks(10) {
