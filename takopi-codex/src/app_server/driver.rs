@@ -132,7 +132,7 @@ impl TurnDriver<'_> {
         self.translator.named(turn.id(), turn.usage_before());
         let followed = loop {
             if let Some(record) = self.record {
-                record.begun(self.client, self.thread.id(), &turn);
+                record.begun(self.thread.id(), &turn);
             }
             match self.follow(&mut turn, &mut clock, &mut follow_ups).await {
                 Ok(Next::Turn(prompt)) => {

@@ -8,6 +8,7 @@
 //! - an interrupt is heeded at any moment of a turn, while its process is being started too;
 //! - a process that timed out, died or was cut short is retired: the next turn has a fresh one and
 //!   the whole history. A turn is never sent twice;
+//! - a message that a turn takes is answered: in it, or in another turn of the same run and report;
 //! - dropping the future of a turn interrupts the turn; dropping the conversation closes it.
 
 mod record;
@@ -17,14 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::StreamExt;
 use takopi_core::model::{Completed, Reason};
-use takopi_core::runner::Engine;
+use takopi_core::runner::{Engine, SteerSender, steer_channel};
 use takopi_core::{EngineRunner, Host, ResumeToken, RunRequest, Runner, TakopiEvent};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::engine::CodexAppServer;
-use super::error::ClientError;
 use super::turn::TurnOptions;
 use crate::CODEX;
 
@@ -77,7 +77,7 @@ struct State {
 #[derive(Clone)]
 struct Running {
     cancel: CancellationToken,
-    record: Arc<Record>,
+    steer: SteerSender,
 }
 
 impl Conversation {
@@ -92,7 +92,9 @@ impl Conversation {
         Self::build(server, settings, Some(host))
     }
 
-    fn build(server: CodexAppServer, settings: RunRequest, host: Option<Host>) -> Self {
+    fn build(server: CodexAppServer, mut settings: RunRequest, host: Option<Host>) -> Self {
+        // Messages come by `steer`; those of another channel are handed back.
+        settings.steering = None;
         let running = TaskTracker::new();
         // Which only means that it can be waited for.
         running.close();
@@ -151,17 +153,18 @@ impl Conversation {
         let end = end.unwrap_or_else(|| {
             Completed::failure(CODEX, Reason::Protocol, "the turn ended without a result")
         });
-        let report = turn.running.record.report(end);
+        let report = turn.record.report(end);
         drop((turn, permit));
         report
     }
 
-    /// Adds text to the turn that runs. `false` if there is none to add it to.
-    pub async fn steer(&self, text: &str) -> Result<bool, ClientError> {
+    /// Adds text to the turn that runs or is being started, which answers it. `false` if there is none, or if it did
+    /// not take the text.
+    pub async fn steer(&self, text: &str) -> bool {
         let running = self.inner.state().turn.clone();
         match running {
-            Some(running) => running.record.steer(text).await,
-            None => Ok(false),
+            Some(running) => running.steer.send(text).await.is_ok(),
+            None => false,
         }
     }
 
@@ -202,15 +205,14 @@ impl Drop for Inner {
 /// The turn whose turn it is, until it is dropped.
 struct OnStage<'a> {
     inner: &'a Inner,
-    running: Running,
+    cancel: CancellationToken,
+    record: Arc<Record>,
 }
 
 impl<'a> OnStage<'a> {
     fn enter(inner: &'a Inner, options: TurnOptions) -> Self {
         let record = Arc::new(Record::new(options));
-        let running = Running { cancel: inner.closing.child_token(), record };
-        inner.state().turn = Some(running.clone());
-        Self { inner, running }
+        Self { inner, cancel: inner.closing.child_token(), record }
     }
 
     fn run(&self, input: String) -> takopi_core::EventStream {
@@ -218,10 +220,13 @@ impl<'a> OnStage<'a> {
         let mut request = settings.clone();
         request.prompt = input;
         request.resume.clone_from(&self.inner.state().session);
-        request.cancel = self.running.cancel.clone();
+        request.cancel = self.cancel.clone();
+        let (steer, steering) = steer_channel();
+        request.steering = Some(steering);
+        self.inner.state().turn = Some(Running { cancel: self.cancel.clone(), steer });
         let engine = Recorded {
             server: server.clone(),
-            record: self.running.record.clone(),
+            record: self.record.clone(),
             _running: running.token(),
         };
         let runner = EngineRunner::new(engine);

@@ -1,4 +1,4 @@
-//! What is kept of a turn while it runs: for its report, and to steer or interrupt it.
+//! What is kept of a turn while it runs, for its report.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,12 +10,10 @@ use takopi_core::{EngineId, RunRequest};
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::report::ConversationReport;
-use crate::app_server::client::Client;
 use crate::app_server::engine::CodexAppServer;
-use crate::app_server::error::ClientError;
 use crate::app_server::notification::{Kind, Notification};
 use crate::app_server::transcript::Transcript;
-use crate::app_server::turn::{self, TurnOptions, TurnStream, record_message};
+use crate::app_server::turn::{TurnOptions, TurnStream, record_message};
 use crate::common::Answer;
 
 /// One turn of a conversation.
@@ -30,8 +28,6 @@ struct State {
     answer: Answer,
     /// The thread and the turn, once it was started.
     turn: Option<(String, String)>,
-    /// Who runs the turn, while it runs.
-    client: Option<Client>,
     retired: bool,
 }
 
@@ -58,10 +54,10 @@ impl Record {
         }
     }
 
-    /// The turn was started.
-    pub(in crate::app_server) fn begun(&self, client: &Client, thread: &str, turn: &TurnStream) {
+    /// The turn was started, or another one of the same run, whose answer counts then.
+    pub(in crate::app_server) fn begun(&self, thread: &str, turn: &TurnStream) {
         let mut state = self.state();
-        state.client = Some(client.clone());
+        state.answer = Answer::default();
         state.turn = Some((thread.to_owned(), turn.id().to_owned()));
     }
 
@@ -85,19 +81,7 @@ impl Record {
 
     /// The turn is over, and its server goes on or does not.
     pub(in crate::app_server) fn ended(&self, retired: bool) {
-        let mut state = self.state();
-        state.client = None;
-        state.retired = retired;
-    }
-
-    /// Steers the turn; `false` if none is running.
-    pub(super) async fn steer(&self, text: &str) -> Result<bool, ClientError> {
-        let running = {
-            let state = self.state();
-            state.client.clone().zip(state.turn.clone())
-        };
-        let Some((client, (thread, turn))) = running else { return Ok(false) };
-        turn::steer(&client, &thread, &turn, text).await.map(|()| true)
+        self.state().retired = retired;
     }
 
     /// The report of the turn.
@@ -142,6 +126,10 @@ impl Engine for Recorded {
 
     fn run(self: Arc<Self>, run: EngineRun) -> BoxFuture<'static, ()> {
         Box::pin(async move { self.server.run_recorded(run, Some(&self.record)).await })
+    }
+
+    fn is_steerable(&self) -> bool {
+        self.server.is_steerable()
     }
 
     fn take_lease(&self, key: &SessionKey) -> Option<SessionLease> {

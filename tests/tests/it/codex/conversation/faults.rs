@@ -409,6 +409,33 @@ async fn closing_races_with_a_turn_and_nothing_panics_or_stays() {
 }
 
 #[tokio::test]
+async fn a_message_that_codex_accepts_too_late_is_answered_in_the_same_report() {
+    for echo in [Vec::new(), turn::user_message()] {
+        let mut first = vec![Step::reached("turn"), Step::gate("end")];
+        first.extend(turn::message_in_phase("m", "First.", "final_answer"));
+        first.extend(echo);
+        first.extend([turn::usage(), turn::completed()]);
+        let server = Server::new().turns_when("begin", first);
+        let lab = Lab::new(server.turns_when("tests", turn::answer("Both.")).script());
+        let conversation = conversation(&lab);
+        let beside = async {
+            lab.control.reached("turn").await;
+            assert!(conversation.steer("mind the tests").await);
+            lab.control.open("end");
+        };
+        let (report, ()) = tokio::join!(send(&conversation, "begin"), beside);
+        assert!(report.ok(), "{report:#?}");
+        assert_eq!(report.final_text.as_deref(), Some("Both."));
+        assert_eq!(report.messages.first(), Some(&message("First.")));
+        assert_eq!(report.messages.last(), Some(&message("Both.")));
+        assert_eq!(lab.control.calls("turn/start").len(), 2);
+        assert!(!conversation.steer("nobody hears").await);
+        conversation.close().await;
+        lab.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
 async fn a_turn_whose_future_is_dropped_is_interrupted_and_the_next_goes_on() {
     let steps = [Step::reached("running"), Step::SleepForever];
     let lab = Lab::new(Server::new().turns_when("hang", steps).script());

@@ -95,21 +95,22 @@ async fn what_is_steered_appears_and_the_input_does_not() {
     let Some(codex) = real::codex_or_skip() else { return };
     let model = ModelServer::start();
     let gate = Gate::new();
-    // With a command behind it: codex accepts a message before it has it, and asks the model only once if that is over.
-    model.when("walk", [Answer::new().wait_for(&gate).exec("sleep 1"), Answer::text("unused")]);
+    model.when("walk", Answer::new().wait_for(&gate).message("walked"));
     model.when("faster", "ran");
     let home = TestHome::new(&model);
     let conversation = conversation(&codex, &home, |settings| settings);
-    assert!(!conversation.steer("nobody hears").await.unwrap());
+    assert!(!conversation.steer("nobody hears").await);
     let beside = async {
         gate.reached().await;
-        assert!(conversation.steer("faster").await.unwrap());
+        assert!(conversation.steer("faster").await);
         gate.open();
     };
     let (report, ()) = tokio::join!(turn(&conversation, "walk"), beside);
     assert_eq!(report.final_text.as_deref(), Some("ran"), "{report:#?}");
-    let users: Vec<&Message> =
+    let mut users: Vec<&Message> =
         report.messages.iter().filter(|message| matches!(message, Message::User { .. })).collect();
+    // codex may end the turn without asking the model again: the message is in the history then, and is sent again.
+    users.dedup();
     let [Message::User { content }] = users[..] else { panic!("{report:#?}") };
     assert_eq!(content, "faster");
     conversation.close().await;
