@@ -9,6 +9,7 @@
 //! - a process that timed out, died or was cut short is retired: the next turn has a fresh one and
 //!   the whole history. A turn is never sent twice;
 //! - a message that a turn takes is answered: in it, or in another turn of the same run and report;
+//! - a thread of its own that codex has not stored, because its first turn was cut short, is begun anew;
 //! - dropping the future of a turn interrupts the turn; dropping the conversation closes it.
 
 mod record;
@@ -70,6 +71,8 @@ struct Inner {
 #[derive(Default)]
 struct State {
     session: Option<ResumeToken>,
+    /// Whether codex has stored the session: the caller resumed it, or a turn of it went well.
+    stored: bool,
     turn: Option<Running>,
 }
 
@@ -98,7 +101,8 @@ impl Conversation {
         let running = TaskTracker::new();
         // Which only means that it can be waited for.
         running.close();
-        let state = State { session: settings.resume.clone(), turn: None };
+        let session = settings.resume.clone();
+        let state = State { stored: session.is_some(), session, turn: None };
         Self {
             inner: Arc::new(Inner {
                 server: Arc::new(server),
@@ -140,19 +144,14 @@ impl Conversation {
             permit = inner.line.acquire() => permit,
         };
         let turn = OnStage::enter(inner, options);
-        let mut events = turn.run(input.into());
-        let mut end = None;
-        while let Some(event) = events.next().await {
-            watch(&event);
-            match event {
-                TakopiEvent::Started(started) => inner.state().session = Some(started.resume),
-                TakopiEvent::Completed(completed) => end = Some(*completed),
-                _ => {}
-            }
+        let input = input.into();
+        let (mut end, confirmed) = turn.follow(input.clone(), &mut watch).await;
+        if !confirmed && inner.forget_unstored(&end) {
+            // Nothing was sent yet.
+            (end, _) = turn.follow(input, &mut watch).await;
         }
-        let end = end.unwrap_or_else(|| {
-            Completed::failure(CODEX, Reason::Protocol, "the turn ended without a result")
-        });
+        inner.state().stored |= end.ok;
+        watch(&end.clone().into());
         let report = turn.record.report(end);
         drop((turn, permit));
         report
@@ -193,6 +192,16 @@ impl Inner {
     }
 }
 
+impl Inner {
+    /// Drops the session if a run did not find it, and it is the conversation's own and no turn of it ever went well: codex
+    /// may have been ended before it stored the thread. Returns whether it was dropped.
+    fn forget_unstored(&self, end: &Completed) -> bool {
+        let mut state = self.state();
+        let unstored = end.reason == Some(Reason::SessionNotFound) && !state.stored;
+        unstored && state.session.take().is_some()
+    }
+}
+
 impl Drop for Inner {
     fn drop(&mut self) {
         self.closing.cancel();
@@ -213,6 +222,30 @@ impl<'a> OnStage<'a> {
     fn enter(inner: &'a Inner, options: TurnOptions) -> Self {
         let record = Arc::new(Record::new(options));
         Self { inner, cancel: inner.closing.child_token(), record }
+    }
+
+    /// Runs the turn, and shows all its events but the end: that is returned, with whether the session was confirmed.
+    async fn follow(
+        &self,
+        input: String,
+        watch: &mut impl FnMut(&TakopiEvent),
+    ) -> (Completed, bool) {
+        let mut events = self.run(input);
+        let mut confirmed = false;
+        while let Some(event) = events.next().await {
+            match event {
+                TakopiEvent::Completed(completed) => return (*completed, confirmed),
+                event => {
+                    watch(&event);
+                    if let TakopiEvent::Started(started) = event {
+                        self.inner.state().session = Some(started.resume);
+                        confirmed = true;
+                    }
+                }
+            }
+        }
+        let error = "the turn ended without a result";
+        (Completed::failure(CODEX, Reason::Protocol, error), confirmed)
     }
 
     fn run(&self, input: String) -> takopi_core::EventStream {

@@ -11,8 +11,9 @@ use takopi_core::RunRequest;
 use takopi_core::approvals::{accept_all, channel};
 use takopi_core::tools::HostTool;
 use takopi_core::{ActionKind, Decision, EngineRunner, Reason, TakopiEvent};
+use takopi_tests::codex::fake::app_server::not_found;
 use takopi_tests::codex::fake::{Script, Server, Signal, Step, turn};
-use takopi_tests::codex::lab::Lab;
+use takopi_tests::codex::lab::{Lab, session};
 use takopi_tests::limits::with_enough_time;
 use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::runs::{Seen, finish, run};
@@ -261,6 +262,45 @@ async fn an_interrupt_is_heeded_at_every_step_of_the_start() {
         conversation.close().await;
         lab.assert_nothing_left().await;
     }
+}
+
+#[tokio::test]
+async fn a_conversation_of_which_nothing_was_stored_goes_on_in_a_new_thread() {
+    let stuck = Server::new().always("turn/start", [Step::reached("stuck"), Step::SleepForever]);
+    let empty = Server::new().always("thread/resume", not_found());
+    let lab = Lab::new(Script::nth([stuck.script(), empty.script()]));
+    let conversation = conversation(&lab);
+    let beside = async {
+        lab.control.reached("stuck").await;
+        assert!(conversation.interrupt());
+    };
+    let (first, ()) = tokio::join!(send(&conversation, "go"), beside);
+    assert!(first.interrupted && first.thread_id.is_some(), "{first:#?}");
+    let mut ends = 0;
+    let count = |event: &TakopiEvent| {
+        ends += usize::from(matches!(event, TakopiEvent::Completed(_)));
+    };
+    let again = conversation.watch_turn("again", TurnOptions::default(), count).await;
+    assert!(again.ok(), "{again:#?}");
+    assert_eq!(ends, 1);
+    assert_ne!(again.thread_id, first.thread_id);
+    assert_eq!(again.thread_id, conversation.session().map(|token| token.value));
+    conversation.close().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_session_of_the_caller_that_codex_does_not_know_is_not_replaced() {
+    let lab = Lab::new(Server::new().always("thread/resume", not_found()).script());
+    let conversation = with(&lab, server(&lab), |settings| settings.resume(session()));
+    for _ in 0..2 {
+        let report = send(&conversation, "go").await;
+        assert_eq!(report.reason, Some(Reason::SessionNotFound), "{report:#?}");
+    }
+    assert_eq!(lab.control.calls("thread/start").len(), 0);
+    assert_eq!(conversation.session(), Some(session()));
+    conversation.close().await;
+    lab.assert_nothing_left().await;
 }
 
 #[tokio::test]

@@ -148,6 +148,29 @@ async fn an_interrupt_ends_a_command_and_the_next_turn_has_the_history() {
 }
 
 #[tokio::test]
+async fn a_conversation_that_is_interrupted_at_its_start_goes_on() {
+    let Some(codex) = real::codex_or_skip() else { return };
+    let model = ModelServer::start();
+    model.when("work", Answer::new().hang());
+    model.when("again", "going on");
+    let home = TestHome::new(&model);
+    let conversation = conversation(&codex, &home, |settings| settings);
+    let other = conversation.clone();
+    let report = conversation
+        .watch_turn("work", TurnOptions::default(), |event| {
+            if matches!(event, TakopiEvent::Started(_)) {
+                assert!(other.interrupt());
+            }
+        })
+        .await;
+    assert!(report.interrupted, "{report:#?}");
+    let again = turn(&conversation, "again").await;
+    assert_eq!(again.final_text.as_deref(), Some("going on"), "{again:#?}");
+    conversation.close().await;
+    assert_eq!(home.processes(), []);
+}
+
+#[tokio::test]
 async fn a_turn_that_timed_out_retires_its_process_and_the_next_has_the_history() {
     let Some(codex) = real::codex_or_skip() else { return };
     with_enough_time(async |idle| {
