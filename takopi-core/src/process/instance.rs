@@ -426,13 +426,19 @@ mod tests {
             file.display()
         );
         let stubborn = "trap '' TERM; echo; while :; do sleep 0.01; done";
-        let mut children = [polite.as_str(), stubborn].map(|script| marked(&mark, script));
-        let ended = end_bearers(&[mark]).unwrap();
-        for child in &mut children {
-            child.wait().unwrap();
-            assert!(ended.iter().any(|stray| stray.pid == i32::try_from(child.id()).unwrap()));
+        // On a busy machine it may not get to its trap in time.
+        for _ in 0..10 {
+            let mut children = [polite.as_str(), stubborn].map(|script| marked(&mark, script));
+            let ended = end_bearers(std::slice::from_ref(&mark)).unwrap();
+            for child in &mut children {
+                child.wait().unwrap();
+                assert!(ended.iter().any(|stray| stray.pid == i32::try_from(child.id()).unwrap()));
+            }
+            if file.exists() {
+                return;
+            }
         }
-        assert!(file.exists(), "it was asked to end");
+        panic!("it was not asked to end");
     }
 
     #[test]
