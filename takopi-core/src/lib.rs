@@ -45,8 +45,8 @@
 //! | [`locks`] | one run at a time on a session, first come, first served; lock services plug in here |
 //! | [`worktree`] | keeps the git worktree of a run from being removed |
 //! | [`process`] | starts, feeds, reads and ends processes, and leaves none behind |
-//! | [`version`] | releases of an engine's program |
 //! | [`host`] | the supervisor thread, the state directory and the locks that runs share |
+//! | [`version`] | releases of an engine's program, which is asked for its own |
 //! | [`peer`] | a process that is talked to in JSON lines, both ways |
 //! | [`runner`] | request in, events out: contract, limits, approvals of one run |
 //! | [`images`] | images that go with a prompt |

@@ -9,6 +9,7 @@
 use std::io::{self, BufRead as _, IsTerminal as _};
 use std::path::Path;
 
+use anyhow::Context as _;
 use clap::Args;
 use serde_json::json;
 use takopi_telegram::api::{SERVICE, retried};
@@ -95,7 +96,7 @@ async fn ask(service: &str, terminal: Terminal) -> anyhow::Result<(Token, User)>
         keys::restore();
         write_error("\n");
     }
-    let token = Token::parse(&typed?);
+    let token = Token::parse(&typed?.unwrap_or_default());
     let token = token.ok_or_else(|| Usage::new("that is no token; it looks like 123456:ABC…"))?;
     let api = Api::new(service, token.clone())?;
     let nothing = json!({});
@@ -111,8 +112,9 @@ async fn ask(service: &str, terminal: Terminal) -> anyhow::Result<(Token, User)>
         let user = next_writer(&api, &mut offset).await?;
         if interactive {
             write_error(&format!("{} ({}) wrote. Is that you? [Y/n] ", user.name, user.id));
-            let answer = line().await?.trim().to_lowercase();
-            if !matches!(answer.as_str(), "" | "y" | "yes") {
+            // The end of the input is no empty line: nobody pressed Enter.
+            let answer = line().await?.context("standard input has ended; nobody was allowed")?;
+            if !matches!(answer.trim().to_lowercase().as_str(), "" | "y" | "yes") {
                 terminal.note(&format!("waiting for another message to @{username}"));
                 continue;
             }
@@ -123,17 +125,13 @@ async fn ask(service: &str, terminal: Terminal) -> anyhow::Result<(Token, User)>
     }
 }
 
-/// A line of standard input. The thread that waits for it does not keep the process from exiting.
-async fn line() -> io::Result<String> {
+/// A line of standard input, `None` at its end. The thread that waits for it does not keep the process from exiting.
+async fn line() -> io::Result<Option<String>> {
     let (sender, line) = oneshot::channel();
     std::thread::Builder::new().name("takopi-setup".to_owned()).spawn(move || {
         let mut line = String::new();
-        // The end is no empty line: nobody typed Enter.
-        let read = match io::stdin().lock().read_line(&mut line) {
-            Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "standard input has ended")),
-            read => read.map(|_| line),
-        };
-        let _ = sender.send(read);
+        let read = io::stdin().lock().read_line(&mut line);
+        let _ = sender.send(read.map(|length| (length > 0).then_some(line)));
     })?;
     line.await.unwrap_or_else(|_| Err(io::ErrorKind::UnexpectedEof.into()))
 }
