@@ -25,6 +25,9 @@ use tokio_util::sync::CancellationToken;
 use crate::model::{PATIENCE, within};
 use crate::runs::{Seen, finish, is_started, run, until};
 
+/// How often it is looked whether processes are gone that end by themselves.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// What a prompt must make the engine do. The text is a keyword, another one in every prompt of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prompt<'a> {
@@ -209,6 +212,10 @@ pub async fn an_invalid_token_is_refused_and_nothing_starts(subject: &impl Subje
     let runner = subject.runner();
     let own = do_run(subject, &runner, Prompt::Answers("hello")).await.session();
     runner.shutdown().await;
+    // Shells in which codex looks at the user's settings may outlive it on a busy machine.
+    while !subject.processes().is_empty() {
+        tokio::time::sleep(LOOK).await;
+    }
     let runner = subject.runner();
     for token in [
         ResumeToken::new("another-engine", own.value.clone()),
