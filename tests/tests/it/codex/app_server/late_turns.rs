@@ -103,7 +103,7 @@ async fn a_cancelled_turn_that_begins_late_and_does_not_end_has_one_limit_for_bo
     let cancelled = Instant::now();
     cancel.cancel();
     let_others_go_on().await;
-    tokio::time::advance(response - Duration::from_secs(1)).await;
+    tokio::time::advance(response.saturating_sub(Duration::from_secs(1))).await;
     lab.control.open("reply");
     lab.control.call("turn/interrupt").await;
     let victim = finish(victim, Vec::new()).await;
