@@ -12,6 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use takopi_core::model::{ActionKind, Detail, DetailWriter, OUTPUT_TAIL_BYTES};
 use takopi_core::paths::Directory;
+use takopi_core::redact::redact;
 
 use super::command::into_without_shell;
 use super::item::{Body, Change, Step, ToolCall};
@@ -215,7 +216,8 @@ fn tool_call(call: &ToolCall<'_>) -> Shown {
         Some(server) => [server, ".", tool].concat(),
         None => tool.to_owned(),
     };
-    let error = call.error.as_ref().map(|error| head(&error.0));
+    // Redacted first: half a credential is not recognized as one.
+    let error = call.error.as_ref().map(|error| head(&redact(&error.0)).into_owned());
     let ok =
         error.is_none() && call.status.as_ref().is_none_or(|status| *status == Status::Completed);
     let arguments = call.arguments.map(arguments);
@@ -228,7 +230,7 @@ fn tool_call(call: &ToolCall<'_>) -> Shown {
     add_some(&mut detail, "error_message", error.as_deref());
     add_some(&mut detail, "result_summary", call.result.as_ref());
     let mut shown = Shown::new(ActionKind::Tool, title).details(detail.finish()).ok(ok);
-    shown.message = error.map(Cow::into_owned);
+    shown.message = error;
     shown
 }
 

@@ -55,6 +55,22 @@ fn of_a_long_output_the_detail_keeps_the_tail() {
 }
 
 #[test]
+fn a_credential_at_the_edge_of_what_is_shown_of_an_error_is_not_shown_in_part() {
+    // Of an error the first 8 KiB are shown.
+    let begin = " postgres://app:hunter";
+    let error = format!("{}{begin}2@db/main", ".".repeat(OUTPUT_TAIL_BYTES - begin.len()));
+    let item = json!({"id":"item_1","type":"mcp_tool_call","server":"lab","tool":"echo","status":"failed",
+                      "error":{"message":error}});
+    let events = translate([&item_line("completed", &item)]);
+    let event = actions(&events)[0];
+    let detail = &event.action.detail["error_message"];
+    for shown in [detail.as_str().unwrap(), event.message.as_deref().unwrap()] {
+        assert!(shown.starts_with('.') && shown.ends_with('…'), "{shown}");
+        assert!(!shown.contains("hunter"), "{shown}");
+    }
+}
+
+#[test]
 fn a_patch_is_shown_by_its_paths() {
     let item = json!({"id":"item_0","type":"file_change","status":"completed","changes":[
         {"path":"/workspace/src/a.rs","kind":"update"},
