@@ -7,12 +7,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 const NAME: &str = "takopi.lock";
+/// More than a `.git` file has, which is one path.
+const GIT_FILE_BYTES: u64 = 8 * 1024;
 
 /// The files that runs of this process share, by path.
 static SHARED: Mutex<BTreeMap<PathBuf, Weak<LockedFile>>> = Mutex::new(BTreeMap::new());
@@ -90,7 +92,14 @@ impl WorktreeLock {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).write(true).open(path)
+    // An agent can write there: without waiting, because a pipe would wait for its reader.
+    regular(OpenOptions::new().create(true).truncate(false).write(true), path)
+}
+
+/// Opens a regular file, without waiting for anything.
+fn regular(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = options.custom_flags(libc::O_NONBLOCK).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 /// Whether the path still leads to this file: a worktree may be removed by hand and created again.
@@ -111,15 +120,18 @@ fn lock_file(directory: &Path) -> Option<PathBuf> {
         top.push(".git");
         match top.metadata() {
             Ok(git) if git.is_dir() => return None,
-            Ok(_) => break,
-            Err(_) => {}
+            Ok(git) if git.is_file() => break,
+            // As git does, which passes over a pipe or a device.
+            Ok(_) | Err(_) => {}
         }
         top.pop();
         if !top.pop() {
             return None;
         }
     }
-    let text = std::fs::read_to_string(&top).ok()?;
+    let mut text = String::new();
+    let file = regular(OpenOptions::new().read(true), &top).ok()?;
+    file.take(GIT_FILE_BYTES).read_to_string(&mut text).ok()?;
     top.pop();
     let git = top.join(text.strip_prefix("gitdir:")?.trim());
     let is_linked = git.parent().and_then(Path::file_name).is_some_and(|it| it == "worktrees");
@@ -179,6 +191,38 @@ mod tests {
         assert!(WorktreeLock::own(&again).unwrap().is_none());
         drop(second);
         assert!(WorktreeLock::own(&again).unwrap().is_some());
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_not_waited_for() {
+        let mode = nix::sys::stat::Mode::S_IRWXU;
+        let root = tempfile::TempDir::new().unwrap();
+        let (pipe, device) = (root.path().join("pipe"), root.path().join("device"));
+        for directory in [&pipe, &device] {
+            std::fs::create_dir(directory).unwrap();
+        }
+        nix::unistd::mkfifo(&pipe.join(".git"), mode).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", device.join(".git")).unwrap();
+        let tree = worktree(root.path());
+        nix::unistd::mkfifo(&root.path().join("main/.git/worktrees/tree").join(NAME), mode)
+            .unwrap();
+        for directory in [pipe, device, tree] {
+            let (send, received) = std::sync::mpsc::channel();
+            let looked_at = directory.clone();
+            std::thread::spawn(move || send.send(WorktreeLock::share(&looked_at).unwrap()));
+            let limit = std::time::Duration::from_mins(1);
+            let lock = received.recv_timeout(limit).expect("it waits");
+            assert!(lock.is_none(), "{}", directory.display());
+        }
+    }
+
+    #[test]
+    fn a_git_file_of_any_size_is_read_in_part() {
+        let root = tempfile::TempDir::new().unwrap();
+        let large = std::fs::File::create(root.path().join(".git")).unwrap();
+        // Without blocks on the disk.
+        large.set_len(1 << 36).unwrap();
+        assert!(WorktreeLock::share(root.path()).unwrap().is_none());
     }
 
     #[test]
