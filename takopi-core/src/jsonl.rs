@@ -181,6 +181,7 @@ impl<E: LineEngine> Jsonl<E> {
                 translator,
                 events: Vec::new(),
                 lines: LineWarnings::default(),
+                active: false,
             };
             match reader.read(process, output, early_failure).await? {
                 Ending::Over => return Ok(()),
@@ -204,6 +205,9 @@ struct ProcessReader<'a, T> {
     events: Vec<TakopiEvent>,
     /// Lines that could not be read.
     lines: LineWarnings,
+    /// The engine printed something since the last look that is part of the run and is no event. Events show
+    /// by themselves whether it is active.
+    active: bool,
 }
 
 impl<T: Translator> ProcessReader<'_, T> {
@@ -227,7 +231,6 @@ impl<T: Translator> ProcessReader<'_, T> {
             if !more {
                 break;
             }
-            self.run.renew_idle();
             match self.translate(&mut output).await {
                 Ok(false) if self.translator.tool_running() => {}
                 Ok(false) => self.run.no_tool_running(),
@@ -245,7 +248,10 @@ impl<T: Translator> ProcessReader<'_, T> {
     /// Translates what is there; `true` once the run is over.
     async fn translate(&mut self, output: &mut Output) -> Result<bool, StoppedError> {
         loop {
+            // Of a long line only a part may be there.
+            let mut in_line = true;
             while let Some(frame) = output.pop() {
+                in_line = false;
                 match frame {
                     Frame::Line(line) => self.line(line),
                     Frame::Skipped { bytes, .. } => {
@@ -254,10 +260,14 @@ impl<T: Translator> ProcessReader<'_, T> {
                     }
                 }
             }
+            self.active |= in_line;
             // Passed on together: waking the consumer costs more than reading on.
             if !output.try_fill() {
                 break;
             }
+        }
+        if std::mem::take(&mut self.active) {
+            self.run.renew_idle();
         }
         self.pass_on().await
     }
@@ -266,11 +276,14 @@ impl<T: Translator> ProcessReader<'_, T> {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
         }
+        let before = self.events.len();
         let understood = self.translator.line(line, &mut self.events).or_else(|NotJsonError| {
             let repaired = repair(line).ok_or(NotJsonError)?;
             self.translator.line(repaired.as_bytes(), &mut self.events)
         });
-        if understood.is_err() {
+        if understood.is_ok() {
+            self.active |= self.events.len() == before;
+        } else {
             let warning = self.lines.not_json(line);
             self.events.extend(warning.map(|text| self.run.warning(text)));
         }
@@ -278,14 +291,22 @@ impl<T: Translator> ProcessReader<'_, T> {
 
     /// Emits the translated events; `true` once `Completed` is among them.
     async fn pass_on(&mut self) -> Result<bool, StoppedError> {
-        let is_end = |event: &TakopiEvent| matches!(event, TakopiEvent::Completed(_));
-        let end = self.events.iter().position(is_end);
-        if let Some(end) = end {
-            let rest = self.lines.rest().into_iter().map(|text| self.run.warning(text));
-            self.events.splice(end..end, rest);
-        }
-        self.run.emit_drained(&mut self.events).await?;
-        Ok(end.is_some())
+        let Some(end) = self.take_end() else {
+            self.run.emit_drained(&mut self.events).await?;
+            return Ok(false);
+        };
+        let rest = self.lines.rest().into_iter().map(|text| self.run.warning(text));
+        self.events.extend(rest);
+        let emitted = self.run.emit_drained(&mut self.events).await;
+        // Of a run that was stopped meanwhile, too: the end has its answer.
+        self.run.emit(end).await.and(emitted)?;
+        Ok(true)
+    }
+
+    /// Takes the end out of the translated events; nothing that may stand behind it counts.
+    fn take_end(&mut self) -> Option<TakopiEvent> {
+        let end = self.events.iter().position(|it| matches!(it, TakopiEvent::Completed(_)))?;
+        self.events.drain(end..).next()
     }
 
     /// The output is at its end without a terminal event.
@@ -327,7 +348,10 @@ impl<T: Translator> ProcessReader<'_, T> {
                         if let Frame::Line(line) = frame {
                             self.line(line);
                         }
-                        // Only the answer is still needed.
+                        // Only the answer is still needed, which an end has taken from the translator.
+                        if let Some(end) = self.take_end() {
+                            let _ = self.run.emit(end).await;
+                        }
                         self.events.clear();
                     }
                 }

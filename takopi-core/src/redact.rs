@@ -26,6 +26,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 pub(crate) use event::redact_event;
+pub use event::redact_value;
 
 use scan::Scanner;
 
@@ -41,15 +42,20 @@ pub const REDACTED: &str = "[redacted]";
 /// assert_eq!(redact("exit status 1 in src/main.rs"), "exit status 1 in src/main.rs");
 /// ```
 pub fn redact(text: &str) -> Cow<'_, str> {
+    redact_from(text, 0)
+}
+
+/// The same for what stands from this position on. A credential is found by what stands before it, too.
+pub(crate) fn redact_from(text: &str, start: usize) -> Cow<'_, str> {
     let mut clean = String::new();
-    let mut copied = 0;
-    for secret in Scanner::new(text) {
-        clean.push_str(&text[copied..secret.start]);
+    let mut copied = start;
+    for secret in Scanner::new(text).filter(|secret| secret.end > start) {
+        clean.push_str(text.get(copied..secret.start).unwrap_or_default());
         clean.push_str(REDACTED);
         copied = secret.end;
     }
-    if copied == 0 {
-        return Cow::Borrowed(text);
+    if copied == start {
+        return Cow::Borrowed(&text[start..]);
     }
     clean.push_str(&text[copied..]);
     Cow::Owned(clean)

@@ -271,7 +271,7 @@ impl Inner {
         Ok(ServerInfo { version, raw })
     }
 
-    /// Calls a method; a server that is overloaded is asked again, unless it has begun the turn all the same.
+    /// Calls a method; a server that is overloaded is asked again, unless it may have begun the turn all the same.
     async fn request<R: DeserializeOwned>(
         &self,
         method: &str,
@@ -286,7 +286,7 @@ impl Inner {
                     if tries < OVERLOAD_TRIES =>
                 {
                     tokio::time::sleep(backoff(tries)).await;
-                    if starts_turn_on.is_some_and(|thread| self.routes.has_begun(thread)) {
+                    if starts_turn_on.is_some_and(|thread| self.routes.may_have_begun(thread)) {
                         return Err(error);
                     }
                     tries += 1;
@@ -294,10 +294,8 @@ impl Inner {
                 other => break other?,
             }
         };
-        parse_repaired(result.get()).map_err(|error| ClientError::Answer {
-            method: method.to_owned(),
-            detail: error.to_string(),
-        })
+        parse_repaired(result.get())
+            .map_err(|error| ClientError::answer(method, &error.to_string()))
     }
 
     async fn send(
@@ -312,20 +310,16 @@ impl Inner {
             return Err(self.gone(method).await);
         };
         let _forget = Forget { routes: &self.routes, id };
-        let method = || method.to_owned();
-        Err(match self.caller.call(id, &method(), params, response, limit).await {
+        Err(match self.caller.call(id, method, params, response, limit).await {
             Ok(result) => return Ok(result),
-            Err(CallError::Timeout(limit)) => ClientError::Timeout { method: method(), limit },
-            Err(CallError::Response(ResponseError::Refused(body))) => ClientError::Refused {
-                method: method(),
-                code: body.code,
-                message: body.message,
-                data: body.data,
-            },
-            Err(CallError::Response(_)) => {
-                ClientError::Answer { method: method(), detail: "it is too long".to_owned() }
+            Err(CallError::Timeout(limit)) => {
+                ClientError::Timeout { method: method.to_owned(), limit }
             }
-            Err(_) => self.gone(&method()).await,
+            Err(CallError::Response(ResponseError::Refused(body))) => {
+                ClientError::refused(method, body)
+            }
+            Err(CallError::Response(_)) => ClientError::answer(method, "it is too long"),
+            Err(_) => self.gone(method).await,
         })
     }
 

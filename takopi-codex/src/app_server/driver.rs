@@ -96,6 +96,8 @@ pub(super) struct TurnDriver<'a> {
     pub(super) record: Option<&'a Record>,
     /// Translated and not emitted yet.
     pub(super) events: Vec<TakopiEvent>,
+    /// Events were dropped because the consumer did not take them in time.
+    pub(super) stalled: bool,
     /// Until when a shared server may begin and end the turn, once the run was stopped before the turn was known.
     pub(super) give_up_at: Option<Instant>,
     /// A turn that may still run, though it is not followed any more.
@@ -124,11 +126,12 @@ impl TurnDriver<'_> {
     /// Confirms the session, sends the prompt, and emits what comes of it. Returns when the turn is
     /// over, or when its server is known to be broken.
     pub(super) async fn run(mut self) -> TurnEnd {
-        let mut follow_ups = FollowUps::new(self.run.steer_messages());
+        let mut follow_ups = FollowUps::default();
         let (mut turn, mut clock) = match self.start(&mut follow_ups).await {
             Ok(started) => started,
             Err(error) => return self.not_started(error),
         };
+        follow_ups.listen(self.run.steer_messages());
         self.translator.named(turn.id(), turn.usage_before());
         let followed = loop {
             if let Some(record) = self.record {
@@ -210,6 +213,9 @@ impl TurnDriver<'_> {
     ) -> Result<Next, FollowError> {
         let run = self.run;
         let id = turn.id().to_owned();
+        if self.stalled {
+            return Err(FollowError::Stalled);
+        }
         // The end of the turn, if it may have left a follow-up unanswered.
         let mut end = None;
         while !self.translator.is_over() {

@@ -129,6 +129,7 @@ impl CodexAppServer {
             server_use,
             record,
             events: Vec::new(),
+            stalled: false,
             give_up_at: None,
             late: None,
         };

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use takopi_core::process::SpawnError;
-use takopi_core::redact::redact;
+use takopi_core::redact::{redact, redact_value};
+use takopi_core::rpc::ErrorBody;
 use thiserror::Error;
 
 /// A fault of an app-server, or of talking to it. Tagged with the method that was called.
@@ -32,19 +33,19 @@ pub enum ClientError {
         limit: Duration,
     },
     /// It answered with an error.
-    #[error("{}", redact(.message))]
+    #[error("{message}")]
     Refused {
         /// What was called.
         method: String,
         /// The error's code, if it could be read.
         code: Option<i64>,
-        /// The error's text.
+        /// The error's text, without credentials.
         message: String,
-        /// Further data.
+        /// Further data, without credentials.
         data: Option<Box<Value>>,
     },
     /// Its answer was not understood, or too long to be read.
-    #[error("{method}: the app-server's answer was not understood: {}", redact(.detail))]
+    #[error("{method}: the app-server's answer was not understood: {detail}")]
     Answer {
         /// What was called.
         method: String,
@@ -76,6 +77,23 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    pub(super) fn refused(method: &str, error: ErrorBody) -> Self {
+        let ErrorBody { code, message, mut data, .. } = error;
+        if let Some(data) = &mut data {
+            redact_value(data);
+        }
+        Self::Refused {
+            method: method.to_owned(),
+            code,
+            message: redact(&message).into_owned(),
+            data,
+        }
+    }
+
+    pub(super) fn answer(method: &str, detail: &str) -> Self {
+        Self::Answer { method: method.to_owned(), detail: redact(detail).into_owned() }
+    }
+
     /// Whether another codex holds the session.
     pub fn is_active_writer(&self) -> bool {
         matches!(self, Self::Refused { message, .. } if message.contains("already has an active writer"))
@@ -98,21 +116,21 @@ impl From<SpawnError> for ClientError {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::value::RawValue;
+
     use super::*;
 
     #[test]
     fn what_a_server_answers_is_shown_without_credentials() {
-        let (method, text) = ("turn/start".to_owned(), "not with Bearer sk-SECRET-123".to_owned());
-        let refused = ClientError::Refused {
-            method: method.clone(),
-            code: None,
-            message: text.clone(),
-            data: None,
-        };
-        for error in [refused, ClientError::Answer { method, detail: text }] {
-            let shown = error.to_string();
-            assert!(shown.contains("not with Bearer [redacted]"), "{shown}");
-            assert!(!shown.contains("SECRET"), "{shown}");
+        let (method, text) = ("turn/start", "not with Bearer sk-SECRET-123");
+        let body = format!(r#"{{"code":1,"message":"{text}","data":{{"why":"{text}"}}}}"#);
+        let body = ErrorBody::read(serde_json::from_str::<&RawValue>(&body).unwrap());
+        let errors = [ClientError::refused(method, body), ClientError::answer(method, text)];
+        for error in errors {
+            for shown in [error.to_string(), format!("{error:?}")] {
+                assert!(shown.contains("not with Bearer [redacted]"), "{shown}");
+                assert!(!shown.contains("SECRET"), "{shown}");
+            }
         }
     }
 }

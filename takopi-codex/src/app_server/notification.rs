@@ -71,6 +71,11 @@ impl Notification {
         self.method == "thread/tokenUsage/updated"
     }
 
+    /// Whether it is about its thread as a whole, and sent without a turn, too.
+    pub(super) fn is_of_thread_alone(&self) -> bool {
+        self.is_usage() || (self.method.starts_with("thread/") && self.turn.is_none())
+    }
+
     pub(super) fn is_turn_end(&self) -> bool {
         self.method == "turn/completed"
     }

@@ -62,6 +62,11 @@ impl ServerRequest {
         address_of(self.request.params())
     }
 
+    /// Whether it names the turn it belongs to. MCP servers ask at any time, and the turn of that is a guess.
+    pub(super) fn names_turn(&self) -> bool {
+        self.method() != "mcpServer/elicitation/request" && self.address().turn.known().is_some()
+    }
+
     pub(super) fn weight(&self) -> usize {
         self.method().len() + self.params().len()
     }

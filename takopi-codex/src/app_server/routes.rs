@@ -21,7 +21,7 @@ use takopi_core::redact::redacted;
 use takopi_core::rpc::{ErrorBody, Incoming, Response, ResponseError};
 use tokio::sync::oneshot;
 
-use self::thread::{ThreadRoute, TurnRoute};
+use self::thread::{Begun, ThreadRoute, TurnRoute};
 use super::address::{Address, Id, is_of_a_thread};
 use super::error::ClientError;
 use super::inbox::{Inbox, Room, TurnMessage, inbox};
@@ -139,10 +139,19 @@ impl Routes {
 
     /// Whether anything of the turn was received that runs on this thread, or is about to be started.
     pub(super) fn has_begun(&self, thread: &str) -> bool {
+        self.begun(thread) == Begun::Yes
+    }
+
+    /// The same, or something was received that may be of it.
+    pub(super) fn may_have_begun(&self, thread: &str) -> bool {
+        self.begun(thread) != Begun::No
+    }
+
+    fn begun(&self, thread: &str) -> Begun {
         let state = self.state();
-        let route = state.threads.get(thread);
+        let Some(route) = state.threads.get(thread) else { return Begun::No };
         // One that is no longer there has ended.
-        route.is_some_and(|route| route.turn.as_ref().is_none_or(|turn| turn.begun))
+        route.turn.as_ref().map_or(Begun::Yes, |turn| turn.begun)
     }
 
     /// The sub-agents below a thread, each with the turn that it runs. What is a session of ours by now is
@@ -178,7 +187,8 @@ impl Routes {
 
     /// A refusal does not say what it refuses, and several requests wait.
     pub(super) fn refused(&self, error: &ErrorBody) {
-        let warning = format!("the app-server refused an unnamed request: {}", error.message);
+        let message = redacted(&error.message);
+        let warning = format!("the app-server refused an unnamed request: {message}");
         if !self.state().warn(None, &warning) {
             tracing::warn!(code = error.code, "the app-server refused an unnamed request");
         }
@@ -302,13 +312,7 @@ impl Routes {
             drop(state);
             return decline(request);
         };
-        if let Some(fault) = request.unreadable() {
-            let warning = format!("declined: `{}` cannot be read: {fault}", request.method());
-            turn.inbox.warn(warning);
-            request.decline();
-        } else {
-            turn.inbox.send(TurnMessage::Request(request), weight);
-        }
+        turn.request(request, weight);
     }
 
     fn deliver_notification(
@@ -436,9 +440,7 @@ impl State {
     /// Warns the turns a message may belong to; `false` if none is running.
     fn warn(&mut self, thread: Option<&str>, warning: &str) -> bool {
         let mut warned = false;
-        let warn = |turn: &mut TurnRoute| {
-            turn.inbox.warn(warning.to_owned());
-        };
+        let warn = |turn: &mut TurnRoute| turn.warn(warning.to_owned());
         match thread {
             Some(thread) => warned = self.turn(thread).map(warn).is_some(),
             None => {
@@ -463,8 +465,9 @@ impl State {
             "the app-server's protocol has drifted: `{method}` names no thread or turn that can be read, and is ignored"
         );
         let report = |turn: &mut TurnRoute| {
+            turn.received_perhaps();
             if !std::mem::replace(&mut turn.drift_reported, true) {
-                turn.inbox.warn(warning.clone());
+                turn.warn(warning.clone());
             }
         };
         match thread {
@@ -478,8 +481,9 @@ impl State {
         let mut shown = false;
         for turn in self.turns() {
             shown = true;
+            turn.received_perhaps();
             if let Some(warning) = warning(&mut turn.lines) {
-                turn.inbox.warn(warning);
+                turn.warn(warning);
             }
         }
         if !shown {

@@ -162,10 +162,9 @@ impl CodexAppServer {
                             let loaded = LoadedThread { thread, settings, moved: false, commands };
                             seat.release(key, loaded, lease);
                         }
-                        // A new session whose id was not reported, or none at all.
-                        (Some(Ok(_)), None) | (Some(Err(ClientError::Refused { .. })), _) => {
-                            seat.vacate();
-                        }
+                        // A new session that nobody can resume: its id was not reported.
+                        (Some(Ok(_)), None) => seat.spend(),
+                        (Some(Err(ClientError::Refused { .. })), _) => seat.vacate(),
                         (Some(Err(_)) | None, _) => seat.abandon(lease),
                     }
                 });
@@ -224,9 +223,17 @@ impl CodexAppServer {
         if keeps && run.request.settings.is_ephemeral() {
             return seat.spend();
         }
-        let token = resume_codec().token(loaded.thread.id());
-        if let Some(key) = token.as_ref().map(SessionKey::new).filter(|_| keeps) {
-            return seat.release(key, loaded, run.keep_lease());
+        if keeps {
+            let (opened, session) = (resume_codec().token(loaded.thread.id()), run.session());
+            match opened {
+                // It was stopped before its session was reported: nobody can resume that.
+                _ if session.is_none() => return seat.spend(),
+                // Without its lock a session is not kept loaded: others would wait for it in vain.
+                Some(opened) if session.as_ref() == Some(&opened) && run.has_lock() => {
+                    return seat.release(SessionKey::new(&opened), loaded, run.keep_lease());
+                }
+                _ => {}
+            }
         }
         if let Some(late) = late {
             self.end_late(run, late, loaded, before);

@@ -34,6 +34,8 @@ pub(super) struct TurnTranslator {
     streams: Streams,
     /// The messages in pieces, if the run asks for them.
     pieces: Option<AnswerPieces>,
+    /// Whether the last message that may be the answer came in pieces.
+    streamed: bool,
     /// The message that is known to be commentary from its start: it is not streamed.
     commentary: Option<String>,
     /// What is written of a message that is not complete: the answer so far, if the turn ends now.
@@ -50,6 +52,7 @@ impl TurnTranslator {
             translation: Translation::new(title, directory),
             streams: Streams::default(),
             pieces: None,
+            streamed: false,
             commentary: None,
             unfinished: String::new(),
             usage: TurnUsage::new(fresh),
@@ -73,7 +76,7 @@ impl TurnTranslator {
     pub(super) fn turn_ended(&mut self, events: &mut Vec<TakopiEvent>) {
         self.close_open(events);
         self.usage.turn_ended();
-        let shows_answer = self.pieces.is_none();
+        let shows_answer = !std::mem::take(&mut self.streamed);
         self.translation.turn_ended(shows_answer, events);
     }
 
@@ -170,9 +173,14 @@ impl TurnTranslator {
                 return;
             }
             Body::AgentMessage { text, phase: message_phase } => {
-                if let Some(pieces) = self.pieces.as_mut().filter(|pieces| pieces.has(&id)) {
+                let is_commentary = *message_phase == Some(MessagePhase::Commentary);
+                let pieces = self.pieces.as_mut().filter(|pieces| pieces.has(&id));
+                if !is_commentary {
+                    self.streamed = pieces.is_some();
+                }
+                if let Some(pieces) = pieces {
                     pieces.complete(&id, text, events);
-                    if *message_phase == Some(MessagePhase::Commentary) {
+                    if is_commentary {
                         // It was streamed before it was known to be commentary: no note repeats it.
                         *text = Cow::Borrowed("");
                     }

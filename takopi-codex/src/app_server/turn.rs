@@ -55,11 +55,13 @@ pub enum TurnEvent {
 }
 
 impl TurnEvent {
-    /// Whether it shows that something happens in the turn. What is about the server as a whole, or
-    /// about another turn, does not.
+    /// Whether it shows that something happens in the turn. What is about the server or the thread as a whole
+    /// does not.
     pub(super) fn is_of_turn(&self) -> bool {
         match self {
-            Self::Notification(notification) => notification.thread().is_some(),
+            Self::Notification(notification) => {
+                notification.thread().is_some() && !notification.is_of_thread_alone()
+            }
             Self::Request(_) | Self::Subagent(_) => true,
             Self::Warning(_) => false,
         }
@@ -225,10 +227,6 @@ impl TurnStream {
     }
 
     fn event(&mut self, message: TurnMessage) -> Result<TurnEvent, ClientError> {
-        let unread = |detail: &str| ClientError::Answer {
-            method: "turn/completed".to_owned(),
-            detail: detail.to_owned(),
-        };
         match message {
             TurnMessage::Notification(notification) => {
                 self.over = notification.is_turn_end();
@@ -245,7 +243,7 @@ impl TurnStream {
             TurnMessage::Warning(warning) => Ok(TurnEvent::Warning(warning)),
             TurnMessage::EndTooLong => {
                 self.over = true;
-                Err(unread("it is too long"))
+                Err(ClientError::answer("turn/completed", "it is too long"))
             }
             // Only its end is still to come.
             TurnMessage::Overflow => Err(ClientError::Stalled { thread: self.thread.clone() }),

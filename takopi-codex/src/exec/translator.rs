@@ -40,6 +40,8 @@ const OTHER_CODEX: &str = "another codex";
 pub struct ExecTranslator {
     translation: Translation,
     asked: Option<ResumeToken>,
+    /// Whether the turn has begun: the prompt must not be sent again.
+    begun: bool,
     /// What the last trouble with the stream was about, if that is known.
     trouble: Option<Reason>,
 }
@@ -51,7 +53,8 @@ impl ExecTranslator {
     }
 
     pub(super) fn of(title: &str, directory: Directory, asked: Option<ResumeToken>) -> Self {
-        Self { translation: Translation::new(title, directory), asked, trouble: None }
+        let translation = Translation::new(title, directory);
+        Self { translation, asked, begun: false, trouble: None }
     }
 
     fn trouble(&mut self, fault: &Fault<'_>, events: &mut Vec<TakopiEvent>) {
@@ -94,7 +97,8 @@ impl ExecTranslator {
     /// What stderr leaves no doubt about. A session can only be missing or held when one was asked
     /// for and Codex has not opened it.
     fn reported_on_stderr(&self, exit: &Exit) -> Option<Reason> {
-        let opening = self.asked.is_some() && self.translation.session().is_none();
+        let opened = self.begun || self.translation.session().is_some();
+        let opening = self.asked.is_some() && !opened;
         reason_on_stderr(&exit.stderr_tail, opening)
     }
 }
@@ -102,6 +106,7 @@ impl ExecTranslator {
 impl Translator for ExecTranslator {
     fn line(&mut self, line: &[u8], events: &mut Vec<TakopiEvent>) -> Result<(), NotJsonError> {
         let line = Line::parse(line)?;
+        self.begun |= line.is_of_turn();
         let translation = &mut self.translation;
         match line {
             Line::ThreadStarted { id } => translation.thread_started(&id, events),

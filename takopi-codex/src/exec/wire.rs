@@ -6,7 +6,7 @@ use serde::de::MapAccess;
 use takopi_core::jsonl::NotJsonError;
 use takopi_core::model::Phase;
 
-use crate::common::{Figures, Item, Read, Tolerant, first, next_key, skip};
+use crate::common::{Body, Figures, Item, Read, Tolerant, first, next_key, skip};
 use crate::failure::Fault;
 
 /// One line.
@@ -43,6 +43,18 @@ impl<'a> Line<'a> {
         let text = std::str::from_utf8(line).map_err(|_| NotJsonError)?;
         let Read(line) = serde_json::from_str(text).map_err(|_| NotJsonError)?;
         Ok(line.unwrap_or(Self::Unknown { kind: Cow::Borrowed("") }))
+    }
+
+    /// Whether it shows that the turn has begun. Errors are reported before it, too.
+    pub(super) fn is_of_turn(&self) -> bool {
+        match self {
+            Self::Item { item, .. } => !matches!(item.body, Body::Error { .. }),
+            Self::TurnStarted | Self::TurnCompleted { .. } => true,
+            Self::ThreadStarted { .. }
+            | Self::TurnFailed { .. }
+            | Self::Error { .. }
+            | Self::Unknown { .. } => false,
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::support::{
     DONE, SESSION, STARTED, TURN, actions, completed, item_line, message, outline, session,
 };
 use futures::StreamExt;
+use serde_json::json;
 use takopi_codex::Codex;
 use takopi_core::{Host, Reason, RunRequest, Runner, TakopiEvent};
 use tempfile::TempDir;
@@ -218,6 +219,20 @@ async fn a_session_that_another_codex_has_open_is_waited_for() {
     let fake = Fake::new().with("err", &err).with("rc", "1");
     let events = fake.run(prompt().resume(session()).wait(Duration::ZERO)).await;
     assert_eq!(completed(&events).reason, Some(Reason::SessionBusy));
+}
+
+#[tokio::test]
+async fn a_prompt_whose_turn_has_begun_is_not_sent_again_whatever_stderr_says() {
+    let err = format!("Error: thread {SESSION} already has an active writer\n");
+    let unreadable = r#"{"type":"thread.started","thread_id":7}"#;
+    let command =
+        json!({"id":"item_1","type":"command_execution","command":"rm x","status":"in_progress"});
+    for begun in [TURN.to_owned(), item_line("started", &command)] {
+        let fake = Fake::new().with("err", &err).with("rc", "1").prints(&[unreadable, &begun]);
+        let events = fake.run(prompt().resume(session())).await;
+        assert_eq!(completed(&events).reason, Some(Reason::EngineFailed), "{begun}");
+        assert_eq!(fake.kept("runs").lines().count(), 1, "{begun}");
+    }
 }
 
 #[tokio::test]

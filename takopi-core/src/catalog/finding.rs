@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::model::EngineId;
+use crate::redact::redact;
 
 /// How serious a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -29,7 +30,7 @@ pub struct Finding {
     /// How serious it is.
     #[serde(rename = "state")]
     pub status: Status,
-    /// What was found.
+    /// What was found, without credentials: a program may be quoted.
     #[serde(rename = "what")]
     pub text: String,
     /// What to do about it.
@@ -40,7 +41,7 @@ pub struct Finding {
 impl Finding {
     /// All is as it should be.
     pub fn ok(check: impl Into<String>, text: impl Into<String>) -> Self {
-        let (check, text) = (check.into(), text.into());
+        let (check, text) = (check.into(), redact(&text.into()).into_owned());
         Self { engine: None, check, status: Status::Ok, text, hint: None }
     }
 
@@ -66,5 +67,21 @@ impl Finding {
     pub fn engine(mut self, engine: EngineId) -> Self {
         self.engine = Some(engine);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_found_is_reported_without_credentials() {
+        for finding in [
+            Finding::ok("login", "as Bearer sk-SECRET-123"),
+            Finding::note("login", "as Bearer sk-SECRET-123", "none"),
+            Finding::problem("login", "as Bearer sk-SECRET-123", "none"),
+        ] {
+            assert_eq!(finding.text, "as Bearer [redacted]");
+        }
     }
 }

@@ -2,53 +2,53 @@
 
 use std::collections::VecDeque;
 
-use crate::redact::redact;
+use crate::redact::redact_from;
 
-/// As long as a credential gets.
-const CREDENTIAL_BYTES: usize = 2 * 1024;
+/// What is kept ahead of what is shown, so that a credential is found though its beginning is not shown: the
+/// name before a token, the first lines of a private key.
+const BEFORE: usize = 8 * 1024;
+/// A word that is longer may be shown in part.
+const LONG_WORD: usize = 256;
 
-/// Keeps the last `limit` bytes of what is pushed.
+/// Shows the last `limit` bytes of what is pushed.
 #[derive(Debug)]
 pub(super) struct Tail {
     bytes: VecDeque<u8>,
     limit: usize,
-    /// Whether the beginning was dropped.
-    cut: bool,
 }
 
 impl Tail {
     pub(super) fn new(limit: usize) -> Self {
-        Self { bytes: VecDeque::new(), limit, cut: false }
+        Self { bytes: VecDeque::new(), limit }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.cut |= self.bytes.len() + bytes.len() > self.limit;
-        let bytes = &bytes[bytes.len().saturating_sub(self.limit)..];
-        let excess = (self.bytes.len() + bytes.len()).saturating_sub(self.limit);
+        let kept = self.limit + BEFORE;
+        let bytes = &bytes[bytes.len().saturating_sub(kept)..];
+        let excess = (self.bytes.len() + bytes.len()).saturating_sub(kept);
         self.bytes.drain(..excess);
         self.bytes.extend(bytes);
     }
 
-    /// The text without credentials, with what is not UTF-8 replaced. If the beginning was dropped, it begins with a
-    /// whole line, or else behind a word as long as credentials are: the end of one that was cut in two cannot be
-    /// distinguished from other text.
+    /// The text without credentials, with what is not UTF-8 replaced. If it is not all of it, it begins with a whole
+    /// line, or else with a whole word.
     pub(super) fn text(&self) -> String {
         let (front, back) = self.bytes.as_slices();
         let bytes = [front, back].concat();
         let text = String::from_utf8_lossy(&bytes);
-        let whole = if self.cut { whole_line(&text).unwrap_or(&text) } else { &text };
-        redact(whole).into_owned()
+        let start = text.floor_char_boundary(text.len().saturating_sub(self.limit));
+        redact_from(&text, start + partial(&text, start)).into_owned()
     }
 }
 
-/// The text behind the end of its first line or, if there is none, of its first word.
-fn whole_line(text: &str) -> Option<&str> {
-    if let Some((_, lines)) = text.split_once('\n').filter(|(_, lines)| !lines.is_empty()) {
-        return Some(lines);
+/// How much behind this position is the rest of a line or a word.
+fn partial(text: &str, start: usize) -> usize {
+    let (before, shown) = text.split_at(start);
+    if before.is_empty() || before.ends_with('\n') {
+        return 0;
     }
-    let (word, words) = text.split_once(' ').filter(|(_, words)| !words.is_empty())?;
-    let is_long = word.len() > CREDENTIAL_BYTES;
-    Some(if is_long { &text[text.floor_char_boundary(CREDENTIAL_BYTES)..] } else { words })
+    let behind = |end: char| shown.find(end).map(|at| at + 1).filter(|at| *at < shown.len());
+    behind('\n').or_else(|| behind(' ').filter(|at| *at <= LONG_WORD)).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -79,21 +79,45 @@ mod tests {
         let mut tail = Tail::new(16);
         tail.push(b"Bearer sk-abc123def456 was refused");
         assert_eq!(tail.text(), "was refused");
-        let mut tail = Tail::new(2 * CREDENTIAL_BYTES);
-        tail.push(&[b'x'; 3 * CREDENTIAL_BYTES]);
-        tail.push(b" was refused");
-        assert_eq!(tail.text().len(), CREDENTIAL_BYTES, "no credential is as long");
+        let text = "Bearer 0123456789abcdef was refused";
+        for limit in 0..text.len() {
+            let mut tail = Tail::new(limit);
+            tail.push(text.as_bytes());
+            assert!(!tail.text().contains("cdef"), "{limit}: {}", tail.text());
+        }
     }
 
     #[test]
-    fn a_word_that_may_be_the_end_of_a_credential_is_left_out() {
-        for (length, kept) in [(1500, "rest"), (2048, "rest"), (2049, "x rest")] {
+    fn a_private_key_is_not_shown_though_it_began_before_what_is_shown() {
+        let lines = "MIIEvgIBADANBgkqhkiG9w0BAQEFAASCBKgwggSkAgEAAoIBAQC7\n".repeat(60);
+        let key = format!("-----BEGIN PRIVATE KEY-----\n{lines}-----END PRIVATE KEY-----\n");
+        let mut tail = Tail::new(1024);
+        tail.push(key.as_bytes());
+        tail.push(b"refused\n");
+        assert_eq!(tail.text(), "[redacted]\nrefused\n");
+    }
+
+    #[test]
+    fn a_long_word_is_shown_in_part() {
+        for (length, shown) in [(LONG_WORD - 1, 0), (LONG_WORD, LONG_WORD)] {
             let mut tail = Tail::new(length + " rest".len());
             tail.push(b"dropped");
             tail.push(&vec![b'x'; length]);
             tail.push(b" rest");
-            assert_eq!(tail.text(), kept, "{length}");
+            let rest = if shown == 0 { "rest" } else { " rest" };
+            assert_eq!(tail.text(), "x".repeat(shown) + rest, "{length}");
         }
+    }
+
+    #[test]
+    fn no_more_is_kept_than_is_needed() {
+        let mut tail = Tail::new(4);
+        for _ in 0..3 {
+            tail.push(&[b'x'; BEFORE]);
+        }
+        assert_eq!(tail.bytes.len(), BEFORE + 4);
+        tail.push(&[b'y'; 3 * BEFORE]);
+        assert_eq!((tail.bytes.len(), tail.bytes[0]), (BEFORE + 4, b'y'));
     }
 
     #[test]

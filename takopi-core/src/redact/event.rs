@@ -46,7 +46,8 @@ fn redact_action(event: &mut ActionEvent) {
     }
 }
 
-fn redact_value(value: &mut Value) {
+/// Removes credentials from every text in a JSON value.
+pub fn redact_value(value: &mut Value) {
     match value {
         Value::String(text) => redact_string(text),
         Value::Array(values) => values.iter_mut().for_each(redact_value),

@@ -80,10 +80,14 @@ impl Contract {
         self.stage = Stage::Over;
     }
 
-    /// The session that the engine named, else the requested one; none if it is not stored.
+    /// The session that the engine named, else the requested one.
+    pub(super) fn session(&self) -> Option<ResumeToken> {
+        self.session.clone().or_else(|| self.requested.clone())
+    }
+
+    /// The same; none if it is not stored.
     pub(super) fn resume(&self) -> Option<ResumeToken> {
-        let session = self.session.clone().or_else(|| self.requested.clone());
-        session.filter(|_| !self.ephemeral)
+        self.session().filter(|_| !self.ephemeral)
     }
 
     fn started(&mut self, mut started: Started) -> Admission {

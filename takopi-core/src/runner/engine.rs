@@ -243,6 +243,17 @@ impl EngineRun {
         self.shared.claim_new(session).await
     }
 
+    /// The session of the run, if anybody can know it: the requested one, or that of a `Started` that was emitted.
+    pub fn session(&self) -> Option<ResumeToken> {
+        self.shared.session()
+    }
+
+    /// Whether the run has the lock of its session. It has none of a new one before `Started` is emitted, nor if the
+    /// lock could not be taken then.
+    pub fn has_lock(&self) -> bool {
+        self.shared.has_lock()
+    }
+
     /// Splits the session's lease off its lock, for an engine that keeps the session loaded after the
     /// run. To be called before `Completed` is emitted; `None` if no other process can reach the
     /// session.

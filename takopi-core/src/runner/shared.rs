@@ -131,6 +131,14 @@ impl Shared {
         RunKeep::new(self.slot.clone(), &self.processes)
     }
 
+    pub(super) fn session(&self) -> Option<ResumeToken> {
+        self.state().contract.session()
+    }
+
+    pub(super) fn has_lock(&self) -> bool {
+        self.slot.is_taken()
+    }
+
     pub(super) fn split_lease(&self) -> Option<SessionLease> {
         self.slot.split_lease()
     }

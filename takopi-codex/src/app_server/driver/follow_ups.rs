@@ -23,8 +23,10 @@ use crate::common::Body;
 const REPLY_LIMIT: Duration = Duration::from_secs(10);
 
 /// The follow-ups of a run.
+#[derive(Default)]
 pub(super) struct FollowUps {
-    messages: SteerMessages,
+    /// Nothing before the run's first turn has begun: another server may run it.
+    messages: Option<SteerMessages>,
     /// Those that codex has not answered yet. Dropped, they are handed back to their senders.
     sending: FuturesUnordered<BoxFuture<'static, (SteerMessage, Result<(), ClientError>)>>,
     /// What the running turn accepted, in order.
@@ -36,14 +38,9 @@ pub(super) struct FollowUps {
 }
 
 impl FollowUps {
-    pub(super) fn new(messages: SteerMessages) -> Self {
-        Self {
-            messages,
-            sending: FuturesUnordered::new(),
-            accepted: Vec::new(),
-            echoes: 0,
-            read: 0,
-        }
+    /// Takes these from now on.
+    pub(super) fn listen(&mut self, messages: SteerMessages) {
+        self.messages.get_or_insert(messages);
     }
 
     /// Sends messages to the turn for as long as this is polled. Never resolves. Cancel-safe.
@@ -52,7 +49,7 @@ impl FollowUps {
             tokio::select! {
                 biased;
                 Some(sent) = self.sending.next() => self.sent(sent),
-                message = self.messages.next() => {
+                message = next(&mut self.messages) => {
                     let client = client.clone();
                     let (thread, turn) = (thread.to_owned(), turn.to_owned());
                     let send = async move {
@@ -106,5 +103,12 @@ impl FollowUps {
         (self.echoes, self.read) = (0, 0);
         let unread = accepted.get(read..).unwrap_or_default();
         (!unread.is_empty()).then(|| unread.join("\n\n"))
+    }
+}
+
+async fn next(messages: &mut Option<SteerMessages>) -> SteerMessage {
+    match messages {
+        Some(messages) => messages.next().await,
+        None => std::future::pending().await,
     }
 }

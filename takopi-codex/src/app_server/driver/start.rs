@@ -179,8 +179,8 @@ impl TurnDriver<'_> {
         let run = self.run;
         let (mut began, mut reads) = (false, true);
         let reply = loop {
-            // An overflow is left for where the turn is followed.
-            let reads_on = reads && !turn.has_overflowed();
+            // Either is left for where the turn is followed.
+            let reads_on = reads && !self.stalled && !turn.has_overflowed();
             tokio::select! {
                 biased;
                 () = run.stop().cancelled(), if self.give_up_at.is_none() => {
@@ -200,7 +200,7 @@ impl TurnDriver<'_> {
                         if self.give_up_at.is_none() {
                             // A consumer that stalled ends the turn when it is known.
                             let emitted = self.emit_in_time(turn).await;
-                            reads = !matches!(emitted, Err(FollowError::Stalled));
+                            self.stalled = matches!(emitted, Err(FollowError::Stalled));
                         }
                     }
                     // The server is gone: the response shows that, too.
@@ -245,14 +245,12 @@ impl TurnDriver<'_> {
         began
     }
 
-    /// Whether an event shows that the turn has begun, or may have. Usage and status of a thread are
-    /// sent without a turn, too.
+    /// Whether an event shows that the turn has begun, or may have.
     fn belongs_to_turn(&self, event: &TurnEvent) -> bool {
         match event {
             TurnEvent::Notification(notification) => {
-                let without_turn = ["thread/tokenUsage/updated", "thread/status/changed"]
-                    .contains(&notification.method.as_str());
-                !without_turn && notification.thread() == Some(self.thread.id())
+                !notification.is_of_thread_alone()
+                    && notification.thread() == Some(self.thread.id())
             }
             // What could not be read may have been of the turn.
             TurnEvent::Warning(_) | TurnEvent::Subagent(_) | TurnEvent::Request(_) => true,

@@ -7,6 +7,7 @@ use takopi_core::jsonl::LineWarnings;
 
 use crate::app_server::inbox::{Sender, TurnMessage};
 use crate::app_server::notification::Notification;
+use crate::app_server::requests::ServerRequest;
 
 /// Turns that ended lately, whose late messages are known for what they are.
 const ENDED_REMEMBERED: usize = 8;
@@ -25,13 +26,39 @@ pub(super) struct TurnRoute {
     pub(super) id: Option<String>,
     /// Whether the response that names the turn is still to come.
     starting: bool,
-    /// Whether anything was received that names the turn. What a thread reports of itself names none.
-    pub(super) begun: bool,
+    pub(super) begun: Begun,
     /// Ends that came meanwhile, with the turns they name: the response shows which of them is this turn's.
     held: VecDeque<(Option<String>, TurnMessage)>,
     pub(super) inbox: Sender,
     pub(super) lines: LineWarnings,
     pub(super) drift_reported: bool,
+}
+
+/// What is known of the beginning of a turn from what was received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Begun {
+    /// Nothing came that can be of it.
+    #[default]
+    No,
+    /// Something came that may be of it: it must not be sent again.
+    Perhaps,
+    /// Something of it came.
+    Yes,
+}
+
+impl Begun {
+    fn by(notification: &Notification) -> Self {
+        let of_turns = ["item/", "turn/", "error"];
+        if notification.is_of_thread_alone() {
+            Self::No
+        } else if notification.turn().is_some()
+            || of_turns.iter().any(|prefix| notification.method.starts_with(prefix))
+        {
+            Self::Yes
+        } else {
+            Self::Perhaps
+        }
+    }
 }
 
 impl ThreadRoute {
@@ -55,7 +82,7 @@ impl ThreadRoute {
             let id = notification.turn().map(str::to_owned);
             return turn.hold(id, TurnMessage::Notification(notification));
         }
-        turn.begun |= notification.turn().is_some() && !notification.is_usage();
+        turn.begun = turn.begun.max(Begun::by(&notification));
         if (ends || notification.method == "turn/started")
             && let Some(id) = notification.turn()
         {
@@ -117,7 +144,7 @@ impl ThreadRoute {
     /// again, and no end was this turn's.
     pub(super) fn refused(&mut self) {
         let Some(turn) = &mut self.turn else { return };
-        if turn.begun {
+        if turn.begun == Begun::Yes {
             self.started(None);
         } else {
             turn.held.clear();
@@ -139,7 +166,33 @@ impl ThreadRoute {
 impl TurnRoute {
     pub(super) fn new(inbox: Sender) -> Self {
         let (held, lines) = (VecDeque::new(), LineWarnings::default());
-        Self { id: None, starting: false, begun: false, held, inbox, lines, drift_reported: false }
+        let begun = Begun::No;
+        Self { id: None, starting: false, begun, held, inbox, lines, drift_reported: false }
+    }
+
+    /// Something came that may have been of this turn.
+    pub(super) fn received_perhaps(&mut self) {
+        self.begun = self.begun.max(Begun::Perhaps);
+    }
+
+    /// Warns of something that may have been of this turn.
+    pub(super) fn warn(&mut self, warning: String) {
+        self.received_perhaps();
+        self.inbox.warn(warning);
+    }
+
+    /// Takes a request of this turn, or of a sub-agent below it. One that cannot be read is declined.
+    pub(super) fn request(&mut self, request: ServerRequest, weight: usize) {
+        if request.names_turn() {
+            self.begun = Begun::Yes;
+        }
+        self.received_perhaps();
+        if let Some(fault) = request.unreadable() {
+            self.warn(format!("declined: `{}` cannot be read: {fault}", request.method()));
+            request.decline();
+        } else {
+            self.inbox.send(TurnMessage::Request(request), weight);
+        }
     }
 
     /// Holds back an end until the turn is named.

@@ -1,11 +1,19 @@
 //! The pool of shared app-servers at its edges, on the fake codex: consumers that do not read, calls
 //! that are refused or never answered, sessions that fit no server that is there.
+use std::future::ready;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
 use serde_json::json;
 use takopi_codex::app_server::{CodexAppServer, PoolLimits};
+use takopi_core::locks::{
+    FileLocks, Holder, LeaseHolder, LocalLocks, LockError, SessionGuard, SessionKey, SessionLocks,
+};
 use takopi_core::runner::EventStream;
-use takopi_core::{EngineRunner, Host, Runner};
+use takopi_core::{ActionKind, EngineRunner, Host, Runner};
 use takopi_tests::codex::fake::app_server::{Server, not_found};
 use takopi_tests::codex::fake::{Step, turn};
 use takopi_tests::codex::lab::{Lab, SESSION, session};
@@ -111,6 +119,114 @@ async fn a_consumer_that_takes_nothing_for_too_long_gives_up_its_place() {
         true
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_consumer_that_takes_nothing_before_the_reply_to_the_turn_loses_no_event_of_a_good_run() {
+    let early =
+        [turn::started(), items(40), Step::reached("sent"), Step::gate("reply"), Step::Reply];
+    let lab = Lab::new(
+        Server::new()
+            .when("turn/start", "some words", early.into_iter().chain(turn::answer("done")))
+            .turns_when("next", turn::answer("my turn"))
+            .script(),
+    );
+    let limits = PoolLimits::new(2, 10, 1).patience(Duration::ZERO);
+    let runner = shared(&lab, limits).buffer(1, 1 << 20);
+    let mut unread = runner.run(lab.request("some words").resume(session()));
+    let events = until(&mut unread, "Started", is_started).await;
+    lab.control.reached("sent").await;
+    // It reads what the server sends behind the items: by then these were not taken.
+    run(&runner, lab.request("next")).await.completed();
+    lab.control.open("reply");
+    let seen = finish(unread, events).await;
+    if seen.completed().ok {
+        assert_eq!(seen.done(&ActionKind::Note).len(), 40);
+    } else {
+        seen.failed("consumer_stalled");
+    }
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_session_whose_id_was_not_reported_counts_as_loaded() {
+    let late = |n: usize| {
+        let requested = Step::reached(format!("requested {n}"));
+        [
+            requested,
+            Step::gate(format!("reply {n}")),
+            Step::Reply,
+            Step::reached(format!("replied {n}")),
+        ]
+    };
+    let server = Server::new().once("thread/start", late(0)).once("thread/start", late(1));
+    let lab = Lab::new(server.turns(turn::answer("here")).script());
+    let runner = shared(&lab, PoolLimits::new(1, 2, 1));
+    for n in 0..2 {
+        let cancel = CancellationToken::new();
+        let cancelled = runner.run(lab.request("cancelled").cancel(cancel.clone()));
+        lab.control.reached(&format!("requested {n}")).await;
+        cancel.cancel();
+        finish(cancelled, Vec::new()).await.failed("interrupted");
+        lab.control.open(&format!("reply {n}"));
+        lab.control.reached(&format!("replied {n}")).await;
+    }
+    run(&runner, lab.request("next")).await.ok();
+    assert_eq!(lab.control.starts().len(), 2, "the first was full");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
+}
+
+/// Session locks of which the first fails.
+struct FaultyOnce {
+    locks: FileLocks,
+    failed: AtomicBool,
+}
+
+impl SessionLocks for FaultyOnce {
+    fn try_lock<'a>(
+        &'a self,
+        key: &'a SessionKey,
+        holder: &'a Holder,
+        leases: &'a dyn LeaseHolder,
+    ) -> BoxFuture<'a, Result<Option<SessionGuard>, LockError>> {
+        if self.failed.swap(true, Ordering::SeqCst) {
+            self.locks.try_lock(key, holder, leases)
+        } else {
+            ready(Err(LockError::service("it is down"))).boxed()
+        }
+    }
+
+    fn lock(
+        &self,
+        key: SessionKey,
+        holder: Holder,
+        leases: Arc<dyn LeaseHolder>,
+    ) -> BoxFuture<'static, Result<SessionGuard, LockError>> {
+        self.locks.lock(key, holder, leases)
+    }
+
+    fn holder<'a>(&'a self, key: &'a SessionKey) -> BoxFuture<'a, Option<Holder>> {
+        self.locks.holder(key)
+    }
+}
+
+#[tokio::test]
+async fn a_session_whose_lock_could_not_be_taken_does_not_stay_loaded() {
+    let lab = Lab::new(Server::new().turns(turn::answer("here")).script());
+    let locks = FileLocks::new(LocalLocks::new(), lab.home.state().join("locks"));
+    let locks = FaultyOnce { locks, failed: AtomicBool::new(false) };
+    let host = Host::builder().state_directory(lab.home.state()).session_locks(locks);
+    let runner = shared_on(&lab, &host.build().unwrap(), PoolLimits::new(4, 10, 1));
+    let seen = run(&runner, lab.request("first")).await;
+    let session = seen.completed().resume.clone().unwrap();
+    assert!(!seen.completed().ok, "{:?}", seen.outline());
+    run(&runner, lab.request("again").resume(session)).await.ok();
+    assert_eq!(lab.control.calls("thread/resume").len(), 1);
+    assert_eq!(lab.control.starts().len(), 2);
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
 }
 
 #[tokio::test]

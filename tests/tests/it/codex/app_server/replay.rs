@@ -127,6 +127,26 @@ async fn a_turn_that_has_begun_is_not_sent_again_though_the_server_is_overloaded
 }
 
 #[tokio::test]
+async fn a_turn_that_may_have_begun_is_not_sent_again_though_the_server_is_overloaded() {
+    let item = json!({"type": "commandExecution", "id": "c", "command": "rm x"});
+    let of_thread = json!({"threadId": "$THREAD", "item": item});
+    let of_nobody = json!({"threadId": 7, "turnId": "$TURN", "item": item});
+    for (what, step) in [
+        ("a question", turn::ask_command("q", "c", "ls").without_waiting()),
+        ("an item that names no turn", Step::notify("item/completed", of_thread)),
+        ("no JSON", Step::line("half a line")),
+        ("no readable address", Step::notify("item/completed", of_nobody)),
+    ] {
+        let steps = [step].into_iter().chain(overloaded());
+        let lab = Lab::new(Server::new().once("turn/start", steps).script());
+        let seen = run(&lab.app_server(Duration::ZERO), lab.request("hi")).await;
+        seen.failed("overloaded");
+        assert_eq!(prompts(&lab, "hi"), 1, "{what}");
+        lab.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
 async fn a_turn_that_ends_before_it_is_refused_is_the_end_of_the_run() {
     let steps = begun_and_refused(turn::answer("all done"));
     let lab = Lab::new(Server::new().always("turn/start", steps).script());

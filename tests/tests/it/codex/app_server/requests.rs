@@ -121,7 +121,11 @@ async fn a_request_of_an_unknown_kind_is_refused_with_32601_and_shown() {
     assert_eq!(lab.control.answer("q").await["error"]["code"], -32601);
     assert_eq!(lab.control.answer("n").await["error"]["code"], -32601);
     let warnings = seen.done(&ActionKind::Warning);
-    assert!(warnings[0].action.title.contains("item/hologram/requestApproval"), "{warnings:?}");
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    for (warning, method) in warnings.iter().zip(["item/hologram/requestApproval", "host/unknown"])
+    {
+        assert!(warning.action.title.contains(method), "{warnings:?}");
+    }
 }
 
 #[tokio::test]

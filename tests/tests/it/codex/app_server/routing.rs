@@ -243,6 +243,23 @@ async fn a_request_of_an_unknown_thread_is_declined_visibly_without_a_handler() 
 }
 
 #[tokio::test]
+async fn a_request_whose_address_cannot_be_read_is_declined_visibly_without_a_handler() {
+    for (ask, declined) in every_refusal() {
+        for id in ["threadId", "turnId"] {
+            let ask = ask.clone().with_param(id, 7);
+            let steps = [ask.clone()].into_iter().chain(turn::answer("done"));
+            let (lab, seen, asked) = one_run(Server::new().turns(steps)).await;
+            seen.ok();
+            assert_eq!(lab.control.answer("q").await["result"], declined, "{ask:?}");
+            assert!(asked.is_empty(), "{ask:?}");
+            let shown = warnings(&seen);
+            assert_eq!(shown.len(), 1, "{shown:?}");
+            assert!(shown[0].starts_with("declined: "), "{shown:?}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_request_of_an_earlier_turn_of_the_thread_is_declined_visibly() {
     for (ask, declined) in every_refusal() {
         if matches!(&ask, Step::Ask(ask) if ask.method == "mcpServer/elicitation/request") {
@@ -309,10 +326,12 @@ async fn a_bare_client_that_only_waits_for_the_end_declines_what_is_asked() {
 async fn notifications_without_an_owner_do_not_keep_a_hung_turn_alive() {
     let limits = json!({"rateLimits": {"primary": {"usedPercent": "$SEQ"}}});
     let neighbour = json!({"threadId": "elsewhere", "status": {"type": "idle"}});
+    let earlier = json!({"threadId": "$THREAD", "turnId": "earlier", "tokenUsage": {}});
     let notices = (0..300).flat_map(|_| {
         let notices = [
             Step::notify("account/rateLimits/updated", limits.clone()),
             Step::notify("thread/status/changed", neighbour.clone()),
+            Step::notify("thread/tokenUsage/updated", earlier.clone()),
             Step::line("not JSON"),
             Step::Pause { millis: 100 },
         ];

@@ -54,6 +54,41 @@ async fn cancel_is_sigint_first_so_that_codex_ends_its_own_commands() {
 }
 
 #[tokio::test]
+async fn a_turn_that_ends_behind_a_cancel_leaves_its_answer() {
+    let ends = [exec::message("done all the same"), exec::turn_completed(), Step::Exit(0)];
+    let lab = Lab::new(opened([
+        Step::on_signal(Signal::Int, ends),
+        Step::reached("ready"),
+        Step::SleepForever,
+    ]));
+    let seen = cancelled_at_ready(&lab).await;
+    let end = seen.failed("interrupted");
+    assert_eq!(end.answer, "done all the same");
+    assert!(end.usage.is_some());
+    lab.assert_nothing_left().await;
+}
+
+#[tokio::test]
+async fn a_cancel_while_the_last_events_wait_for_room_leaves_the_answer() {
+    let commands = (0..4).map(|n| exec::command_completed(&format!("item_{n}"), "ls", "", 0));
+    let end = [exec::message("all of it"), exec::turn_completed(), Step::reached("printed")];
+    for last in [Some(Step::SleepForever), None] {
+        let lab = Lab::new(opened(commands.clone().chain(end.clone()).chain(last)));
+        let runner = lab.exec().buffer(1, 1 << 20);
+        let cancel = CancellationToken::new();
+        let mut stream = runner.run(lab.request("hi").cancel(cancel.clone()));
+        lab.control.reached("printed").await;
+        // Only one more has room, and the rest waits.
+        let seen = until(&mut stream, "Started", is_started).await;
+        cancel.cancel();
+        let seen = finish(stream, seen).await;
+        assert_eq!(seen.completed().answer, "all of it");
+        runner.shutdown().await;
+        lab.assert_nothing_left().await;
+    }
+}
+
+#[tokio::test]
 async fn a_codex_that_ignores_sigint_and_sigterm_is_killed_with_all_that_came_of_it() {
     let signals = [Signal::Int, Signal::Term, Signal::Hup];
     let lab = Lab::new(opened([
@@ -199,6 +234,22 @@ async fn silence_after_turn_started_is_ended_by_the_idle_limit_which_is_named() 
         end.answer == "so far"
     })
     .await;
+}
+
+#[tokio::test]
+async fn notices_and_lines_that_are_not_json_do_not_keep_a_hung_turn_alive() {
+    let notices = (0..300).flat_map(|n| {
+        [
+            Step::line("not JSON"),
+            exec::reconnecting(n % 5 + 1, 5, None),
+            Step::Pause { millis: 100 },
+        ]
+    });
+    let late = [exec::message("too late"), exec::turn_completed()];
+    let lab = Lab::new(opened(notices.chain(late)));
+    let request = lab.request("hi").idle_timeout(Duration::from_millis(900));
+    run(&lab.exec(), request).await.failed("timeout_idle");
+    lab.assert_nothing_left().await;
 }
 
 /// Whether a run reached its idle limit with no command running: the machine was too slow for the limit.
