@@ -112,7 +112,7 @@ fn length(text: &str) -> Option<Duration> {
         };
         let Ok(count) = count.parse::<u32>() else { break };
         let length = Duration::from_secs(seconds * u64::from(count));
-        total = Some(total.unwrap_or(Duration::ZERO) + length);
+        total = Some(total.unwrap_or(Duration::ZERO).saturating_add(length));
         if unit.ends_with('.') {
             break;
         }
