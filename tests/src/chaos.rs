@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use futures::future::{join, join_all};
 use futures::{FutureExt, StreamExt, stream};
 use takopi_core::runner::steer_channel;
-use takopi_core::{EventStream, Host, ResumeToken, Runner, TakopiEvent};
+use takopi_core::{EventStream, Host, ResumeToken, RunRequest, Runner, TakopiEvent};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -48,7 +48,7 @@ const RUNNERS: usize = 3;
 const SESSIONS: usize = 8;
 const SCRIPTS: usize = 4;
 /// What the agent without faults answers.
-const HEALTHY: &str = "healthy";
+pub const HEALTHY: &str = "healthy";
 
 /// What the host does with a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -329,12 +329,11 @@ async fn round<H: Chaos>(lane: &Lane<H>, seed: u64) {
         stream::iter(runs).for_each_concurrent(AT_ONCE, |run| run).await;
         is_over.store(true, Relaxed);
     };
-    let beside = runners.iter().zip(&own).map(async |(runner, session)| {
-        while !is_over.load(Relaxed) {
-            healthy(&lab, &**runner, Some(session)).await;
-            healthy(&lab, &**runner, None).await;
-        }
-    });
+    let request = || lab.request("hi");
+    let beside = runners
+        .iter()
+        .zip(&own)
+        .map(|(runner, session)| healthy_until(&is_over, &**runner, session, request));
     join(faulty, join_all(beside)).await;
     assert_eq!(lab.control.overlaps(), Vec::<String>::new(), "two writers on one session");
     let settle = join_all(runners.iter().map(|runner| runner.shutdown()));
@@ -348,13 +347,26 @@ async fn round<H: Chaos>(lane: &Lane<H>, seed: u64) {
     }
 }
 
-/// Runs a prompt on an agent without faults: whatever goes on beside it, it is answered.
-async fn healthy<H: Chaos>(lab: &Lab<H>, runner: &dyn Runner, session: Option<&ResumeToken>) {
-    let seen = run(runner, lab.request("hi").resume(session.cloned())).await;
-    let end = seen.completed();
-    let is_same = end.ok && end.answer == HEALTHY && end.error.is_none();
-    assert!(is_same, "changed by a run beside it: {:#?}", seen.events);
-    assert!(session.is_none() || end.resume.as_ref() == session, "{:#?}", seen.events);
+/// Runs prompts of an agent without faults, on one session and on new ones, until the runs beside them are over: they
+/// end as they do alone.
+pub async fn healthy_until(
+    is_over: &AtomicBool,
+    runner: &dyn Runner,
+    session: &ResumeToken,
+    request: impl Fn() -> RunRequest,
+) {
+    loop {
+        for session in [Some(session), None] {
+            let seen = run(runner, request().resume(session.cloned())).await;
+            let end = seen.completed();
+            let is_same = end.ok && end.answer == HEALTHY && end.error.is_none();
+            assert!(is_same, "changed by a run beside it: {:#?}", seen.events);
+            assert!(session.is_none() || end.resume.as_ref() == session, "{:#?}", seen.events);
+        }
+        if is_over.load(Relaxed) {
+            return;
+        }
+    }
 }
 
 type Env = Vec<(String, String)>;

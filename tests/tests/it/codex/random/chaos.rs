@@ -2,20 +2,20 @@
 //! shared servers.
 //!
 //! Whatever happens, every run ends with exactly one `Completed`, last; no session is open in two
-//! processes at once; a fault in one run never changes the result of another on the same server; and
+//! processes at once; a fault in one run never changes the result of another, on the same server or beside it; and
 //! behind it all no process, descriptor or lock is left.
 //!
 //! The settings are those of `takopi_tests::chaos`. Of the runs (1,500) half are over exec, a quarter over app-server with a
 //! process per session, a quarter on shared servers.
 use std::io::Write as _;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use futures::future::{join, join_all};
 use futures::{StreamExt, stream};
 use takopi_codex::app_server::{CodexAppServer, PoolLimits};
-use takopi_core::{EngineRunner, ResumeToken, Runner};
-use takopi_tests::chaos::{self, ANSWER, Done, Rounds, read};
+use takopi_core::{EngineRunner, ResumeToken, RunRequest, Runner};
+use takopi_tests::chaos::{self, ANSWER, Done, HEALTHY, Rounds, read};
 use takopi_tests::codex::chaos::{
     Case, app_server_case, exec_case, guilty_case, held, innocent_case, server, shared_server,
 };
@@ -75,7 +75,7 @@ async fn exec_round(all: &Lab, seed: u64) {
     let cases: Vec<Case> = (0..ROUND).map(|_| exec_case(&mut dice, SESSIONS)).collect();
     let lab = Lab::beside(all, exec::hello("healthy"));
     let runner = lab.exec().buffer(8, 64 * 1024);
-    round(&lab, &runner, cases).await;
+    round(&lab, &runner, cases, &exec::hello(HEALTHY)).await;
 }
 
 async fn app_server_round(all: &Lab, seed: u64) {
@@ -86,7 +86,7 @@ async fn app_server_round(all: &Lab, seed: u64) {
         (0..ROUND).map(|_| app_server_case(&mut dice, SESSIONS, &servers)).collect();
     let lab = Lab::beside(all, exec::hello("healthy"));
     let runner = lab.app_server(warm).buffer(8, 64 * 1024);
-    round(&lab, &runner, cases).await;
+    round(&lab, &runner, cases, &app_server::hello(HEALTHY)).await;
 }
 
 /// Batches on shared servers: some runs are held while others, innocent and guilty, run beside them.
@@ -109,9 +109,7 @@ async fn shared_round(all: &Lab, seed: u64) {
         let cases: Vec<Case> = (HELD..BATCH).map(case).collect();
         let (lab, runner, env) = (&lab, &runner, &env);
         let held_runs = join_all((0..HELD).map(|_| async {
-            let request = takopi_tests::runs::request(&lab.home, &held(batch));
-            let request =
-                env.iter().fold(request, |request, (name, value)| request.env(name, value));
+            let request = with_env(takopi_tests::runs::request(&lab.home, &held(batch)), env);
             let mut stream = runner.run(request);
             let events = until(&mut stream, "Started", is_started).await;
             (stream, events)
@@ -135,10 +133,18 @@ async fn shared_round(all: &Lab, seed: u64) {
     settled(&lab, &runner).await;
 }
 
-async fn round(lab: &Lab, runner: &dyn Runner, cases: Vec<Case>) {
+/// Runs the cases, and beside them runs without faults on sessions of their own.
+async fn round(lab: &Lab, runner: &dyn Runner, cases: Vec<Case>, healthy: &Script) {
     let environments = environments(lab, &cases);
     let runs = cases.iter().zip(&environments).map(|(case, env)| one(lab, runner, case, env));
-    stream::iter(runs).for_each_concurrent(AT_ONCE, |run| run).await;
+    let is_over = AtomicBool::new(false);
+    let faulty = async {
+        stream::iter(runs).for_each_concurrent(AT_ONCE, |run| run).await;
+        is_over.store(true, Relaxed);
+    };
+    let (env, own) = (lab.control.env(healthy), session(lab, SESSIONS));
+    let request = || with_env(takopi_tests::runs::request(&lab.home, "hi"), &env);
+    join(faulty, chaos::healthy_until(&is_over, runner, &own, request)).await;
     settled(lab, runner).await;
 }
 
@@ -156,6 +162,10 @@ async fn settled(lab: &Lab, runner: &dyn Runner) {
 
 type Env = Vec<(String, String)>;
 
+fn with_env(request: RunRequest, env: &Env) -> RunRequest {
+    env.iter().fold(request, |request, (name, value)| request.env(name, value))
+}
+
 /// One environment a script: runs of one script can share a server.
 fn environments(lab: &Lab, cases: &[Case]) -> Vec<Env> {
     let mut known: Vec<(&Script, Env)> = Vec::new();
@@ -171,9 +181,7 @@ fn environments(lab: &Lab, cases: &[Case]) -> Vec<Env> {
 
 async fn one(lab: &Lab, runner: &dyn Runner, case: &Case, env: &Env) {
     let cancel = CancellationToken::new();
-    let request = takopi_tests::runs::request(&lab.home, &case.prompt);
-    let request = env.iter().fold(request, |request, (name, value)| request.env(name, value));
-    let request = request
+    let request = with_env(takopi_tests::runs::request(&lab.home, &case.prompt), env)
         .resume(case.session.map(|n| session(lab, n)))
         .wait(case.wait)
         .idle_timeout(case.idle)
