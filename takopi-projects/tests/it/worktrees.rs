@@ -375,11 +375,14 @@ fn a_worktree_that_git_could_not_complete_is_created_by_the_next_call() {
     let hook = lab.path().join(".git/hooks/post-checkout");
     let script = format!("#!/bin/sh\nif [ ! -e {} ]; then sleep 1000; fi\n", gate.display());
     write_executable(&hook, &script);
-    // Long enough for all calls but the one with the hook.
-    let brief = Git::default().limit(Duration::from_secs(5));
-    let hanging = Repository::open_with(&lab.project(), brief).unwrap();
-    let error = hanging.directory("topic").unwrap_err().to_string();
-    assert!(error.contains("git worktree did not end within 5 s"), "{error}");
+    // Long enough for all calls but the one with the hook, also on a busy machine.
+    let ends_in_the_hook = [5, 50, 200].into_iter().any(|seconds| {
+        let brief = Git::default().limit(Duration::from_secs(seconds));
+        let hanging = Repository::open_with(&lab.project(), brief).unwrap();
+        let error = hanging.directory("topic").unwrap_err().to_string();
+        error.contains(&format!("git worktree did not end within {seconds} s"))
+    });
+    assert!(ends_in_the_hook);
     std::fs::write(gate, "").unwrap();
     let made = lab.repository().directory("topic").unwrap();
     assert!(made.join("README").is_file());
