@@ -76,6 +76,12 @@ fn question(tool: &str, input: &mut ReadFields<'_>, cwd: &Path) -> Question {
             input.read("timeout", Value::as_f64);
             Question::Command(Command::new(command))
         }
+        "write" | "edit" if input.text("path").is_some_and(|path| !is_plain(path)) => {
+            let question = tool_call(tool, input);
+            // Shown, and not understood: the text is not the file that pi would write to.
+            input.read.retain(|name| *name != "path");
+            question
+        }
         "write" if input.has_text("path") => {
             let diff = prefixed('+', input.text("content").unwrap_or_default());
             patch(input.text("path").unwrap_or_default(), &diff, cwd)
@@ -84,28 +90,36 @@ fn question(tool: &str, input: &mut ReadFields<'_>, cwd: &Path) -> Question {
             let diff = input.read("edits", replacements).unwrap_or_default();
             patch(input.text("path").unwrap_or_default(), &diff, cwd)
         }
-        _ => {
-            let mcp = tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
-            let (server, name) = match mcp {
-                Some((server, name)) => (Some(server.to_owned()), name),
-                None => (None, tool),
-            };
-            // All of it is part of the question.
-            input.read = input.fields.keys().map(String::as_str).collect();
-            let input = Value::Object(input.fields.clone()).to_string();
-            let call = ToolCall::default()
-                .server(server)
-                .tool(Some(name.to_owned()))
-                .input(Some(excerpt(&input)));
-            Question::ToolCall(call)
-        }
+        _ => tool_call(tool, input),
     }
+}
+
+/// The call of any tool. All of its input is part of the question.
+fn tool_call(tool: &str, input: &mut ReadFields<'_>) -> Question {
+    let mcp = tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
+    let (server, name) = match mcp {
+        Some((server, name)) => (Some(server.to_owned()), name),
+        None => (None, tool),
+    };
+    input.read = input.fields.keys().map(String::as_str).collect();
+    let input = Value::Object(input.fields.clone()).to_string();
+    let call =
+        ToolCall::default().server(server).tool(Some(name.to_owned())).input(Some(excerpt(&input)));
+    Question::ToolCall(call)
 }
 
 /// A file that is written to. Whether it exists is not known here.
 fn patch(path: &str, diff: &str, cwd: &Path) -> Question {
     let change = FileChange::new(ChangeKind::Unknown, path, cwd).diff(excerpt(diff));
     Question::Patch(Patch::new([change]))
+}
+
+/// Whether pi takes a path as it stands. It drops an `@` at the beginning, has a home directory behind `~`, reads
+/// addresses of files, and takes spaces of other kinds for plain ones.
+fn is_plain(path: &str) -> bool {
+    let is_odd_space =
+        |c| matches!(c, '\u{a0}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}');
+    !path.starts_with(['@', '~']) && !path.starts_with("file:") && !path.contains(is_odd_space)
 }
 
 fn excerpt(text: &str) -> Excerpt {
@@ -136,6 +150,8 @@ fn prefixed(mark: char, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use takopi_core::approvals::Rules;
+    use takopi_core::runner::ApprovalHandler as _;
 
     use super::*;
 
@@ -184,6 +200,62 @@ mod tests {
             let fields: Vec<&str> =
                 request.unrecognized.iter().map(|it| it.field.as_str()).collect();
             assert_eq!(fields, [field], "{tool} {input}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_pi_resolves_in_its_own_way_is_not_understood_and_shown_as_it_came() {
+        for path in [
+            "~",
+            "~/.ssh/authorized_keys",
+            "@/home/ada/.ssh/authorized_keys",
+            "@~/.profile",
+            "@a.rs",
+            "file:///home/ada/.profile",
+            "file://localhost/etc/hosts",
+            "\u{a0}a.rs",
+            "/srv/a\u{2003}b/c",
+            "a\u{202f}b",
+            "a\u{205f}b",
+            "a\u{3000}b",
+        ] {
+            for (tool, input) in [
+                ("write", json!({ "path": path, "content": "x" })),
+                ("edit", json!({ "path": path, "edits": [{ "oldText": "x", "newText": "y" }] })),
+            ] {
+                let request = asked(tool, &input);
+                let [unread] = &request.unrecognized[..] else { panic!("{path}: {request:?}") };
+                assert_eq!(
+                    (&*unread.field, unread.value.text.clone()),
+                    ("path", json!(path).to_string())
+                );
+                // A person sees all of it.
+                let Question::ToolCall(call) = &request.question else { panic!("{request:?}") };
+                assert_eq!(call.input.as_ref().unwrap().text, input.to_string());
+                assert!(request.is_whole());
+            }
+        }
+        for path in ["a.rs", "/srv/a b", "src/@types/a.ts", "a~", "Ä.rs"] {
+            let request = asked("write", &json!({ "path": path, "content": "x" }));
+            assert!(request.is_understood(), "{path}");
+            assert!(matches!(request.question, Question::Patch(_)), "{path}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_rule_for_a_directory_accepts_no_path_that_pi_resolves_in_its_own_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let rules = Rules::new().writes_below(directory.path());
+        let reply = async |path: &str| {
+            let input = json!({ "path": path, "content": "x" });
+            let asked = json!({ "kind": "approval", "id": "c1", "tool": "write", "input": input });
+            rules.decide(approval(&asked, "s", directory.path())).await
+        };
+        assert_eq!(reply("a.rs").await, Decision::Accept);
+        for path in
+            ["@/home/ada/.ssh/authorized_keys", "~/.profile", "file:///etc/hosts", "a\u{a0}b"]
+        {
+            assert_eq!(reply(path).await, Decision::Decline, "{path}");
         }
     }
 
