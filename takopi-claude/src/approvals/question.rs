@@ -141,6 +141,12 @@ fn question(
             input.read("timeout", Value::as_f64);
             Question::Command(Command::new(command))
         }
+        "Write" | "Edit" | "MultiEdit" | "NotebookEdit" if !has_plain_path(input) => {
+            let question = tool_call(tool, input, description);
+            // Shown, and not understood: the text is not the file that would be written to.
+            input.read.retain(|name| !PATHS.contains(name));
+            question
+        }
         "Write" if input.has_text("file_path") => {
             let content = input.text("content").unwrap_or_default();
             patch(input, "file_path", &prefixed('+', content), cwd)
@@ -173,23 +179,36 @@ fn question(
             input.text("planFilePath");
             Question::Plan(excerpt(plan))
         }
-        _ => {
-            let mcp = tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
-            let (server, name) = match mcp {
-                Some((server, name)) => (Some(server.to_owned()), name),
-                None => (None, tool),
-            };
-            // All of it is part of the question.
-            input.read = input.fields.keys().map(String::as_str).collect();
-            let input = Value::Object(input.fields.clone()).to_string();
-            let call = ToolCall::default()
-                .server(server)
-                .tool(Some(name.to_owned()))
-                .description(description)
-                .input(Some(excerpt(&input)));
-            Question::ToolCall(call)
-        }
+        _ => tool_call(tool, input, description),
     }
+}
+
+/// The call of any tool. All of its input is part of the question.
+fn tool_call(tool: &str, input: &mut ReadFields<'_>, description: Option<String>) -> Question {
+    let mcp = tool.strip_prefix("mcp__").and_then(|rest| rest.split_once("__"));
+    let (server, name) = match mcp {
+        Some((server, name)) => (Some(server.to_owned()), name),
+        None => (None, tool),
+    };
+    input.read = input.fields.keys().map(String::as_str).collect();
+    let input = Value::Object(input.fields.clone()).to_string();
+    let call = ToolCall::default()
+        .server(server)
+        .tool(Some(name.to_owned()))
+        .description(description)
+        .input(Some(excerpt(&input)));
+    Question::ToolCall(call)
+}
+
+/// The fields that name the file of a change.
+const PATHS: [&str; 2] = ["file_path", "notebook_path"];
+
+/// Whether Claude Code takes the path of a change as it stands. A relative one begins where its shell is by now, `~` is
+/// a home directory, and white space at the ends is dropped. Newer releases ask with the path that comes of all that.
+fn has_plain_path(input: &ReadFields<'_>) -> bool {
+    let is_dropped = |c: char| c.is_whitespace() || c == '\u{feff}';
+    let mut paths = PATHS.iter().filter_map(|name| input.fields.get(*name)?.as_str());
+    paths.all(|path| path.starts_with('/') && !path.ends_with(is_dropped))
 }
 
 fn excerpt(text: &str) -> Excerpt {
@@ -275,6 +294,8 @@ fn reason(fields: &Map<String, Value>, input: &Map<String, Value>) -> Option<Str
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use takopi_core::approvals::Rules;
+    use takopi_core::runner::ApprovalHandler as _;
 
     use super::*;
 
@@ -378,6 +399,44 @@ mod tests {
             assert!(!asked.is_understood(), "{name} {input}");
             let fields: Vec<&str> = asked.unrecognized.iter().map(|it| it.field.as_str()).collect();
             assert_eq!(fields, [field], "{name} {input}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_path_that_is_not_the_file_by_itself_is_not_understood_and_accepted_by_no_rule() {
+        let directory = tempfile::tempdir().unwrap();
+        let rules = Rules::new().writes_below(directory.path());
+        let inside = directory.path().join("a").display().to_string();
+        let input = json!({ "file_path": inside, "content": "x" });
+        assert_eq!(rules.decide(tool("Write", &input).request).await, Decision::Accept);
+        for path in [
+            "~",
+            "~/.ssh/authorized_keys",
+            " /etc/hosts",
+            "a.rs",
+            &format!("{inside} "),
+            &format!("{inside}\u{feff}"),
+        ] {
+            for (name, field) in [
+                ("Write", "file_path"),
+                ("Edit", "file_path"),
+                ("MultiEdit", "file_path"),
+                ("NotebookEdit", "notebook_path"),
+            ] {
+                let mut input = json!({ "content": "x" });
+                input[field] = path.into();
+                let request = tool(name, &input).request;
+                let [unread] = &request.unrecognized[..] else { panic!("{path}: {request:?}") };
+                assert_eq!(
+                    (&*unread.field, &*unread.value.text),
+                    (field, &*json!(path).to_string())
+                );
+                // A person sees all of it.
+                let Question::ToolCall(call) = &request.question else { panic!("{request:?}") };
+                assert_eq!(call.input.as_ref().unwrap().text, input.to_string());
+                assert!(request.is_whole());
+                assert_eq!(rules.decide(request).await, Decision::Decline, "{name} {path:?}");
+            }
         }
     }
 
