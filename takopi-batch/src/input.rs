@@ -19,7 +19,7 @@ use takopi_core::RunSettings;
 use takopi_core::settings::SettingError;
 use thiserror::Error;
 
-use self::table::Head;
+use self::table::{Head, Place};
 pub use self::template::{PromptTemplate, TemplateError};
 use crate::job::BatchJob;
 
@@ -286,16 +286,20 @@ impl<R: Read> Input<R> {
         serde_json::from_value::<Written>(cells.into()).map_err(|error| bad_json(&error))?.job()
     }
 
+    /// What stands between the cells, if this is a table.
+    fn delimiter(&self) -> Option<u8> {
+        match self.format {
+            Some(Format::Csv) => Some(b','),
+            Some(Format::Tsv) => Some(b'\t'),
+            _ => None,
+        }
+    }
+
     /// Reads the head of a table, if this is its first line: `true` if there is no job in it.
     fn is_head(&mut self, line: &str) -> Result<bool, LineError> {
-        let delimiter = match self.format {
-            Some(Format::Csv) => b',',
-            Some(Format::Tsv) => b'\t',
-            _ => return Ok(false),
-        };
-        if self.head.is_some() {
+        let Some(delimiter) = self.delimiter().filter(|_| self.head.is_none()) else {
             return Ok(false);
-        }
+        };
         let head = Head::read(line, delimiter);
         self.over = head.is_err();
         self.head = Some(head?);
@@ -305,12 +309,18 @@ impl<R: Read> Input<R> {
     /// The rest of a record that goes on in the next lines.
     fn rest_of_record(&mut self, text: &str) -> Result<String, LineError> {
         let mut record = text.to_owned();
-        let is_table = matches!(self.format, Some(Format::Csv | Format::Tsv));
-        while is_table && table::is_open(&record) {
-            let Some(more) = self.next_line()? else { break };
+        let Some(delimiter) = self.delimiter() else { return Ok(record) };
+        let mut place = Place::default().behind(text, delimiter);
+        while place == Place::Quoted {
+            let Some(more) = self.next_line()? else {
+                let error = "a quote opens a cell that is not closed";
+                return Err(LineError::BadTable(error.to_owned()));
+            };
             self.line += 1;
+            let more = std::str::from_utf8(&more).map_err(|_| LineError::NotUtf8)?;
+            place = place.behind(more, delimiter);
             record.push('\n');
-            record.push_str(std::str::from_utf8(&more).map_err(|_| LineError::NotUtf8)?);
+            record.push_str(more);
             if record.len() > LINE_LIMIT {
                 return Err(LineError::TooLong);
             }

@@ -1,6 +1,6 @@
 //! Records of a table: comma- or tab-separated values with a head.
 //!
-//! A record may span lines if a cell is quoted. The head names the columns: those of a job (`prompt`, `id`,
+//! A record may span lines if a cell is quoted. A quote opens a cell only at its beginning; elsewhere it is text. The head names the columns: those of a job (`prompt`, `id`,
 //! `session`, `resume`, the settings), and any other that the template of the prompt uses. An empty cell
 //! sets nothing.
 
@@ -13,6 +13,34 @@ use super::LineError;
 pub(super) struct Head {
     delimiter: u8,
     columns: Vec<String>,
+}
+
+/// Where a record is, read from its beginning. The rules are those of the crate that splits it into cells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Place {
+    /// At the beginning of a cell.
+    #[default]
+    Start,
+    /// In a cell that is not quoted, or behind the end of one that is.
+    Bare,
+    /// In a quoted cell: it goes on in the next line.
+    Quoted,
+    /// Behind a quote in a quoted cell, which is its end or the first of two.
+    Quote,
+}
+
+impl Place {
+    /// The place behind a further part.
+    pub(super) fn behind(self, text: &str, delimiter: u8) -> Self {
+        text.bytes().fold(self, |place, byte| match (place, byte) {
+            (Self::Start | Self::Quote, b'"') => Self::Quoted,
+            (Self::Quoted, b'"') => Self::Quote,
+            (Self::Quoted, _) => Self::Quoted,
+            (_, b'\r' | b'\n') => Self::Start,
+            (_, byte) if byte == delimiter => Self::Start,
+            _ => Self::Bare,
+        })
+    }
 }
 
 impl Head {
@@ -49,17 +77,51 @@ impl Head {
     }
 }
 
-/// Whether a quoted cell goes on in the next line.
-pub(super) fn is_open(text: &str) -> bool {
-    text.bytes().filter(|byte| *byte == b'"').count() % 2 == 1
-}
-
 fn cells(text: &str, delimiter: u8) -> Result<Vec<String>, LineError> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
         .delimiter(delimiter)
         .from_reader(text.as_bytes());
-    let record = reader.records().next().transpose();
+    let mut records = reader.records();
+    let record = records.next().transpose();
     let record = record.map_err(|error| LineError::BadTable(error.to_string()))?;
+    if records.next().is_some() {
+        let error = "a carriage return ends the record: end lines with a line feed, and quote cells that span lines";
+        return Err(LineError::BadTable(error.to_owned()));
+    }
     Ok(record.unwrap_or_default().iter().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The records of a table as lines are joined to them.
+    fn records(text: &str, delimiter: u8) -> Vec<Vec<String>> {
+        let (mut records, mut record, mut place) = (Vec::new(), String::new(), Place::Start);
+        for line in text.split_inclusive('\n') {
+            record.push_str(line);
+            place = place.behind(line, delimiter);
+            if place != Place::Quoted {
+                records.push(std::mem::take(&mut record));
+                place = Place::Start;
+            }
+        }
+        records.push(record);
+        let cells = records.iter().map(|record| cells(record, delimiter).unwrap());
+        cells.filter(|cells| !cells.is_empty()).collect()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn lines_are_joined_to_the_records_that_the_crate_reads(text in "[a,;\"\n]{0,40}", semicolon: bool) {
+            let delimiter = if semicolon { b';' } else { b',' };
+            let mut reader = csv::ReaderBuilder::new();
+            let reader = reader.has_headers(false).flexible(true).delimiter(delimiter);
+            let read = reader.from_reader(text.as_bytes()).into_records();
+            let read: Vec<Vec<String>> =
+                read.map(|record| record.unwrap().iter().map(str::to_owned).collect()).collect();
+            assert_eq!(records(&text, delimiter), read, "{text:?}");
+        }
+    }
 }

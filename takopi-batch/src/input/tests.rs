@@ -144,6 +144,28 @@ fn a_table_has_columns_of_jobs_and_of_the_template() {
 }
 
 #[test]
+fn a_quote_inside_a_cell_is_text_and_no_prompt_is_lost() {
+    let text = "id,prompt\n1,use the 5\" screen\n2,second\n3,\"a \"\"third\"\"\"\r\n";
+    let jobs: Vec<_> = table(text, Format::Csv, None).into_iter().map(Result::unwrap).collect();
+    let read: Vec<_> = jobs.iter().map(|job| (job.id.as_str(), job.prompt.as_str())).collect();
+    assert_eq!(read, [("1", "use the 5\" screen"), ("2", "second"), ("3", "a \"third\"")]);
+}
+
+#[test]
+fn a_line_that_is_no_single_record_is_an_error() {
+    let errors = |text: &str| -> Vec<String> {
+        let read = table(text, Format::Csv, None).into_iter();
+        read.filter_map(|read| Some(read.err()?.to_string())).collect()
+    };
+    let returned = "a carriage return ends the record: end lines with a line feed, and quote cells that span lines";
+    assert_eq!(errors("id,prompt\n1,a\rb\n2,c\n"), [format!("line 2: {returned}")]);
+    assert_eq!(errors("id,prompt\r1,a\r2,b\r"), [format!("line 1: {returned}")]);
+    assert_eq!(errors("id,prompt\r\n1,a\r\n2,\"b\r\nc\"\r\n"), Vec::<String>::new());
+    let open = "line 3: a quote opens a cell that is not closed";
+    assert_eq!(errors("id,prompt\n1,a\n2,\"b\n3,c\n"), [open]);
+}
+
+#[test]
 fn what_is_wrong_with_a_table_is_named() {
     let error = |text: &str, template: Option<&str>| {
         let read = table(text, Format::Csv, template);
