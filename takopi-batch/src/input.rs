@@ -206,17 +206,18 @@ impl<R: Read> Input<R> {
         }
     }
 
-    fn job(&mut self, line: &str) -> Result<BatchJob, LineError> {
+    /// The job of a line or record; `number` is that of its first line.
+    fn job(&mut self, line: &str, number: u64) -> Result<BatchJob, LineError> {
         let line = line.trim_end_matches('\r');
         let json = line.trim_start().starts_with('{');
         let found = if json { Format::JsonLines } else { Format::Text };
         let format = *self.format.get_or_insert_with(|| {
-            self.decided = Some(self.line);
+            self.decided = Some(number);
             found
         });
         let mut job = match format {
             Format::Csv | Format::Tsv => self.table_job(line)?,
-            Format::Text if self.decided == Some(self.line) && begins_array(line) => {
+            Format::Text if self.decided == Some(number) && begins_array(line) => {
                 let what =
                     "a JSON array: a batch reads one object a line; `jq -c '.[]' FILE` converts it";
                 return Err(LineError::BadJson(what.to_owned()));
@@ -235,9 +236,9 @@ impl<R: Read> Input<R> {
                 serde_json::from_str::<Written>(line).map_err(|error| bad_json(&error))?.job()?
             }
         };
-        job.line = self.line;
+        job.line = number;
         if job.id.is_empty() {
-            job.id = self.line.to_string();
+            job.id = number.to_string();
         }
         if job.prompt.trim().is_empty() {
             return Err(LineError::NoPrompt);
@@ -334,13 +335,7 @@ impl<R: Read> Input<R> {
         if self.is_head(&text)? {
             return Ok(None);
         }
-        let mut job = self.job(&text)?;
-        // A record is where it begins.
-        if job.id == job.line.to_string() {
-            job.id = line.to_string();
-        }
-        job.line = line;
-        Ok(Some(job))
+        self.job(&text, line).map(Some)
     }
 }
 

@@ -152,6 +152,14 @@ fn a_quote_inside_a_cell_is_text_and_no_prompt_is_lost() {
 }
 
 #[test]
+fn a_record_over_several_lines_has_its_own_id_or_the_number_of_its_first_line() {
+    let text = "id,prompt\n3,\"a\nb\"\n,\"c\nd\"\n";
+    let jobs: Vec<_> = table(text, Format::Csv, None).into_iter().map(Result::unwrap).collect();
+    let read: Vec<_> = jobs.iter().map(|job| (job.id.as_str(), job.line)).collect();
+    assert_eq!(read, [("3", 2), ("4", 4)]);
+}
+
+#[test]
 fn a_line_that_is_no_single_record_is_an_error() {
     let errors = |text: &str| -> Vec<String> {
         let read = table(text, Format::Csv, None).into_iter();
