@@ -61,12 +61,11 @@ pub(crate) enum Answered {
     EndTurn,
 }
 
-/// What came of a request.
-pub(crate) enum Taken {
-    /// Somebody is asked about this call.
-    Asked(Option<CallUpdate>),
-    /// It was allowed for the session before.
-    Allowed(CallUpdate),
+/// What a request is about.
+pub(crate) struct About {
+    pub(crate) call: CallUpdate,
+    /// Whether another session makes the call, such as a sub-agent's.
+    pub(crate) is_foreign: bool,
 }
 
 impl RequestHandler {
@@ -81,8 +80,12 @@ impl RequestHandler {
         Self { run, agent, session, directory, allowed, desk }
     }
 
-    /// Takes up a request. Returns the call that it is about.
-    pub(crate) fn take(&mut self, request: PeerRequest, events: &mut Vec<TakopiEvent>) -> Taken {
+    /// Takes up a request. Returns what it is about, if that can be read.
+    pub(crate) fn take(
+        &mut self,
+        request: PeerRequest,
+        events: &mut Vec<TakopiEvent>,
+    ) -> Option<About> {
         let Some(permission) = Permission::read(request.params()) else {
             let raw = Excerpt::new(request.params().get(), TEXT_BYTES);
             let question = Question::Unknown(Unknown::new(PERMISSION, raw));
@@ -90,9 +93,10 @@ impl RequestHandler {
             asked.decisions = vec![Decision::Decline, Decision::Cancel];
             let ticket = Ticket { request, call: None, options: Vec::new(), same: None };
             self.desk.ask(ticket, asked, events);
-            return Taken::Asked(None);
+            return None;
         };
         let (asked, is_exact) = self.question(&permission);
+        let is_foreign = asked.subagent.is_some();
         let same = Some(permission.same).filter(|same| is_exact && same.len() <= TEXT_BYTES);
         let once = choice(&self.agent, &permission.options, Decision::Accept);
         if let (Some(same), Some(once)) = (&same, once)
@@ -100,13 +104,13 @@ impl RequestHandler {
         {
             let once = once.id.clone();
             request.answer(selected(&once));
-            return Taken::Allowed(permission.call);
+            return Some(About { call: permission.call, is_foreign });
         }
         let call = permission.call;
         let ticket =
             Ticket { request, call: Some(call.id.clone()), options: permission.options, same };
         self.desk.ask(ticket, asked, events);
-        Taken::Asked(Some(call))
+        Some(About { call, is_foreign })
     }
 
     /// The agent no longer asks.

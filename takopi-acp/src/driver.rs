@@ -22,7 +22,7 @@ use takopi_core::runner::{EngineRun, RunError, SteerMessage, SteerMessages, Stop
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::approvals::{Answered, RequestHandler, Taken};
+use crate::approvals::{Answered, RequestHandler};
 use crate::client::{Client, ClientError, Incoming};
 use crate::translator::Translator;
 use crate::wire::{AgentInfo, Update};
@@ -239,9 +239,8 @@ impl RunDriver<'_> {
             }
             Incoming::Request(request) => {
                 let mut asked = Vec::new();
-                let taken = self.requests.take(request, &mut asked);
-                if let Taken::Asked(Some(call)) | Taken::Allowed(call) = &taken {
-                    self.translator.asked(call, &mut self.events);
+                if let Some(about) = self.requests.take(request, &mut asked) {
+                    self.translator.asked(&about.call, about.is_foreign, &mut self.events);
                 }
                 self.events.extend(asked);
             }

@@ -126,11 +126,16 @@ impl Translator {
         }
     }
 
-    /// Somebody is asked about a call, which may be the first news of it.
-    pub(crate) fn asked(&mut self, call: &CallUpdate, events: &mut Vec<TakopiEvent>) {
+    /// Somebody is asked about a call, of this session or a foreign one. It may be the first news of it.
+    pub(crate) fn asked(
+        &mut self,
+        call: &CallUpdate,
+        is_foreign: bool,
+        events: &mut Vec<TakopiEvent>,
+    ) {
         self.reconnected(events);
         self.messages.interrupted(events);
-        self.calls.asked(call, events);
+        self.calls.asked(call, is_foreign, events);
     }
 
     /// A call was not approved.

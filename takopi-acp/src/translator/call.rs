@@ -24,12 +24,14 @@ pub(super) struct Call {
     /// What was shown of it.
     shown: Option<Action>,
     pub(super) is_declined: bool,
+    /// Another session makes it, such as a sub-agent's: there is no news of it.
+    pub(super) is_foreign: bool,
 }
 
 impl Call {
     pub(super) fn new(id: String) -> Self {
         let state = CallUpdate { id, ..CallUpdate::default() };
-        Self { state, output: Text::default(), shown: None, is_declined: false }
+        Self { state, output: Text::default(), shown: None, is_declined: false, is_foreign: false }
     }
 
     pub(super) fn id(&self) -> &str {

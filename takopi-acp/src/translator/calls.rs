@@ -38,15 +38,17 @@ impl Calls {
         self.any
     }
 
-    /// Whether the agent waits for one.
+    /// Whether the agent waits for one. Some agents never close a call that was declined, and nobody reports the end of
+    /// another session's.
     pub(super) fn is_running(&self) -> bool {
-        !self.open.is_empty()
+        self.open.iter().any(|call| !call.is_declined && !call.is_foreign)
     }
 
     /// News of a call.
     pub(super) fn update(&mut self, update: &CallUpdate, events: &mut Vec<TakopiEvent>) {
         let Some(at) = self.place(update) else { return };
         let call = &mut self.open[at];
+        call.is_foreign = false;
         call.update(update);
         if call.is_over() {
             let call = self.open.remove(at);
@@ -60,9 +62,18 @@ impl Calls {
     }
 
     /// Somebody is asked about a call: it is shown, whatever is known of it.
-    pub(super) fn asked(&mut self, update: &CallUpdate, events: &mut Vec<TakopiEvent>) {
+    pub(super) fn asked(
+        &mut self,
+        update: &CallUpdate,
+        is_foreign: bool,
+        events: &mut Vec<TakopiEvent>,
+    ) {
+        let known = self.open.len();
         let Some(at) = self.place(update) else { return };
         let call = &mut self.open[at];
+        call.is_declined = false;
+        // One that there was news of has more.
+        call.is_foreign |= is_foreign && at == known;
         call.asked(update);
         call.show(&self.engine, &self.directory, true, events);
     }

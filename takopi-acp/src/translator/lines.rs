@@ -50,7 +50,7 @@ fn receive(translator: &mut Translator, message: Incoming<'_>, events: &mut Vec<
         }
         Some(crate::client::PERMISSION) => {
             if let Some(permission) = Permission::read(params) {
-                translator.asked(&permission.call, events);
+                translator.asked(&permission.call, false, events);
             }
         }
         Some(_) => {}

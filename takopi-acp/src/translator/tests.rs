@@ -84,7 +84,7 @@ fn turns(agent: &str, lines: &[Value]) -> Vec<Turn> {
             }
             Some("session/request_permission") => {
                 let permission = Permission::read(&raw(&message["params"])).unwrap();
-                translator.asked(&permission.call, &mut turn.events);
+                translator.asked(&permission.call, false, &mut turn.events);
             }
             None if message["id"] == *id => {
                 let reply = match message.get("error") {

@@ -382,6 +382,22 @@ async fn notices_do_not_keep_a_hung_turn_alive() {
     lab.assert_nothing_left().await;
 }
 
+/// gemini never closes a call that was declined, and takopi gets no news of the calls of a sub-agent's session.
+#[tokio::test]
+async fn a_call_that_nobody_reports_the_end_of_keeps_no_hung_turn_alive() {
+    let ask = permission("ask", "c1", "ls");
+    let foreign = ask.clone().with_param("sessionId", "child");
+    for (ask, decision) in [(ask, Decision::Decline), (foreign, Decision::Accept)] {
+        let lab = Lab::new(Process::new().turns([ask, Step::SleepForever]));
+        let decide = from_fn(move |_| std::future::ready(decision));
+        let request = lab.request("x").approvals(Arc::new(decide));
+        let request = request.idle_timeout(Duration::from_millis(500));
+        let request = request.wall_timeout(Duration::from_mins(1));
+        run(&lab.runner(COLD), request).await.failed("timeout_idle");
+        lab.assert_nothing_left().await;
+    }
+}
+
 /// gemini answers a load before it replays the session.
 #[tokio::test]
 async fn a_replay_behind_the_response_to_a_load_is_no_part_of_the_answer() {
