@@ -34,6 +34,8 @@ struct Message {
     text: String,
     /// The id of its pieces.
     key: Option<String>,
+    /// Reasoning came behind it: more text is another message. Until there is any, it may be the answer.
+    is_ended: bool,
 }
 
 impl Message {
@@ -75,23 +77,26 @@ impl Messages {
         if text.is_empty() {
             return;
         }
-        self.end_thought(events);
         self.uses_ids |= id.is_some();
         if self.uses_ids && id.is_none() {
+            self.end_thought(events);
             push(&mut self.own, text);
             return;
         }
+        // Blank lines begin no message: pi-acp sends some as a banner.
+        let begins = self.current.as_ref().is_none_or(|current| current.is_ended);
+        if begins && id.is_none() && text.trim().is_empty() {
+            return;
+        }
+        self.end_held(events);
+        self.end_thought(events);
         self.end_own(events);
         if self.current.as_ref().is_some_and(|current| current.id.as_deref() != id) {
             self.end_message(events);
         }
-        // Blank lines begin no message: pi-acp sends some as a banner.
-        if self.current.is_none() && id.is_none() && text.trim().is_empty() {
-            return;
-        }
         if self.current.is_none() {
             let (id, key) = (id.map(str::to_owned), self.key(id));
-            self.current = Some(Message { id, text: String::new(), key });
+            self.current = Some(Message { id, text: String::new(), key, is_ended: false });
         }
         let Some(current) = &mut self.current else { return };
         current.push(text);
@@ -114,18 +119,23 @@ impl Messages {
         if text.is_empty() {
             return;
         }
-        if !self.uses_ids {
-            self.end_message(events);
+        if let Some(current) = self.current.as_mut().filter(|_| !self.uses_ids) {
+            current.is_ended = true;
+            if let Some(pieces) = &mut self.pieces {
+                pieces.close(events);
+            }
         }
         if self.thought.as_ref().is_some_and(|thought| thought.id.as_deref() != id) {
             self.end_thought(events);
         }
-        let new = || Message { id: id.map(str::to_owned), text: String::new(), key: None };
+        let id = id.map(str::to_owned);
+        let new = || Message { id, text: String::new(), key: None, is_ended: false };
         self.thought.get_or_insert_with(new).push(text);
     }
 
     /// A call came: what was said before it is not the answer.
     pub(super) fn interrupted(&mut self, events: &mut Vec<TakopiEvent>) {
+        self.end_held(events);
         self.end_thought(events);
         self.end_own(events);
         self.end_message(events);
@@ -147,6 +157,13 @@ impl Messages {
         }
         let answer = self.current.take().map(|message| message.text).unwrap_or_default();
         (answer, own)
+    }
+
+    /// A message that reasoning came behind was not the answer. It goes ahead of that reasoning.
+    fn end_held(&mut self, events: &mut Vec<TakopiEvent>) {
+        if self.current.as_ref().is_some_and(|current| current.is_ended) {
+            self.end_message(events);
+        }
     }
 
     /// A message is over, and was not the answer.

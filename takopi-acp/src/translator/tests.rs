@@ -336,6 +336,51 @@ fn pieces_joined_are_the_answer_and_no_note_repeats_them() {
     assert_eq!(end.answer, "Three files.");
 }
 
+/// Not every agent marks messages with ids: there reasoning ends a message.
+#[test]
+fn a_message_that_only_reasoning_came_behind_is_the_answer() {
+    let thought = || Update::Thought { id: None, text: "Was that right?".to_owned() };
+    let call = || {
+        let status = Some("completed".to_owned());
+        Update::Call(Box::new(CallUpdate { id: "c".to_owned(), status, ..CallUpdate::default() }))
+    };
+    let text = |text| message(None, text);
+    for (updates, answer, notes) in [
+        (vec![text("4"), text("2."), thought()], "42.", vec!["Was that right?"]),
+        (
+            vec![text("42."), thought(), text("\n"), thought()],
+            "42.",
+            vec!["Was that right?Was that right?"],
+        ),
+        (vec![text("A"), thought(), text("B")], "B", vec!["A", "Was that right?"]),
+        (vec![text("A"), thought(), call()], "", vec!["A", "Was that right?"]),
+    ] {
+        for deltas in [false, true] {
+            let agent = Agent::preset("gemini").unwrap();
+            let directory = PathBuf::from("/srv");
+            let setup = TurnSetup { agent, directory, uses_ids: false, deltas };
+            let (mut translator, mut events) = (Translator::new(setup), Vec::new());
+            updates.iter().for_each(|update| translator.update(update, &mut events));
+            translator.ended(Ok(reply("end_turn")));
+            let end = translator.finish(interrupted(), &mut events);
+            assert_eq!((end.ok, end.answer.as_str()), (true, answer), "{updates:?}");
+            // Its pieces are over before the reasoning behind it is told.
+            let last = events.iter().rfind(|event| matches!(event, TakopiEvent::Action(_)));
+            let Some(TakopiEvent::Action(last)) = last else { panic!("{events:?}") };
+            assert!(answer != "42." || last.action.kind == ActionKind::Note, "{last:?}");
+            let said = events.iter().filter_map(|event| match event {
+                TakopiEvent::Action(event) if event.action.kind == ActionKind::Note => {
+                    Some(event.action.title.as_str())
+                }
+                _ => None,
+            });
+            // Streamed text is in no note.
+            let notes = notes.iter().copied().filter(|note| !deltas || note.len() > 1);
+            assert_eq!(said.collect::<Vec<_>>(), notes.collect::<Vec<_>>(), "{updates:?}");
+        }
+    }
+}
+
 #[test]
 fn different_texts_without_end_are_stopped_too() {
     let mut translator = translator("opencode");
