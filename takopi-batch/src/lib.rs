@@ -47,6 +47,7 @@ mod order;
 mod pace;
 mod place;
 mod report;
+mod results;
 mod retry;
 pub mod run;
 

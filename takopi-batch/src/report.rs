@@ -1,9 +1,6 @@
 //! The figures of a batch.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,9 +8,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize, Serializer};
 use takopi_core::{Reason, Usage};
 
-use crate::digest::Digest;
 use crate::job::JobResult;
 use crate::journal::JournalError;
+use crate::results::each_last;
 
 /// Figures of a batch.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -45,9 +42,7 @@ pub(crate) fn seconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S
 
 /// What a report takes from a result. The answer is not among it.
 #[derive(Deserialize)]
-struct Figures<'a> {
-    #[serde(borrow)]
-    id: Cow<'a, str>,
+struct Figures {
     ok: bool,
     #[serde(default)]
     reason: Option<Reason>,
@@ -82,18 +77,13 @@ impl BatchReport {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn read(out: impl AsRef<Path>) -> Result<Self, JournalError> {
-        let out = out.as_ref();
-        let mut last = HashMap::new();
-        each(out, |number, figures| {
-            last.insert(Digest::of(&figures.id), number);
-        })?;
         let mut report = Self::default();
-        each(out, |number, figures| {
-            if last.get(&Digest::of(&figures.id)) == Some(&number) {
-                report.count(figures.ok, figures.reason.as_ref(), figures.attempts);
-                report.spent(figures.usage.as_ref(), figures.started, figures.ended);
-                report.begins(figures.began);
-            }
+        each_last(out.as_ref(), |line| {
+            let figures: Figures = serde_json::from_slice(line).ok()?;
+            report.count(figures.ok, figures.reason.as_ref(), figures.attempts);
+            report.spent(figures.usage.as_ref(), figures.started, figures.ended);
+            report.begins(figures.began);
+            Some(())
         })?;
         Ok(report)
     }
@@ -133,24 +123,5 @@ impl BatchReport {
         self.begins(Some(started));
         self.ended = Some(self.ended.map_or(ended, |last| last.max(ended)));
         self.work += Duration::try_from(ended.duration_since(started)).unwrap_or_default();
-    }
-}
-
-fn each(out: &Path, mut take: impl FnMut(u64, Figures<'_>)) -> Result<(), JournalError> {
-    let fault = |error| JournalError::Io { doing: "read", path: out.to_owned(), error };
-    let mut reader = BufReader::new(File::open(out).map_err(fault)?);
-    let (mut line, mut number) = (Vec::new(), 0);
-    loop {
-        line.clear();
-        if reader.read_until(b'\n', &mut line).map_err(fault)? == 0 {
-            return Ok(());
-        }
-        number += 1;
-        let text = line.trim_ascii();
-        match serde_json::from_slice(text) {
-            Ok(figures) => take(number, figures),
-            Err(_) if text.is_empty() || line.last() != Some(&b'\n') => {}
-            Err(_) => return Err(JournalError::NotAResult(out.to_owned(), number)),
-        }
     }
 }

@@ -27,12 +27,21 @@ impl Answers {
         Ok(Self { directory: directory.to_owned() })
     }
 
+    /// Whether a job has a file.
+    pub(super) fn has(&self, id: &str) -> bool {
+        self.file(id).exists()
+    }
+
+    fn file(&self, id: &str) -> PathBuf {
+        self.directory.join(format!("{}.md", file_name(id)))
+    }
+
     /// Writes the answer of a job that has one; an earlier one is replaced as a whole.
     pub(super) fn write(&self, result: &JobResult) -> io::Result<()> {
         if !result.ok {
             return Ok(());
         }
-        let file = self.directory.join(format!("{}.md", file_name(&result.id)));
+        let file = self.file(&result.id);
         let partial = file.with_extension("md.partial");
         let mut answer = result.answer.clone();
         if !answer.is_empty() && !answer.ends_with('\n') {

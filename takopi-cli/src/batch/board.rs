@@ -5,9 +5,10 @@
 //! can have thousands of events a second.
 
 use std::io;
+use std::path::Path;
 use std::time::Duration;
 
-use takopi_batch::{BatchEvent, Halt, JobResult, Tally};
+use takopi_batch::{BatchEvent, Halt, JobResult, JournalError, Tally};
 use takopi_bridge::present::{Line, Style, elapsed, one_line};
 use takopi_core::{ActionKind, Reason, TakopiEvent};
 use tokio::time::Instant;
@@ -107,6 +108,18 @@ impl Board {
     /// Whether an answer could not be written to its file.
     pub(super) fn answers_failed(&self) -> bool {
         self.answers_failed
+    }
+
+    /// Writes the answers of earlier runs that have no file: the disk was full, or takopi was killed.
+    pub(super) fn restore_answers(&mut self, out: &Path) -> Result<(), JournalError> {
+        if self.answers.is_none() {
+            return Ok(());
+        }
+        JobResult::read_each(out, |result| {
+            if self.answers.as_ref().is_some_and(|answers| !answers.has(&result.id)) {
+                self.keep_answer(&result);
+            }
+        })
     }
 
     fn keep_answer(&mut self, result: &JobResult) {

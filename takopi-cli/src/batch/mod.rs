@@ -106,9 +106,12 @@ pub(crate) fn main(
     if let Err(error) = raise_descriptor_limit() {
         tracing::debug!(%error, "cannot raise the limit on open files");
     }
+    let mut board = Board::new(show, terminal, &args, answers);
+    if let Some(out) = args.out.as_deref().filter(|_| !is_first_run) {
+        board.restore_answers(out)?;
+    }
     run::runtime()?.block_on(async {
         let mut received = signals::watch(stop.clone())?;
-        let mut board = Board::new(show, terminal, &args, answers);
         let (events, mut received_events) = mpsc::channel(EVENTS);
         let running = tokio::spawn(batch.run(source, journal, events));
         let write_error = watch(&mut board, &mut received_events, &mut received, &stop).await;

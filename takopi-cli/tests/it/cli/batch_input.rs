@@ -50,6 +50,30 @@ fn each_answer_has_a_file_of_its_own_with_a_safe_name() {
 }
 
 #[test]
+fn an_answer_that_could_not_be_written_is_written_by_the_next_run() {
+    let lab = Lab::new();
+    lab.write("work/p.txt", "one\ntwo\n");
+    let args = ["p.txt", "--answers", "answers", "--out", "r.jsonl"];
+    let (first, second) = (lab.path("work/answers/1.md"), lab.path("work/answers/2.md"));
+    // Nothing can be written where a directory is.
+    let in_the_way = lab.path("work/answers/1.md.partial");
+    std::fs::create_dir_all(&in_the_way).unwrap();
+    let ran = batch(&lab, &args);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("cannot write the answer of 1"), "{}", ran.stderr);
+    assert!(!first.exists() && second.exists());
+    std::fs::write(&second, "of somebody").unwrap();
+    let again = batch(&lab, &args);
+    assert_eq!(again.code, Some(1), "it still cannot be written: {}", again.stderr);
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let again = batch(&lab, &args);
+    assert_eq!(again.code, Some(0), "{}", again.stderr);
+    assert!(again.stderr.contains("nothing to do"), "{}", again.stderr);
+    assert!(std::fs::read_to_string(&first).unwrap().ends_with("You said: one\n"));
+    assert_eq!(std::fs::read_to_string(&second).unwrap(), "of somebody", "it was there");
+}
+
+#[test]
 fn missing_directories_and_images_are_found_before_anything_runs() {
     let lab = Lab::new();
     lab.write("work/p.jsonl", "{\"prompt\":\"one\"}\n{\"prompt\":\"two\",\"cwd\":\"/no/such\"}\n");
