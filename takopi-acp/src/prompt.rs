@@ -21,7 +21,9 @@ pub(crate) fn content(agent: &Agent, request: &RunRequest) -> Result<Vec<Value>,
 
 /// A text that is nothing else: one that begins like a command of the agent is kept from being one.
 pub(crate) fn text(agent: &Agent, text: &str) -> Value {
-    let is_command = text.trim_start().starts_with('/');
+    // JavaScript takes a byte order mark for white space.
+    let is_space = |c: char| c.is_whitespace() || c == '\u{feff}';
+    let is_command = text.trim_start_matches(is_space).starts_with('/');
     let prefix = if is_command { agent.quirks.slash_prefix } else { "" };
     json!({ "type": "text", "text": format!("{prefix}{text}") })
 }
@@ -38,7 +40,7 @@ mod tests {
     #[test]
     fn a_prompt_that_looks_like_a_command_is_text() {
         let opencode = Agent::preset("opencode").unwrap();
-        for prompt in ["/etc/hosts: why?", "  /init"] {
+        for prompt in ["/etc/hosts: why?", "  /init", "\u{feff}/init", " \u{feff}\n/init"] {
             assert_eq!(text(&opencode, prompt)["text"], format!("\u{200b}{prompt}"));
         }
         assert_eq!(text(&opencode, "and/or")["text"], "and/or");
