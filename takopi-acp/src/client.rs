@@ -86,6 +86,8 @@ struct State {
     lines: ProcessLines,
     /// Whether any text had a `messageId`.
     uses_ids: bool,
+    /// The permission mode that the agent reported last to a run.
+    mode: Option<String>,
     /// When the last update came.
     last_update: Instant,
     /// Whether the agent sent anything since the prompt that the run sent, also what is dropped here.
@@ -139,6 +141,7 @@ impl Client {
             run: None,
             lines: ProcessLines::default(),
             uses_ids: false,
+            mode: None,
             last_update: Instant::now(),
             began: false,
             drift_logged: false,
@@ -183,6 +186,11 @@ impl Client {
     /// Whether any text of the agent had a `messageId`.
     pub(crate) fn uses_ids(&self) -> bool {
         self.inner.routes.state().uses_ids
+    }
+
+    /// The permission mode that the agent reported last to a run.
+    pub(crate) fn mode(&self) -> Option<String> {
+        self.inner.routes.state().mode.clone()
     }
 
     /// Sends the prompt of the run that has the process; `false` if the process no longer reads.
@@ -376,9 +384,14 @@ impl Routes {
                 if let Update::Message { id, .. } = &update {
                     state.uses_ids |= id.is_some();
                 }
-                let run = state.run.as_ref()?;
                 // Updates of another session, such as a sub-agent's, are not of this run.
-                (session == run.session).then_some(Incoming::Update(update))
+                if session != state.run.as_ref()?.session {
+                    return None;
+                }
+                if let Update::Mode(mode) = &update {
+                    state.mode = Some(mode.clone());
+                }
+                Some(Incoming::Update(update))
             }
             "$/cancel_request" => {
                 let id = Object::of(params).raw("requestId").map(RequestId::new)?;

@@ -329,7 +329,7 @@ impl RunDriver<'_> {
 
 /// Whether an update shows that the agent does something.
 fn is_activity(update: &Update) -> bool {
-    !matches!(update, Update::Notice { .. } | Update::Other(_))
+    !matches!(update, Update::Notice { .. } | Update::Mode(_) | Update::Other(_))
 }
 
 async fn follow_up(follow_ups: Option<&mut SteerMessages>) -> SteerMessage {

@@ -19,7 +19,7 @@ use crate::approvals::{Allowed, RequestHandler};
 use crate::client::Client;
 use crate::driver::{ProcessHealth, RunDriver, RunEnd};
 use crate::launch::AcpLaunch;
-use crate::session::Opener;
+use crate::session::{Opened, Opener};
 use crate::translator::{Translator, TurnSetup};
 use crate::wire::AgentInfo;
 use crate::{Acp, Agent, prompt};
@@ -42,8 +42,19 @@ struct AgentProcess {
     session: String,
     /// The directory in which that works.
     directory: PathBuf,
+    /// The permission mode in which it was opened.
+    mode: Option<String>,
     /// What was allowed for the session.
     allowed: Allowed,
+}
+
+impl AgentProcess {
+    /// Whether the session is in the mode in which it was opened. A person who accepts a plan changes it, and so may the
+    /// agent.
+    fn keeps_mode(&self) -> bool {
+        let (opened, now) = (self.mode.as_ref(), self.client.mode());
+        opened.zip(now.as_ref()).is_none_or(|(opened, now)| opened == now)
+    }
 }
 
 impl Server for AgentProcess {
@@ -137,8 +148,9 @@ impl AcpEngine {
     /// The session on a process: the one that has it, or a new one.
     async fn open(&self, run: &EngineRun, launch: &AcpLaunch) -> Result<OpenSession, OpenError> {
         let key = run.resume.as_ref().map(|token| self.session_key(token));
-        let fits =
-            |process: &AgentProcess, kept: Option<&()>| kept.is_some() && process.launch == *launch;
+        let fits = |process: &AgentProcess, kept: Option<&()>| {
+            kept.is_some() && process.launch == *launch && process.keeps_mode()
+        };
         let permit = match self.keeper.offer_to(run, key.as_ref(), DRAINED, fits).await? {
             Offer::Seat(mut seat) => {
                 let lease_of = run.clone();
@@ -159,19 +171,20 @@ impl AcpEngine {
         let opener = Opener { run, agent: self.agent(), client: &client, launch };
         let opened = async {
             let info = opener.initialize().await?;
-            let (token, directory) = opener.open(&info).await?;
+            let opened = opener.open(&info).await?;
             // The lock of a new session, before anything more is done with it.
-            run.claim_session(&token).await?;
-            Ok::<_, OpenError>((info, token, directory))
+            run.claim_session(&opened.token).await?;
+            Ok::<_, OpenError>((info, opened))
         };
         match opened.await {
-            Ok((info, token, directory)) => {
+            Ok((info, Opened { token, directory, mode })) => {
                 let process = AgentProcess {
                     client,
                     launch: launch.clone(),
                     info,
                     session: token.value.clone(),
                     directory,
+                    mode,
                     allowed: Allowed::default(),
                 };
                 let mut seat = permit.started(run.host(), process);

@@ -39,6 +39,15 @@ pub(crate) struct Opener<'a> {
     pub(crate) launch: &'a AcpLaunch,
 }
 
+/// A session that was opened.
+pub(crate) struct Opened {
+    pub(crate) token: ResumeToken,
+    /// The directory in which it works.
+    pub(crate) directory: PathBuf,
+    /// Its permission mode, if the agent has any.
+    pub(crate) mode: Option<String>,
+}
+
 impl Opener<'_> {
     /// The handshake.
     pub(crate) async fn initialize(&self) -> Result<AgentInfo, OpenError> {
@@ -69,8 +78,8 @@ impl Opener<'_> {
         Ok(info)
     }
 
-    /// The session of the run, new or stored, with its settings; and the directory that it works in.
-    pub(crate) async fn open(&self, info: &AgentInfo) -> Result<(ResumeToken, PathBuf), OpenError> {
+    /// The session of the run, new or stored, with its settings.
+    pub(crate) async fn open(&self, info: &AgentInfo) -> Result<Opened, OpenError> {
         let (token, reply, directory) = if let Some(session) = &self.run.resume {
             let directory = self.directory(info, session).await?;
             let reply = self.stored(info, session, &directory).await?;
@@ -79,8 +88,8 @@ impl Opener<'_> {
             let (token, reply) = self.new_session().await?;
             (token, reply, self.launch.cwd.clone())
         };
-        self.configure(&token.value, &reply).await?;
-        Ok((token, directory))
+        let mode = self.configure(&token.value, &reply).await?;
+        Ok(Opened { token, directory, mode })
     }
 
     /// The directory in which a stored session works.
@@ -208,8 +217,12 @@ impl Opener<'_> {
         }
     }
 
-    /// Sets what the request asks for.
-    async fn configure(&self, session: &str, offered: &SessionReply) -> Result<(), OpenError> {
+    /// Sets what the request asks for. Returns the permission mode that the session is in then, if it is known.
+    async fn configure(
+        &self,
+        session: &str,
+        offered: &SessionReply,
+    ) -> Result<Option<String>, OpenError> {
         let Settings { model, effort, mode, options } = &self.launch.settings;
         let asking = self.agent.quirks.asking_mode.map(str::to_owned);
         let is_wanted = |mode: &String| offered.mode.as_ref() != Some(mode);
@@ -219,6 +232,7 @@ impl Opener<'_> {
             None => asking
                 .filter(|mode| offered.modes.as_ref().is_some_and(|modes| modes.contains(mode))),
         };
+        let mut set = mode.clone().or_else(|| offered.mode.clone());
         if let Some(mode) = mode.filter(is_wanted) {
             let known = offered.category("mode");
             if let Some(modes) = &offered.modes {
@@ -255,8 +269,11 @@ impl Opener<'_> {
                 return Err(RunError::new(Reason::InvalidRequest, error).into());
             };
             self.set_option(session, key, option, value).await?;
+            if option.category.as_deref() == Some("mode") {
+                set = Some(value.clone());
+            }
         }
-        Ok(())
+        Ok(set)
     }
 
     async fn set_option(

@@ -102,7 +102,11 @@ impl Translator {
         if self.is_over() {
             return;
         }
-        if !matches!(update, Update::Retry { .. } | Update::Other(_) | Update::Notice { .. }) {
+        let is_work = !matches!(
+            update,
+            Update::Retry { .. } | Update::Mode(_) | Update::Other(_) | Update::Notice { .. }
+        );
+        if is_work {
             self.reconnected(events);
         }
         match update {
@@ -120,6 +124,8 @@ impl Translator {
             Update::Plan(entries) => self.plan.update(entries, events),
             Update::Notice { severity, text } => self.notice(severity.as_deref(), text, events),
             Update::Retry { message, details } => self.retry(message, details.as_deref(), events),
+            // It decides whether the process is used again.
+            Update::Mode(_) => {}
             Update::Other(kind) => {
                 tracing::trace!(kind = %redacted(kind), "an update without an event");
             }

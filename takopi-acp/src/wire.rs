@@ -39,6 +39,8 @@ pub(crate) enum Update {
     Notice { severity: Option<String>, text: String },
     /// The agent tries again to reach its model.
     Retry { message: String, details: Option<String> },
+    /// The permission mode that the session is in.
+    Mode(String),
     /// Anything else, by its name.
     Other(String),
 }
@@ -91,6 +93,10 @@ impl Update {
                 Some(call) => Self::Call(Box::new(call)),
                 None => Self::Other(kind),
             },
+            "current_mode_update" | "config_option_update" => {
+                let mode = update.text("currentModeId").or_else(|| session::mode(update));
+                mode.map_or(Self::Other(kind), Self::Mode)
+            }
             "plan" => Self::Plan(update.list("entries").into_iter().filter_map(entry).collect()),
             "notice" => {
                 let parts = [update.text("title"), update.text("description")];

@@ -89,6 +89,17 @@ struct RoutesState {
     reports_state: bool,
     /// Whether tasks live in the background.
     background: bool,
+    /// The permission mode that it reported first.
+    first_mode: Option<String>,
+    /// Whether the one that it reported last is another.
+    mode_changed: bool,
+}
+
+impl RoutesState {
+    fn has_mode(&mut self, mode: Option<&String>) {
+        let Some(mode) = mode else { return };
+        self.mode_changed = self.first_mode.get_or_insert_with(|| mode.clone()) != mode;
+    }
 }
 
 impl Client {
@@ -136,6 +147,11 @@ impl Client {
     /// Whether the process has reported what it does, so that its states can be waited for.
     pub(crate) fn reports_state(&self) -> bool {
         self.inner.routes.state().reports_state
+    }
+
+    /// Whether the process left the permission mode in which it began, as when a person accepts a plan.
+    pub(crate) fn mode_changed(&self) -> bool {
+        self.inner.routes.state().mode_changed
     }
 
     /// Sends a line; `false` if the process no longer reads.
@@ -288,6 +304,8 @@ impl Routes {
                 match &message {
                     Message::State(State::Running | State::Idle) => state.reports_state = true,
                     Message::BackgroundTasks(tasks) => state.background = !tasks.is_empty(),
+                    Message::Init(init) => state.has_mode(init.permission_mode.as_ref()),
+                    Message::Status(status) => state.has_mode(status.permission_mode.as_ref()),
                     _ => {}
                 }
                 Some(Incoming::Message(message))

@@ -164,7 +164,7 @@ impl ClaudeEngine {
     ) -> Result<OpenSession, OpenError> {
         let key = SessionKey::new(session);
         let fits = |process: &ClaudeProcess, kept: Option<&Kept>| {
-            kept.is_some() && process.launch == *launch
+            kept.is_some() && process.launch == *launch && !process.client.mode_changed()
         };
         let mut seat = match self.keeper.offer_to(run, Some(&key), DRAINED, fits).await? {
             Offer::Seat(seat) => seat,

@@ -57,7 +57,7 @@ pub(crate) struct SessionReply {
     /// The ids of modes and of models, for agents without options for them.
     pub(crate) modes: Option<Vec<String>>,
     pub(crate) models: Option<Vec<String>>,
-    /// What is set now.
+    /// The mode that is set now.
     pub(crate) mode: Option<String>,
 }
 
@@ -82,7 +82,7 @@ impl SessionReply {
             options: result.list("configOptions").into_iter().filter_map(option).collect(),
             modes: result.has("modes").then(|| ids(&modes, "availableModes", "id")),
             models: result.has("models").then(|| ids(&models, "availableModels", "modelId")),
-            mode: modes.text("currentModeId"),
+            mode: modes.text("currentModeId").or_else(|| mode(&result)),
         }
     }
 
@@ -90,6 +90,13 @@ impl SessionReply {
     pub(crate) fn category(&self, category: &str) -> Option<&ConfigOption> {
         self.options.iter().find(|option| option.category.as_deref() == Some(category))
     }
+}
+
+/// The mode among the options of a session.
+pub(super) fn mode(of: &Object<'_>) -> Option<String> {
+    let options = of.list("configOptions").into_iter().filter_map(option);
+    let mut modes = options.filter(|option| option.category.as_deref() == Some("mode"));
+    modes.next()?.current
 }
 
 fn option(raw: &RawValue) -> Option<ConfigOption> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use takopi_core::Runner;
-use takopi_tests::acp::fake::{Lab, Process, Script, Step, answer, end, text, thought};
+use takopi_tests::acp::fake::{Lab, Process, Script, Step, answer, end, text, thought, update};
 use takopi_tests::runs::run;
 
 const WARM: Duration = Duration::from_mins(10);
@@ -52,6 +52,48 @@ async fn a_prompt_is_sent_again_only_if_a_warm_process_died_of_it_without_a_sign
         }
         let prompts = lab.control.calls("session/prompt").len();
         assert_eq!(prompts, if answer_of_second.is_some() { 3 } else { 2 }, "{before:?}");
+        runner.shutdown().await;
+        lab.assert_nothing_left().await;
+    }
+}
+
+/// A person who accepts a plan changes the mode, and the next run asks for its own again.
+#[tokio::test]
+async fn a_process_whose_session_left_its_permission_mode_is_not_used_again() {
+    let choice = |id: &str| json!({ "value": id, "name": id });
+    let option = |mode: &str| {
+        json!({
+            "id": "mode", "category": "mode", "currentValue": mode,
+            "options": [choice("default"), choice("plan")],
+        })
+    };
+    let ids = json!([{ "id": "default" }, { "id": "plan" }]);
+    let modes = json!({ "modes": { "currentModeId": "default", "availableModes": ids } });
+    let options = json!({ "configOptions": [option("default")] });
+    let by_id =
+        |mode: &str| json!({ "sessionUpdate": "current_mode_update", "currentModeId": mode });
+    let by_option = |mode: &str| json!({ "sessionUpdate": "config_option_update", "configOptions": [option(mode)] });
+    for (offered, reported, is_kept) in [
+        (&modes, vec![by_id("default")], false),
+        (&modes, vec![by_id("default"), by_id("plan")], true),
+        (&options, vec![by_option("default")], false),
+        (&options, vec![by_option("plan")], true),
+    ] {
+        let mut new = offered.clone();
+        new["sessionId"] = "$SESSION".into();
+        let steps = reported.iter().map(update).chain(answer("one"));
+        let process = Process::new()
+            .always("session/new", [Step::ReplyWith(new)])
+            .always("session/resume", [Step::ReplyWith(offered.clone())])
+            .once("session/prompt", steps)
+            .turns(answer("two"));
+        let lab = Lab::new(process);
+        let runner = lab.runner(WARM);
+        let first = run(&runner, lab.request("x").permission_mode("plan")).await;
+        first.ok();
+        let request = lab.request("y").permission_mode("plan").resume(first.session());
+        run(&runner, request).await.ok();
+        assert_eq!(lab.control.starts().len(), if is_kept { 1 } else { 2 }, "{reported:?}");
         runner.shutdown().await;
         lab.assert_nothing_left().await;
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use futures::FutureExt as _;
+use serde_json::json;
 use takopi_core::runner::steer_channel;
 use takopi_core::{Completed, Runner};
 use takopi_tests::claude::fake::{Process, Script, Signal, Step, turn};
@@ -42,6 +43,21 @@ async fn a_warm_process_runs_the_next_message_of_its_session() {
     let lab = Lab::new(Process::new().turns(turn::answer("$PROMPT")));
     assert_eq!(second_run(&lab).await.answer, "two");
     assert_eq!(prompts(&lab), [sent(0, "one"), sent(0, "two")]);
+}
+
+/// A person who accepts a plan changes the mode, and the next run asks for its own again.
+#[tokio::test]
+async fn a_warm_process_that_left_its_permission_mode_is_not_used_again() {
+    let mode =
+        |mode: &str| turn::system("status", &json!({ "status": null, "permissionMode": mode }));
+    for (modes, second) in
+        [(&["acceptEdits"][..], 1), (&["acceptEdits", "default"], 0), (&["default", "plan"], 1)]
+    {
+        let steps = modes.iter().copied().map(mode).chain(turn::answer("one"));
+        let lab = Lab::new(Process::new().turn(steps).turns(turn::answer("$PROMPT")));
+        assert_eq!(second_run(&lab).await.answer, if second == 0 { "two" } else { "one" });
+        assert_eq!(prompts(&lab), [sent(0, "one"), sent(second, "two")], "{modes:?}");
+    }
 }
 
 #[tokio::test]
