@@ -1,5 +1,7 @@
 //! Tool calls, and requests for permission to make them.
 
+use std::collections::HashSet;
+
 use serde_json::value::RawValue;
 use takopi_core::jsonl::{Object, text};
 
@@ -99,6 +101,9 @@ fn content(raw: &RawValue) -> Option<Content> {
 /// Whether everything in an entry is read: what the call says, a diff, or where its output will be.
 fn is_read(raw: &RawValue) -> bool {
     let entry = Object::of(raw);
+    if [&entry, &entry.object("content")].iter().any(|object| repeated(object).next().is_some()) {
+        return false;
+    }
     let known: &[&str] = match entry.text("type").as_deref() {
         Some("content") if words(&entry).is_some() => &["content"],
         Some("diff") if content(raw).is_some() => {
@@ -192,8 +197,18 @@ impl Permission {
     }
 }
 
+/// Members whose name stood in the object before. The first one is read here, and agents may read another.
+fn repeated<'a, 'r>(object: &'a Object<'r>) -> impl Iterator<Item = (&'a str, &'r RawValue)> {
+    let mut names = HashSet::new();
+    object.iter().filter(move |(name, _)| !names.insert(*name))
+}
+
 /// What of a request is not known or cannot be read.
 fn unknown(params: &Object<'_>, call: &Object<'_>) -> Vec<(String, String)> {
+    let (input, meta) = (call.object("rawInput"), call.object("_meta"));
+    let twice = [params, call, &input, &meta].into_iter().flat_map(repeated);
+    let options = params.list("options").into_iter();
+    let options = options.filter(|option| repeated(&Object::of(option)).next().is_some());
     let fields = params.iter().filter(|(name, _)| !KNOWN.contains(name));
     let fields = fields.chain(call.iter().filter(|(name, _)| !KNOWN_OF_CALL.contains(name)));
     let lists =
@@ -201,8 +216,13 @@ fn unknown(params: &Object<'_>, call: &Object<'_>) -> Vec<(String, String)> {
     let no_lists = lists.filter(|(_, raw)| !raw.get().starts_with('['));
     let contents = call.list("content").into_iter().filter(|entry| !is_read(entry));
     let locations = call.list("locations").into_iter();
-    let locations = locations.filter(|location| Object::of(location).text("path").is_none());
+    let locations = locations.filter(|location| {
+        let location = Object::of(location);
+        location.text("path").is_none() || repeated(&location).next().is_some()
+    });
     fields
+        .chain(twice)
+        .chain(options.map(|option| ("options", option)))
         .chain(no_lists)
         .chain(contents.map(|entry| ("content", entry)))
         .chain(locations.map(|location| ("locations", location)))

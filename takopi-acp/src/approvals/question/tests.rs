@@ -211,6 +211,37 @@ fn fields_of_a_request_that_are_not_known_are_marked() {
     assert_eq!(fields, ["grantRoot", "elevated"]);
 }
 
+/// The first one is read; the agent may mean another.
+#[test]
+fn a_name_that_stands_twice_is_marked() {
+    let option = r#"{ "optionId": "once", "kind": "allow_once" }"#;
+    let odd = |call: &str, options: &str, more: &str| {
+        let params = format!(
+            r#"{{ "sessionId": "s", "toolCall": {{ "toolCallId": "1", {call} }}, "options": [{options}] {more} }}"#
+        );
+        let raw = RawValue::from_string(params).unwrap();
+        let (_, odd) = question(&Permission::read(&raw).unwrap(), Path::new("/srv"));
+        odd.into_iter().map(|part| (part.field, part.value.text)).collect::<Vec<_>>()
+    };
+    let execute = r#""kind": "execute", "rawInput": { "command": "git status" }"#;
+    assert_eq!(odd(execute, option, ""), []);
+    let part = |name: &str, json: &str| vec![(name.to_owned(), json.to_owned())];
+    let twice =
+        r#""kind": "execute", "rawInput": { "command": "git status", "command": "rm -r x" }"#;
+    assert_eq!(odd(twice, option, ""), part("command", "\"rm -r x\""));
+    let twice = format!(r#"{execute}, "rawInput": {{}}"#);
+    assert_eq!(odd(&twice, option, ""), part("rawInput", "{}"));
+    assert_eq!(odd(execute, option, r#", "toolCall": 7"#), part("toolCall", "7"));
+    let twice = r#"{ "optionId": "once", "kind": "allow_once", "kind": "allow_always" }"#;
+    assert_eq!(odd(execute, twice, ""), part("options", twice));
+    let diff = r#"{ "type": "diff", "path": "a", "newText": "x", "newText": "y" }"#;
+    let edit = format!(r#""kind": "edit", "content": [{diff}]"#);
+    assert_eq!(odd(&edit, option, ""), part("content", diff));
+    let place = r#"{ "path": "a", "path": "/etc/b" }"#;
+    let edit = format!(r#"{execute}, "locations": [{place}]"#);
+    assert_eq!(odd(&edit, option, ""), part("locations", place));
+}
+
 #[test]
 fn whether_a_file_without_an_old_text_is_new_is_not_known() {
     let diff = json!({ "type": "diff", "path": "/srv/a", "oldText": null, "newText": "y\n" });
