@@ -1,7 +1,8 @@
 //! What is retried, and when.
 //!
-//! Retried are failures that a retry can fix and that did no harm: the model's service was overloaded,
-//! the connection was lost, the engine could not be started, or it died before any tool ran. Not
+//! Retried are failures that a retry can fix: the model's service was overloaded or limited the rate, a usage
+//! limit was reached, the connection was lost, or the engine could not be started. These are retried also if
+//! tools ran, which the agent may then run again. An engine that died is retried only if no tool ran. Not
 //! retried are turns that failed for their content, hit a time limit, or were interrupted.
 
 use std::time::Duration;
