@@ -4,6 +4,7 @@
 //! - at most [`Bounds::most`] connections are open; further ones wait to be accepted;
 //! - a client has [`Bounds::head`] for the head of a request and [`REQUEST`] for its body and its answer, so one that
 //!   sends nothing does not keep a connection. Streams of events last for as long as their browser reads;
+//! - a handler can close the [`Connection`] of its request at once, whatever waits to be sent;
 //! - when `closing` fires, nothing more is accepted and open requests have [`DRAINING`] to end.
 
 use std::net::SocketAddr;
@@ -18,7 +19,8 @@ use axum::response::{IntoResponse as _, Response};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -44,6 +46,13 @@ const REQUEST: Duration = Duration::from_secs(30);
 const DRAINING: Duration = Duration::from_secs(1);
 /// The pause after a connection could not be accepted: there may be too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// The connection of a request, as an extension of it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Connection {
+    /// Closes it at once.
+    pub(crate) closing: CancellationToken,
+}
 
 /// Serves until `closing` fires.
 pub(crate) async fn serve(
@@ -71,6 +80,8 @@ pub(crate) async fn serve(
                 continue;
             }
         };
+        // Pieces of an answer are small, and are not to wait for more.
+        let _ = stream.set_nodelay(true);
         let connection = connection(stream, peer, service.clone(), bounds.head, closing.clone());
         connections.spawn(async move {
             connection.await;
@@ -83,21 +94,22 @@ pub(crate) async fn serve(
 }
 
 async fn connection(
-    stream: TcpStream,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
     peer: SocketAddr,
     service: axum::Router,
     head: Duration,
     closing: CancellationToken,
 ) {
-    // Pieces of an answer are small, and are not to wait for more.
-    let _ = stream.set_nodelay(true);
-    let service = TowerToHyperService::new(service.layer(Extension(ConnectInfo(peer))));
+    let own = Connection::default();
+    let service = service.layer(Extension(ConnectInfo(peer))).layer(Extension(own.clone()));
+    let service = TowerToHyperService::new(service);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(head);
     let serving = http.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
+        () = own.closing.cancelled() => return,
         () = closing.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await
@@ -116,10 +128,47 @@ pub(crate) async fn in_time(request: Request, next: Next) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::{Body, Bytes};
     use axum::routing::get;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use futures::stream;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::net::TcpStream;
+    use tokio::sync::mpsc;
+    use tokio::time::Instant;
 
     use super::*;
+
+    const HEAD: &[u8] = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+
+    /// A body without an end.
+    fn endless() -> Body {
+        Body::from_stream(stream::repeat_with(|| {
+            Ok::<_, std::io::Error>(Bytes::from_static(&[0; 1024]))
+        }))
+    }
+
+    /// Serves one connection whose client sends a request and reads nothing.
+    async fn serve_unread(service: axum::Router) {
+        let (mut client, server) = duplex(1024);
+        client.write_all(HEAD).await.unwrap();
+        let peer = "127.0.0.1:1".parse().unwrap();
+        connection(server, peer, service, Bounds::default().head, CancellationToken::new()).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_handler_closes_its_connection_though_the_client_does_not_read() {
+        let (sender, mut opened) = mpsc::channel(1);
+        let handler = move |Extension(connection): Extension<Connection>| async move {
+            sender.send(connection).await.unwrap();
+            endless()
+        };
+        let service = axum::Router::new().route("/", get(handler));
+        let begun = Instant::now();
+        tokio::join!(serve_unread(service), async {
+            opened.recv().await.unwrap().closing.cancel();
+        });
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
 
     #[tokio::test]
     async fn a_client_that_sends_nothing_makes_room_for_another() {

@@ -18,6 +18,7 @@ mod requests;
 mod room;
 mod step;
 mod turn;
+mod watchers;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

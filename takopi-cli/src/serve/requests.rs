@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{ConnectInfo, FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::{Extension, Json};
 use futures::{Stream, StreamExt as _, stream};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -23,10 +23,10 @@ use takopi_core::Runner;
 use takopi_core::catalog::{Role, TranscriptEntry};
 use takopi_projects::Projects;
 use tokio::sync::Semaphore;
-use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
 use super::choice::Choice;
+use super::listen::Connection;
 use super::room::{Message, Room, Stored, Watch};
 use crate::{projects, resume, sessions};
 
@@ -100,19 +100,19 @@ fn too_many() -> Refusal {
     (StatusCode::SERVICE_UNAVAILABLE, message.to_owned())
 }
 
-/// A snapshot of everything, then every change. The stream of a browser that falls behind ends; browsers
+/// A snapshot of everything, then every change. The connection of a browser that falls behind is closed; browsers
 /// reconnect by themselves.
 pub(super) async fn events(
     State(served): Shared,
+    Extension(connection): Extension<Connection>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Refusal> {
     if served.room.watchers() >= WATCHERS {
         let message = format!("{WATCHERS} pages are open already; close one");
         return Err((StatusCode::SERVICE_UNAVAILABLE, message));
     }
-    let Watch { snapshot, changes } = served.room.watch();
-    let changes = stream::unfold(changes, async |mut changes| match changes.recv().await {
-        Ok(change) => Some((change, changes)),
-        Err(RecvError::Lagged(_) | RecvError::Closed) => None,
+    let Watch { snapshot, changes } = served.room.watch(connection.closing);
+    let changes = stream::unfold(changes, async |mut changes| {
+        changes.next().await.map(|change| (change, changes))
     });
     let events = stream::once(async { snapshot })
         .chain(changes)

@@ -1,7 +1,7 @@
 //! The conversations, as browsers see them: the web's [`Transport`].
 //!
-//! - A browser gets a snapshot, and then every change in order. One that falls behind is disconnected; it
-//!   reconnects by itself and gets a new snapshot.
+//! - A browser gets a snapshot, and then every change in order. One that falls behind is [disconnected](super::watchers);
+//!   it reconnects by itself and gets a new snapshot.
 //! - The number of conversations, and the messages and bytes of each, are bounded. The oldest are removed
 //!   first, but never one that is running or has just been opened. If all are running, new ones are opened up to
 //!   [`MOST_BUSY`].
@@ -26,21 +26,20 @@ use takopi_bridge::transport::{
 use takopi_bridge::{JobId, Place};
 use takopi_core::TakopiEvent;
 use takopi_core::catalog::TranscriptEntry;
-use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::choice::Choice;
 use super::markdown::html;
 use super::turn::{Change, Turn};
+use super::watchers::{Changes, Watchers};
 
 const MOST_CHATS: usize = 50;
 /// The most conversations if none of them can be closed.
 const MOST_BUSY: usize = 300;
 const MOST_MESSAGES: usize = 200;
 const MOST_BYTES: usize = 4 << 20;
-/// The most changes that a browser may be behind.
-const BEHIND: usize = 1024;
 /// The most characters of a title.
 const TITLE: usize = 80;
 
@@ -97,7 +96,7 @@ pub(super) struct Room {
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    changes: broadcast::Sender<Arc<str>>,
+    watchers: Watchers,
     directory: Option<PathBuf>,
 }
 
@@ -107,7 +106,7 @@ pub(super) struct Watch {
     /// Everything there is.
     pub(super) snapshot: Arc<str>,
     /// Every change after it.
-    pub(super) changes: broadcast::Receiver<Arc<str>>,
+    pub(super) changes: Changes,
 }
 
 /// A message of a user that was added to a conversation.
@@ -129,24 +128,28 @@ pub(super) struct Stored {
 impl Room {
     /// Without conversations; those that choose no directory run in this one.
     pub(super) fn new(directory: Option<PathBuf>) -> Self {
-        let (state, changes) = (Mutex::default(), broadcast::Sender::new(BEHIND));
-        Self { shared: Arc::new(Shared { state, changes, directory }) }
+        let (state, watchers) = (Mutex::default(), Watchers::default());
+        Self { shared: Arc::new(Shared { state, watchers, directory }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Everything there is, and what changes from now on.
-    pub(super) fn watch(&self) -> Watch {
+    /// Everything there is, and what changes from now on. `closing` closes the connection of a browser that falls
+    /// behind.
+    pub(super) fn watch(&self, closing: CancellationToken) -> Watch {
         let state = self.state();
         let snapshot = json!({ "type": "snapshot", "chats": state.chats });
-        Watch { snapshot: snapshot.to_string().into(), changes: self.shared.changes.subscribe() }
+        Watch {
+            snapshot: snapshot.to_string().into(),
+            changes: self.shared.watchers.watch(closing),
+        }
     }
 
     /// The number of browsers.
     pub(super) fn watchers(&self) -> usize {
-        self.shared.changes.receiver_count()
+        self.shared.watchers.count()
     }
 
     /// Starts a conversation and returns its id; `None` if there are too many that are running.
@@ -283,8 +286,7 @@ impl Room {
     }
 
     fn publish(&self, change: &serde_json::Value) {
-        // Fails if no browser is connected.
-        let _ = self.shared.changes.send(change.to_string().into());
+        self.shared.watchers.publish(&change.to_string().into());
     }
 }
 

@@ -1,9 +1,10 @@
 //! The promises of the room.
 
+use futures::FutureExt as _;
 use serde_json::Value;
 use takopi_core::{Action, ActionEvent, ActionKind, Completed, Phase};
-use tokio::sync::broadcast::error::TryRecvError;
 
+use super::super::watchers::{BYTES, MOST};
 use super::*;
 
 fn content(text: &str, live: bool) -> Content {
@@ -30,8 +31,17 @@ fn read(change: &str) -> Value {
     serde_json::from_str(change).unwrap()
 }
 
+fn watch(room: &Room) -> Watch {
+    room.watch(CancellationToken::new())
+}
+
 fn snapshot(room: &Room) -> Value {
-    read(&room.watch().snapshot)
+    read(&watch(room).snapshot)
+}
+
+/// The change that waits, if there is one.
+fn next(changes: &mut Changes) -> Option<Value> {
+    changes.next().now_or_never().map(|change| read(&change.unwrap()))
 }
 
 fn piece(text: &str) -> TakopiEvent {
@@ -44,7 +54,7 @@ async fn a_browser_gets_a_snapshot_and_then_every_change_in_order() {
     let room = Room::new(None);
     let chat = start(&room, "say hi\nplease");
     room.add_user_message(&chat, "say hi\nplease").unwrap();
-    let Watch { snapshot, mut changes } = room.watch();
+    let Watch { snapshot, mut changes } = watch(&room);
     let all = read(&snapshot);
     assert_eq!(all["chats"][0]["title"], "say hi please");
     assert_eq!(all["chats"][0]["messages"][0]["text"], "say hi\nplease");
@@ -54,7 +64,7 @@ async fn a_browser_gets_a_snapshot_and_then_every_change_in_order() {
     room.edit(message.clone(), content("**hi**", false)).await.unwrap();
     room.delete(message.clone()).await.unwrap();
     let kinds = ["message", "message", "gone"].map(|kind| {
-        let change = read(&changes.try_recv().unwrap());
+        let change = next(&mut changes).unwrap();
         assert_eq!((&change["type"], &change["chat"]), (&kind.into(), &chat.clone().into()));
         change["message"]["html"].as_str().unwrap_or_default().to_owned()
     });
@@ -64,7 +74,7 @@ async fn a_browser_gets_a_snapshot_and_then_every_change_in_order() {
         "and nothing twice"
     );
     assert!(matches!(room.edit(message, content("late", false)).await, Err(TransportError::Gone)));
-    assert_eq!(changes.try_recv(), Err(TryRecvError::Empty));
+    assert_eq!(next(&mut changes), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -77,25 +87,21 @@ async fn an_answer_is_published_as_it_grows_and_only_what_is_new() {
     room.event(&place, job, &piece("One.\n\nTwo\n"));
     let message = Content::new(Kind::Progress, "working").job(job).buttons([Press::Cancel]);
     let id = room.send(Outgoing::new(place.clone(), message)).await.unwrap().at(&chat);
-    let mut changes = room.watch().changes;
+    let mut changes = watch(&room).changes;
     let all = snapshot(&room);
     assert_eq!(all["chats"][0]["messages"][0]["turn"]["answer"][0], "<p>One.</p>\n");
     for text in ["and", " three", " and four"] {
         room.event(&place, job, &piece(text));
     }
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-    let change = read(&changes.try_recv().unwrap());
+    let change = next(&mut changes).unwrap();
     assert_eq!((&change["type"], &change["from"]), (&"answer".into(), &1.into()));
     assert_eq!(change["blocks"], serde_json::json!(["<p>Two<br />\nand three and four</p>\n"]));
-    assert_eq!(
-        changes.try_recv(),
-        Err(TryRecvError::Empty),
-        "pieces that come at once are published once"
-    );
+    assert_eq!(next(&mut changes), None, "pieces that come at once are published once");
 
     room.event(&place, job, &Completed::success("lab", "One.\n\nTwo\nand three and four").into());
     room.edit(id, Content::new(Kind::Final, "done").job(job)).await.unwrap();
-    let change = read(&changes.try_recv().unwrap());
+    let change = next(&mut changes).unwrap();
     let turn = &change["message"]["turn"];
     assert_eq!((&turn["outcome"], turn["answer"].as_array().unwrap().len()), (&"done".into(), 2));
 }
@@ -137,14 +143,28 @@ async fn the_resume_line_is_shown_with_the_conversation_and_not_in_the_message()
 }
 
 #[tokio::test]
-async fn a_browser_that_is_too_far_behind_is_disconnected_and_delays_no_other() {
-    let room = Room::new(None);
-    let chat = start(&room, "hello");
-    let mut slow = room.watch().changes;
-    for _ in 0..=BEHIND {
-        send(&room, &chat, "working", true).await;
+async fn a_browser_that_does_not_read_is_disconnected_and_only_so_much_waits_for_it() {
+    for (count, text) in [(2 * MOST, "short".to_owned()), (20, "x".repeat(1 << 20))] {
+        let room = Room::new(None);
+        let chat = start(&room, "hello");
+        let (closing, reading) = (CancellationToken::new(), CancellationToken::new());
+        let mut changes = room.watch(closing.clone()).changes;
+        let mut others = room.watch(reading.clone()).changes;
+        for _ in 0..count {
+            send(&room, &chat, &text, true).await;
+            assert_eq!(read(&others.next().await.unwrap())["type"], "message");
+        }
+        assert!(closing.is_cancelled() && !reading.is_cancelled(), "{count}");
+        assert_eq!(room.watchers(), 1);
+        let (mut waited, mut bytes) = (0, 0);
+        while let Some(change) = changes.next().await {
+            (waited, bytes) = (waited + 1, bytes + change.len());
+        }
+        assert!(waited <= MOST && bytes <= BYTES, "{waited} changes, {bytes} bytes");
+        let all = snapshot(&room);
+        let last = all["chats"][0]["messages"].as_array().unwrap().last().unwrap();
+        assert!(last["html"].as_str().unwrap().contains(&text));
     }
-    assert!(matches!(slow.try_recv(), Err(TryRecvError::Lagged(_))));
 }
 
 #[tokio::test]
