@@ -4,11 +4,15 @@
 //! - at most [`Bounds::most`] connections are open; further ones wait to be accepted;
 //! - a client has [`Bounds::head`] for the head of a request and [`REQUEST`] for its body and its answer, so one that
 //!   sends nothing does not keep a connection. Streams of events last for as long as their browser reads;
+//! - a connection whose client reads nothing of what is sent for [`UNREAD`] is closed;
 //! - a handler can close the [`Connection`] of its request at once, whatever waits to be sent;
 //! - when `closing` fires, nothing more is accepted and open requests have [`DRAINING`] to end.
 
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Extension;
@@ -19,10 +23,10 @@ use axum::response::{IntoResponse as _, Response};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Sleep, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -43,6 +47,8 @@ impl Default for Bounds {
 
 /// How long the rest of a request may take.
 const REQUEST: Duration = Duration::from_secs(30);
+/// How long a client may read nothing of what is sent.
+const UNREAD: Duration = Duration::from_mins(1);
 const DRAINING: Duration = Duration::from_secs(1);
 /// The pause after a connection could not be accepted: there may be too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -105,6 +111,7 @@ async fn connection(
     let service = TowerToHyperService::new(service);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(head);
+    let stream = ReadInTime { stream, late: None };
     let serving = http.serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
     let ended = tokio::select! {
@@ -117,6 +124,72 @@ async fn connection(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended");
+    }
+}
+
+/// A stream whose writes fail when its client reads nothing for [`UNREAD`].
+#[derive(Debug)]
+struct ReadInTime<S> {
+    stream: S,
+    /// Set while nothing can be written.
+    late: Option<Pin<Box<Sleep>>>,
+}
+
+impl<S> ReadInTime<S> {
+    fn in_time(
+        &mut self,
+        written: Poll<io::Result<usize>>,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.late = None;
+            return written;
+        }
+        let late = self.late.get_or_insert_with(|| Box::pin(sleep(UNREAD)));
+        ready!(late.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReadInTime<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReadInTime<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.in_time(written, context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.in_time(written, context)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
@@ -168,6 +241,36 @@ mod tests {
             opened.recv().await.unwrap().closing.cancel();
         });
         assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_nothing_is_disconnected() {
+        let service = axum::Router::new().route("/", get(async || endless()));
+        let begun = Instant::now();
+        let served = timeout(10 * UNREAD, serve_unread(service)).await;
+        assert!(served.is_ok() && begun.elapsed() >= UNREAD, "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_slowly_stays_connected() {
+        let service = axum::Router::new().route("/", get(async || vec![0; 16 << 10]));
+        let (mut client, server) = duplex(1024);
+        client.write_all(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+        let peer = "127.0.0.1:1".parse().unwrap();
+        let closing = CancellationToken::new();
+        let reading = async {
+            let (mut all, mut piece) = (0, [0; 512]);
+            loop {
+                sleep(UNREAD / 2).await;
+                match client.read(&mut piece).await.unwrap() {
+                    0 => return all,
+                    count => all += count,
+                }
+            }
+        };
+        let serving = connection(server, peer, service, Bounds::default().head, closing);
+        let ((), read) = tokio::join!(serving, reading);
+        assert!(read > 16 << 10, "{read}");
     }
 
     #[tokio::test]
