@@ -446,11 +446,11 @@ impl Transport for Room {
         match (change, chat.message_of(job)) {
             (Change::Nothing | Change::Answer, _) | (_, None) => {}
             (Change::Step(at), Some(message)) => {
-                let id = &message.id;
-                let step = message.turn.as_ref().and_then(|turn| turn.step(at));
-                self.publish(
-                    &json!({ "type": "step", "chat": place.chat, "message": id, "step": step }),
-                );
+                let Some(turn) = &message.turn else { return };
+                self.publish(&json!({
+                    "type": "step", "chat": place.chat, "message": message.id,
+                    "step": turn.step(at), "omitted": turn.omitted,
+                }));
             }
             (Change::Everything, Some(message)) => {
                 self.publish(&json!({ "type": "message", "chat": place.chat, "message": message }));

@@ -29,7 +29,7 @@ const BYTES_A_SECOND: f64 = 1_000_000.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Nothing,
-    /// This step is new or has changed.
+    /// This step is new or has changed. If it is new, the first one may have been omitted for it.
     Step(usize),
     /// The answer has grown.
     Answer,
@@ -49,7 +49,7 @@ pub(super) struct Turn {
     outcome: Option<&'static str>,
     steps: Vec<Step>,
     /// How many steps came before these.
-    omitted: usize,
+    pub(super) omitted: usize,
     /// The blocks of the answer, as HTML.
     answer: Vec<String>,
     /// The answer as the agent wrote it, when it is complete.
@@ -191,7 +191,6 @@ impl Turn {
         if self.steps.len() > MOST_STEPS {
             self.steps.remove(0);
             self.omitted += 1;
-            return Change::Everything;
         }
         Change::Step(self.steps.len() - 1)
     }

@@ -86,12 +86,15 @@ const handlers = {
     }
     drawListSoon();
   },
-  step({ chat, message, step }) {
+  step({ chat, message, step, omitted }) {
     const known = chats.get(chat)?.messages.get(message);
     if (!known?.turn) return;
     const steps = known.turn.steps;
     const place = steps.findIndex(it => it.id === step.id);
     if (place < 0) steps.push(step); else steps[place] = step;
+    // Of many steps the last ones are kept.
+    steps.splice(0, omitted - known.turn.omitted);
+    known.turn.omitted = omitted;
     if (chat !== current) return;
     put(known);
     follow();

@@ -107,6 +107,32 @@ async fn an_answer_is_published_as_it_grows_and_only_what_is_new() {
 }
 
 #[tokio::test]
+async fn of_many_steps_each_is_published_alone() {
+    let room = Room::new(None);
+    let (chat, job) = (start(&room, "hello"), takopi_bridge::testing::job(1));
+    let place = Place::new(&chat);
+    let message = Content::new(Kind::Progress, "working").job(job).buttons([Press::Cancel]);
+    room.send(Outgoing::new(place.clone(), message)).await.unwrap();
+    let mut changes = watch(&room).changes;
+    for number in 0..300 {
+        let action = Action::new(number.to_string(), ActionKind::Command, format!("c{number}"));
+        let action = action.with("output_tail", "x".repeat(8 << 10));
+        room.event(&place, job, &ActionEvent::new("lab", action, Phase::Completed).ok(true).into());
+        let step = changes.next().await.unwrap();
+        assert!(step.len() < 10 << 10, "{} bytes", step.len());
+        let step = read(&step);
+        assert_eq!(
+            (&step["type"], &step["step"]["title"]),
+            (&"step".into(), &format!("c{number}").into())
+        );
+        assert_eq!(step["omitted"], (number + 1_usize).saturating_sub(200));
+    }
+    let all = snapshot(&room);
+    let turn = &all["chats"][0]["messages"][0]["turn"];
+    assert_eq!((&turn["omitted"], &turn["steps"][0]["title"]), (&100.into(), &"c100".into()));
+}
+
+#[tokio::test]
 async fn a_session_that_is_not_confirmed_has_no_resume_line() {
     let room = Room::new(None);
     let (chat, job) = (start(&room, "hi"), takopi_bridge::testing::job(1));

@@ -151,6 +151,20 @@ async fn the_steps_of_a_turn_fold_to_one_line_and_a_failed_command_shows_its_out
     page.wait_for("document.querySelector('.final .tools button').innerText.startsWith('Copied')")
         .await;
     assert_eq!(page.eval("navigator.clipboard.readText()").await, "It failed.");
+    // Of many steps the last ones are kept, and the others counted.
+    let steps = "[...document.querySelectorAll('.final .steps li')].map(it => it.dataset.step)";
+    let mut ids = page.eval(steps).await.as_array().unwrap().clone();
+    page.eval(
+        "(() => { const message = document.querySelector('.final').message;
+            const step = { ...message.turn.steps.at(-1), id: 'one more' };
+            handlers.step({ chat: current, message: message.id, step, omitted: 1 }); })()",
+    )
+    .await;
+    ids.remove(0);
+    ids.push("one more".into());
+    assert_eq!(page.eval(steps).await, json!(ids));
+    let line = text_of(&mut page, ".final .steps summary").await;
+    assert!(line.contains(&format!("{} steps", ids.len() + 1)), "{line}");
     // Nothing failed here: its steps are one line.
     say(&mut page, "go well").await;
     answers(&mut page, 2).await;
