@@ -229,7 +229,7 @@ pub(super) async fn open(State(served): Shared, Body(opened): Body<Opened>) -> R
     Ok(Json(json!({ "chat": chat })))
 }
 
-/// The messages of a stored session: those of the user, and the turns between them.
+/// The last messages of a stored session: those of the user, and the turns between them.
 fn stored_messages(entries: &[TranscriptEntry]) -> Vec<Message> {
     let is_user = |entry: &TranscriptEntry| entry.role == Role::User;
     let parts = entries.chunk_by(|one, other| !is_user(one) && !is_user(other));
@@ -237,7 +237,7 @@ fn stored_messages(entries: &[TranscriptEntry]) -> Vec<Message> {
         [said] if is_user(said) => Message::of_user(&said.text),
         turn => Message::of_agent(turn),
     };
-    parts.map(message).collect()
+    Message::kept(parts.rev().map(message))
 }
 
 #[derive(Deserialize)]
@@ -322,4 +322,29 @@ pub(super) async fn press(
 /// The name of a user, as far as it is known.
 fn user(peer: SocketAddr) -> String {
     if peer.ip().is_loopback() { "browser".to_owned() } else { peer.ip().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::to_value;
+
+    use super::*;
+
+    /// The texts of the messages that a session with these is opened with.
+    fn opened(texts: impl Iterator<Item = String>) -> Vec<String> {
+        let entries: Vec<_> = texts.map(|text| TranscriptEntry::new(Role::User, text)).collect();
+        let messages = stored_messages(&entries).into_iter();
+        let text = |message| to_value(message).unwrap()["text"].as_str().unwrap().to_owned();
+        messages.map(|message: Message| text(message)).collect()
+    }
+
+    #[test]
+    fn of_a_long_session_only_the_last_messages_are_rendered() {
+        let numbers = |range: std::ops::Range<usize>| range.map(|number| number.to_string());
+        assert_eq!(opened(numbers(0..1000)), numbers(800..1000).collect::<Vec<_>>());
+        let long = ["a", "b", "c"].map(|letter| letter.repeat(2 << 20));
+        assert_eq!(opened(long.clone().into_iter()), long[1..]);
+        let longest = ["a", "b"].map(|letter| letter.repeat(5 << 20));
+        assert_eq!(opened(longest.clone().into_iter()), longest[1..]);
+    }
 }

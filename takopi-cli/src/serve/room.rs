@@ -381,6 +381,23 @@ impl Message {
         true
     }
 
+    /// As many of the messages of a stored session as a conversation keeps. They are given with the newest first, and
+    /// the others are not asked for.
+    pub(super) fn kept(newest: impl Iterator<Item = Self>) -> Vec<Self> {
+        let mut bytes = 0;
+        let mut kept: Vec<Self> = newest
+            .take(MOST_MESSAGES)
+            .enumerate()
+            .take_while(|(at, message)| {
+                bytes += message.bytes();
+                *at == 0 || bytes <= MOST_BYTES
+            })
+            .map(|(_, message)| message)
+            .collect();
+        kept.reverse();
+        kept
+    }
+
     /// A turn of the agent in a stored session.
     pub(super) fn of_agent(entries: &[TranscriptEntry]) -> Self {
         Self { kind: "agent", turn: Some(Turn::stored(entries)), ..Self::default() }

@@ -92,9 +92,12 @@ impl Turn {
     pub(super) fn stored(entries: &[TranscriptEntry]) -> Self {
         let mut turn = Self::default();
         let answer = entries.iter().rposition(|entry| entry.role == Role::Agent);
-        for (at, entry) in entries.iter().enumerate().filter(|(at, _)| Some(*at) != answer) {
-            turn.put(Step::stored(at, entry));
-        }
+        let steps = entries.iter().enumerate().filter(|(at, _)| Some(*at) != answer);
+        let steps: Vec<_> = steps.collect();
+        // Those that are not kept are not rendered either.
+        turn.omitted = steps.len().saturating_sub(MOST_STEPS);
+        let kept = steps[turn.omitted..].iter().map(|(at, entry)| Step::stored(*at, entry));
+        turn.steps.extend(kept);
         if let Some(answer) = answer {
             turn.source.clone_from(&entries[answer].text);
             turn.answer = markdown::blocks(&turn.source);
@@ -415,6 +418,10 @@ mod tests {
         assert!(turn.steps[1].body.contains("a &lt; b\n1 failed</code>"), "{}", turn.steps[1].body);
         assert_eq!((turn.source.as_str(), turn.outcome), ("It is **42**.", Some("done")));
         assert_eq!(Turn::stored(&entries[1..2]).outcome, None);
+
+        let many = vec![entries[0].clone(); MOST_STEPS + 3];
+        let turn = Turn::stored(&many);
+        assert_eq!((turn.steps.len(), turn.omitted), (MOST_STEPS, 2));
     }
 
     #[test]
