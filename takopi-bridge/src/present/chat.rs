@@ -267,7 +267,9 @@ impl Chat {
 /// Whether a text is within the limit, both as Markdown and as chats such as Telegram show it. A table grows: each of
 /// its rows may name the columns again.
 fn fits_shown(text: &str, limit: Limit) -> bool {
-    limit.fits(text) && limit.fits(RichText::from_markdown(text).text())
+    // A chat without a limit shows any text, and lays it out by itself.
+    limit.most() == usize::MAX
+        || limit.fits(text) && limit.fits(RichText::from_markdown(text).text())
 }
 
 /// The parts, smaller where one would be cut when it is shown.

@@ -86,6 +86,27 @@ fn a_wide_table_becomes_a_list_of_its_rows() {
 }
 
 #[test]
+fn a_long_head_of_many_rows_is_an_item_of_its_own() {
+    let long = "a very long name indeed ".repeat(40);
+    let rows: Vec<String> = (0..20).map(|row| format!("| r{row} | v{row} | |\n")).collect();
+    let shown = rich(&format!("| name | {long} | {long} |\n|-|-|-|\n{}", rows.concat())).plain();
+    let long = long.trim();
+    let begins =
+        format!("• name\n  {long}\n  {long}\n• name: r0\n  a very long…: v0\n• name: r1\n");
+    assert!(shown.starts_with(&begins), "{shown}");
+    assert!(shown.ends_with("• name: r19\n  a very long…: v19"), "{shown}");
+}
+
+#[test]
+fn margins_are_bounded_and_no_mark_is_lost() {
+    let quotes = format!("- {}one\ntwo", "> ".repeat(40));
+    let expected = format!("• {}one\n  {}two", "> ".repeat(40), "> ".repeat(15));
+    assert_eq!(rich(&quotes).plain(), expected);
+    let items = format!("{}one\ntwo", "- ".repeat(40));
+    assert_eq!(rich(&items).plain(), format!("{}one\n{}two", "• ".repeat(40), " ".repeat(32)));
+}
+
+#[test]
 fn code_in_a_link_with_an_image_is_text() {
     let shown = rich("[![x](https://x.y/1) `a`](https://x.y/2)").html();
     assert_eq!(shown, "<a href=\"https://x.y/2\">x a</a>");
@@ -245,6 +266,32 @@ fn assert_balanced(html: &str) {
         }
     }
     assert!(open.is_empty(), "{open:?} of {html}");
+}
+
+/// The texts that could grow most: heads and margins are repeated, rows are filled up.
+fn any_repetition() -> impl Strategy<Value = String> {
+    let size = 1..1000_usize;
+    let (margin, row) =
+        (select(&["> ", "- ", "1. ", "- > "]), select(&["a|b\n", "||b\n", "|\n", "a\n"]));
+    let table =
+        (size.clone(), size.clone(), 1..100_usize, row).prop_map(|(head, rows, columns, row)| {
+            let name = format!("{}|", "h".repeat(head / columns + 1));
+            format!("|{}\n|{}\n{}", name.repeat(columns), "-|".repeat(columns), row.repeat(rows))
+        });
+    let nested = (size.clone(), size, margin).prop_map(|(depth, lines, margin)| {
+        format!("- {}a\n{}", margin.repeat(depth), "b\n".repeat(lines))
+    });
+    prop_oneof![table, nested]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(30))]
+
+    #[test]
+    fn what_is_shown_is_not_many_times_as_long_as_the_text(markdown in any_repetition()) {
+        let shown = rich(&markdown).text().len();
+        prop_assert!(shown <= 32 * markdown.len() + 10_000, "{} of {}", shown, markdown.len());
+    }
 }
 
 proptest! {

@@ -8,6 +8,8 @@ use super::{RichSpan, RichStyle, RichText};
 
 /// Shown where Markdown has a line across the page.
 const RULE: &str = "———";
+/// Written before each line of a quote that has no form of its own.
+const QUOTE: &str = "> ";
 /// The addresses that become links. Without the slashes `http:x` would be an address on some server.
 const WEB: [&str; 3] = ["http://", "https://", "tg://"];
 
@@ -30,11 +32,14 @@ enum Gap {
     Blank,
 }
 
+/// The widest margin of a line: quotes and items that are deeper have none, except for their marks.
+const WIDEST: usize = 32;
+
 /// What is written before each line.
 #[derive(Debug)]
 enum Margin {
     /// A list item: its mark, once, then spaces.
-    Item { mark: String, written: bool },
+    Item { mark: String },
     /// A quote that is inside of something else.
     Quote,
 }
@@ -56,6 +61,8 @@ pub(super) struct Builder {
     rich: RichText,
     gap: Gap,
     margins: Vec<Margin>,
+    /// How many of the margins were written already: the marks of their items do not follow.
+    written: usize,
     /// The number of the next item of each open list; `None` for lists without numbers.
     lists: Vec<Option<u64>>,
     open: Vec<Open>,
@@ -101,9 +108,8 @@ impl Builder {
             Tag::BlockQuote(_) => {
                 self.part(Gap::Blank);
                 // A quote in a quote or a list has no form of its own in chats.
-                let inside =
-                    self.open.iter().any(|it| matches!(it, Open::Styled(RichStyle::Quote, _)));
-                if inside || !self.margins.is_empty() {
+                let quotes = |it: &Open| matches!(it, Open::Styled(RichStyle::Quote, _));
+                if !self.margins.is_empty() || self.open.iter().any(quotes) {
                     self.margins.push(Margin::Quote);
                 } else {
                     self.style(RichStyle::Quote);
@@ -130,7 +136,7 @@ impl Builder {
                     }
                     _ => "• ".to_owned(),
                 };
-                self.margins.push(Margin::Item { mark, written: false });
+                self.margins.push(Margin::Item { mark });
             }
             Tag::Emphasis => return self.style(RichStyle::Italic),
             Tag::Strong => return self.style(RichStyle::Bold),
@@ -170,7 +176,7 @@ impl Builder {
             TagEnd::Paragraph | TagEnd::Heading(_) | TagEnd::HtmlBlock => self.part(Gap::Blank),
             TagEnd::BlockQuote(_) => {
                 if matches!(self.margins.last(), Some(Margin::Quote)) {
-                    self.margins.pop();
+                    self.leave();
                 }
                 self.part(Gap::Blank);
             }
@@ -186,7 +192,7 @@ impl Builder {
             }
             TagEnd::Item => {
                 self.mark_alone();
-                self.margins.pop();
+                self.leave();
                 self.gap = Gap::None;
                 self.part(Gap::Line);
             }
@@ -287,16 +293,14 @@ impl Builder {
     /// The next text is at least so far from this one.
     fn part(&mut self, gap: Gap) {
         // The first text of an item follows its mark.
-        let waits = matches!(self.margins.last(), Some(Margin::Item { written: false, .. }));
-        if !waits && self.fresh != Some(self.rich.text.len()) {
+        if !self.waits() && self.fresh != Some(self.rich.text.len()) {
             self.gap = self.gap.max(gap);
         }
     }
 
     /// Writes the blank space and the margin before a text.
     fn begin(&mut self) {
-        let waits = matches!(self.margins.last(), Some(Margin::Item { written: false, .. }));
-        if self.gap == Gap::None && !waits && !self.rich.text.is_empty() {
+        if self.gap == Gap::None && !self.waits() && !self.rich.text.is_empty() {
             return;
         }
         self.separate();
@@ -316,22 +320,46 @@ impl Builder {
     }
 
     fn indent(&mut self) {
-        for margin in &mut self.margins {
+        let (written, new) = self.margins.split_at(self.written);
+        let mut left = WIDEST;
+        for margin in written {
+            let width = match margin {
+                Margin::Item { mark } => mark.chars().count(),
+                Margin::Quote => QUOTE.len(),
+            };
+            if width > left {
+                break;
+            }
+            left -= width;
             match margin {
-                Margin::Item { mark, written: false } => {
-                    self.rich.text.push_str(mark);
-                    *margin =
-                        Margin::Item { mark: " ".repeat(mark.chars().count()), written: true };
-                }
-                Margin::Item { mark, .. } => self.rich.text.push_str(mark),
-                Margin::Quote => self.rich.text.push_str("> "),
+                Margin::Item { .. } => self.rich.text.extend(std::iter::repeat_n(' ', width)),
+                Margin::Quote => self.rich.text.push_str(QUOTE),
             }
         }
+        for margin in new {
+            self.rich.text.push_str(match margin {
+                Margin::Item { mark } => mark,
+                Margin::Quote => QUOTE,
+            });
+        }
+        self.written = self.margins.len();
+    }
+
+    /// The innermost margin ends.
+    fn leave(&mut self) {
+        self.margins.pop();
+        self.written = self.written.min(self.margins.len());
+    }
+
+    /// Whether the mark of an item is still to be written.
+    fn waits(&self) -> bool {
+        self.written < self.margins.len()
+            && matches!(self.margins.last(), Some(Margin::Item { .. }))
     }
 
     /// An item that begins with something that has no margin has its mark on a line of its own.
     fn mark_alone(&mut self) {
-        if matches!(self.margins.last(), Some(Margin::Item { written: false, .. })) {
+        if self.waits() {
             self.begin();
             self.gap = Gap::Line;
         }

@@ -5,6 +5,8 @@
 //! for any text:
 //! - nothing of the text is lost: what Markdown shows is in the result, in the same order, except for a
 //!   wide table, which becomes a list of its rows with the head of the column before each cell;
+//! - the result is not many times as long: where many rows would repeat a long head, it is an item of its own and they
+//!   have only the beginning of it, and of many quotes and lists in each other the outer ones have a margin;
 //! - of two ranges that overlap one contains the other; none is empty; none ends inside a character. Code
 //!   contains no other range, and only a quote contains code;
 //! - control characters become `�`, except for line ends and tabs;
