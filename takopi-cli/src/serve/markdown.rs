@@ -18,6 +18,9 @@ use pulldown_cmark::{
 
 use super::highlight::{self, escape};
 
+/// The most bytes of an address that becomes a link.
+const ADDRESS: usize = 2048;
+
 fn options() -> Options {
     Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS
 }
@@ -209,44 +212,56 @@ fn code_block(text: &str, name: &str, colored: bool) -> String {
     )
 }
 
-/// A text in which the addresses of the web are links.
+/// A text in which the addresses of the web are links. Looks at each of its parts once, however many addresses it has.
 fn with_links(text: CowStr<'_>) -> Event<'_> {
     if !text.contains("://") {
         return Event::Text(text);
     }
     let mut shown = String::new();
-    let mut rest = &*text;
-    while let Some(at) = ["https://", "http://"].iter().filter_map(|begin| rest.find(begin)).min() {
-        let (before, address) = rest.split_at(at);
+    let mut done = 0;
+    for (slashes, _) in text.match_indices("://") {
+        // What is behind those in an address belongs to it.
+        let before = text.get(done..slashes).unwrap_or_default();
+        let Some(scheme) = ["https", "http"].iter().find(|it| before.ends_with(*it)) else {
+            continue;
+        };
+        let (before, address) = text[done..].split_at(before.len() - scheme.len());
         let end =
             address.find(|it: char| it.is_whitespace() || it.is_control() || "<>\"`|".contains(it));
         let address = trimmed(&address[..end.unwrap_or(address.len())]);
         shown.push_str(&escape(before));
-        if before.ends_with(char::is_alphanumeric) || address.ends_with("://") {
-            shown.push_str(&escape(address));
-        } else {
-            let address = escape(address);
+        done += before.len() + address.len();
+        let is_link = !before.ends_with(char::is_alphanumeric)
+            && !address.ends_with("://")
+            && address.len() <= ADDRESS;
+        let address = escape(address);
+        if is_link {
             let _ = write!(shown, "<a href=\"{address}\">{address}</a>");
+        } else {
+            shown.push_str(&address);
         }
-        rest = &rest[at + address.len()..];
     }
-    shown.push_str(&escape(rest));
+    shown.push_str(&escape(&text[done..]));
     Event::InlineHtml(shown.into())
 }
 
 /// An address without the punctuation of the sentence it stands in.
 fn trimmed(address: &str) -> &str {
-    let mut address = address;
-    loop {
-        let Some(last) = address.chars().last() else { return address };
-        let closes = |open: char, close: char| {
-            last == close && address.matches(close).count() > address.matches(open).count()
+    let surplus = |open: char, close: char| {
+        address.matches(close).count().saturating_sub(address.matches(open).count())
+    };
+    // The closing brackets that were opened before the address.
+    let (mut round, mut square) = (surplus('(', ')'), surplus('[', ']'));
+    address.trim_end_matches(|last: char| {
+        let left = match last {
+            ')' => &mut round,
+            ']' => &mut square,
+            _ => return ".,;:!?'*_~".contains(last),
         };
-        if !(".,;:!?'*_~".contains(last) || closes('(', ')') || closes('[', ']')) {
-            return address;
-        }
-        address = &address[..address.len() - last.len_utf8()];
-    }
+        let is_over = *left > 0;
+        *left = left.saturating_sub(1);
+        is_over
+    })
 }
 
 /// Whether an address is on the web or a mail address.
@@ -335,6 +350,30 @@ mod tests {
         );
         assert_eq!(links("https://x.y/?a=1&b=\"2"), ["https://x.y/?a=1&amp;b="]);
         assert_eq!(links("[a](https://x.y) `https://x.y` xhttps://x.y https://"), ["https://x.y"]);
+        assert_eq!(
+            links("://x http://a://b https://x.y,http://z"),
+            ["http://a://b", "https://x.y,http://z"]
+        );
+        assert_eq!(
+            links("http://x.y/[a(b)]), and http://x.y)])."),
+            ["http://x.y/[a(b)]", "http://x.y"]
+        );
+    }
+
+    #[test]
+    fn an_address_that_is_too_long_is_text() {
+        let long = format!("https://x.y/{}", "a".repeat(ADDRESS));
+        assert_eq!(html(&long), format!("<p>{long}</p>\n"));
+        assert!(html(&long[..ADDRESS]).starts_with("<p><a href="));
+    }
+
+    /// Looking at all of the text again for each address, or for each bracket, would not come to an end.
+    #[test]
+    fn a_long_text_of_addresses_or_brackets_is_converted() {
+        let addresses = "http://x.y ".repeat(200_000);
+        assert_eq!(html(&addresses).matches("<a href").count(), 200_000);
+        let brackets = format!("http://x.y{}", ")]".repeat(1_000_000));
+        assert!(html(&brackets).starts_with("<p><a href=\"http://x.y\">http://x.y</a>)]"));
     }
 
     #[test]
