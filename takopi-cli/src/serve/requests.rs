@@ -176,7 +176,13 @@ pub(super) async fn send(
         incoming = incoming.engine(engine);
     }
     // The bridge reports a message that it refuses in the conversation.
-    let _ = served.bridge.receive(incoming);
+    if let Ok(job) = served.bridge.receive(incoming) {
+        let pending = added.pending;
+        tokio::spawn(async move {
+            job.report().await;
+            drop(pending);
+        });
+    }
     Ok(Json(json!({ "chat": chat })))
 }
 

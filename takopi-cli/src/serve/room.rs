@@ -52,6 +52,9 @@ struct Chat {
     resume: Option<String>,
     choice: Choice,
     messages: Vec<Message>,
+    /// Each message of a user has a clone, as long as the bridge is not done with it.
+    #[serde(skip)]
+    pending: Arc<()>,
     /// Turns whose message was not sent yet.
     #[serde(skip)]
     early: Vec<(u64, Turn)>,
@@ -115,6 +118,8 @@ pub(super) struct Added {
     pub(super) id: MessageId,
     /// The line that resumes the session of the conversation, if it is known.
     pub(super) resume_line: Option<String>,
+    /// To be kept until the bridge is done with the message: the conversation is not closed for another one meanwhile.
+    pub(super) pending: Arc<()>,
 }
 
 /// A stored session that is opened as a conversation.
@@ -190,8 +195,8 @@ impl Room {
         let title = one_line(title, TITLE);
         // Unique: a page that outlived an earlier server must not confuse it with another.
         let id = Uuid::new_v4().simple().to_string();
-        let early = Vec::new();
-        let chat = Chat { id: id.clone(), title, resume, choice, messages: Vec::new(), early };
+        let (shown, pending, early) = (Vec::new(), Arc::default(), Vec::new());
+        let chat = Chat { id: id.clone(), title, resume, choice, messages: shown, pending, early };
         self.publish_chat(&chat);
         state.chats.push(chat);
         for message in messages {
@@ -226,7 +231,8 @@ impl Room {
         let mut state = self.state();
         let message = Message { at: Some(now()), ..Message::of_user(text) };
         let message = self.add(&mut state, chat, message)?;
-        Some(Added { id: message.into(), resume_line: state.chat(chat)?.resume.clone() })
+        let Chat { resume, pending, .. } = state.chat(chat)?;
+        Some(Added { id: message.into(), resume_line: resume.clone(), pending: pending.clone() })
     }
 
     fn add(&self, state: &mut State, chat: &str, mut message: Message) -> Option<String> {
@@ -304,11 +310,9 @@ impl State {
 impl Chat {
     /// Whether nothing in it runs, nor is about to.
     fn is_idle(&self) -> bool {
-        let is_answered = self
-            .messages
-            .last()
-            .is_some_and(|message| message.kind != USER || message.at.is_none());
-        is_answered && self.messages.iter().all(|message| message.buttons.is_empty())
+        // One without messages was begun just now, and gets its first one.
+        let is_done = !self.messages.is_empty() && Arc::strong_count(&self.pending) == 1;
+        is_done && self.messages.iter().all(|message| message.buttons.is_empty())
     }
 
     fn bytes(&self) -> usize {

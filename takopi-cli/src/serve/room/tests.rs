@@ -236,13 +236,30 @@ async fn a_new_conversation_is_opened_though_all_others_run() {
         send(&room, &busy, "running", true).await;
     }
     let new = start(&room, "new");
-    assert!(room.add_user_message(&new, "hello").is_some());
+    let _pending = room.add_user_message(&new, "hello").unwrap();
     // It waits for the bridge, and is not closed for another one.
     let other = start(&room, "other");
-    assert!(room.add_user_message(&other, "hello").is_some());
+    let _pending_too = room.add_user_message(&other, "hello").unwrap();
     assert!(room.add_user_message(&new, "hello?").is_some());
     while room.start("more", Choice::default()).is_some() {}
     assert_eq!(snapshot(&room)["chats"].as_array().unwrap().len(), MOST_BUSY);
+}
+
+/// A message that answers a question of the agent gets no answer of its own.
+#[tokio::test]
+async fn a_conversation_is_idle_when_the_bridge_is_done_with_its_last_message() {
+    let room = Room::new(None);
+    let chats: Vec<String> = (0..MOST_CHATS).map(|_| start(&room, "asked")).collect();
+    for chat in &chats {
+        send(&room, chat, "which color?", false).await;
+        room.add_user_message(chat, "blue").unwrap();
+    }
+    let _pending = room.add_user_message(&chats[0], "and now?").unwrap();
+    let new = start(&room, "new");
+    let all = snapshot(&room);
+    let ids: Vec<&Value> = all["chats"].as_array().unwrap().iter().map(|it| &it["id"]).collect();
+    let expected: Vec<&String> = chats[..1].iter().chain(&chats[2..]).chain([&new]).collect();
+    assert_eq!(ids, expected);
 }
 
 #[tokio::test]
