@@ -28,7 +28,18 @@ async function call(path, body, silent) {
 }
 
 // Unsent text belongs to its conversation.
-const draftKey = () => 'draft.' + (current ?? 'new');
+const draftKey = (chat = current) => 'draft.' + (chat ?? 'new');
+const joined = (...texts) => texts.filter(Boolean).join('\n');
+function addToDraft(chat, text) {
+  store.set(draftKey(chat), joined(store.get(draftKey(chat)), text));
+  if (chat === current) restoreDraft();
+}
+// The draft of a conversation goes to the one that takes its place.
+function moveDraft(from, to) {
+  const text = store.get(draftKey(from));
+  store.set(draftKey(from), '');
+  if (text) addToDraft(to, text);
+}
 function keepDraft() { store.set(draftKey(), field.value); }
 function restoreDraft() { field.value = store.get(draftKey()) ?? ''; grow(); }
 field.addEventListener('input', keepDraft);
@@ -54,18 +65,25 @@ async function send(text) {
   const chat = current;
   follows = true;
   const sent = await call('send', chat ? { chat, text } : { chat, text, choice: choice() });
-  if (sent && current === chat && chat !== sent.chat) show(sent.chat);
+  if (sent && current === chat && chat !== sent.chat) {
+    // What was written meanwhile goes on there.
+    moveDraft(chat, sent.chat);
+    show(sent.chat);
+  }
   return Boolean(sent);
 }
 
 async function submit() {
   const text = field.value;
   if (!text.trim()) return;
-  const key = draftKey();
+  const chat = current;
   field.value = '';
-  store.set(key, '');
+  keepDraft();
   grow();
-  if (!await send(text) && !field.value) compose(text);
+  if (await send(text)) return;
+  // It comes back to its conversation, if that is still there, above what was written meanwhile.
+  const place = chats.has(chat) ? chat : null;
+  if (place === current) compose(joined(text, field.value)); else addToDraft(place, text);
 }
 
 const userTexts = () => [...chats.get(current)?.messages.values() ?? []].filter(it => it.kind === 'user');

@@ -58,12 +58,15 @@ const handlers = {
     }
     if (!offered) attendSilently();
     const wanted = current ?? location.hash.slice(1);
+    if (current) keepDraft();
+    // A restarted server does not know the conversation, but its session can be opened. Until then it stays as it is.
+    const isLost = before?.resume && !chats.has(before.id);
+    if (isLost) chats.set(before.id, before);
+    else if (wanted && !chats.has(wanted)) moveDraft(wanted, null);
     // Do not move the focus while the user is typing.
-    keepDraft();
     show(chats.has(wanted) ? wanted : null, document.activeElement === document.body);
     setStatus(HINT);
-    // A restarted server does not know the conversation, but its session can be opened.
-    if (before?.resume && !current) resume(before.resume);
+    if (isLost) reopen(before);
     loadSessions();
     if (!offered) loadOptions();
   },
@@ -117,7 +120,8 @@ const handlers = {
   closed({ chat }) {
     chats.delete(chat);
     seen.delete(chat);
-    store.set('draft.' + chat, '');
+    // What is being written is not lost.
+    if (chat === current) moveDraft(chat, null); else store.set(draftKey(chat), '');
     if (chat === current) show(null); else drawListSoon();
   },
 };
@@ -138,11 +142,25 @@ listen();
 
 // Actions of the user.
 
-async function resume(session) {
+async function openSession(session) {
   const opened = await call('open', { session });
   // The conversation itself comes with the events, which may be later.
-  if (opened) { if (!chats.has(opened.chat)) chats.set(opened.chat, { id: opened.chat, title: session, messages: new Map() }); show(opened.chat); }
+  if (opened && !chats.has(opened.chat)) chats.set(opened.chat, { id: opened.chat, title: session, messages: new Map() });
   return opened;
+}
+
+async function resume(session) {
+  const opened = await openSession(session);
+  if (opened) show(opened.chat);
+  return opened;
+}
+
+// Opens the session of a conversation that the server does not know any more, with what is being written in it.
+async function reopen(lost) {
+  const opened = await openSession(lost.resume);
+  moveDraft(lost.id, opened?.chat ?? null);
+  if (current === lost.id && opened) show(opened.chat, document.activeElement === document.body);
+  handlers.closed({ chat: lost.id });
 }
 
 function rename() {

@@ -137,12 +137,16 @@ async fn after_a_restart_a_conversation_is_resumed_from_the_open_page_the_list_o
     let line = resume_line(&mut page).await;
 
     // The page that is open sees the server go, and finds its session again when it is back.
+    page.click("textarea").await;
+    page.type_text("not sent yet").await;
     server.kill().await;
     page.wait_for("document.querySelector('#state').className === 'bad'").await;
     let server = Server::start_at(&lab, &host, &[]).await;
     page.wait_for("document.querySelector('.agent .answer')?.innerText === 'I will remember 7.'")
         .await;
     assert_eq!(resume_line(&mut page).await, line);
+    assert_eq!(page.eval("document.querySelector('textarea').value").await, "not sent yet");
+    page.eval("compose(''); 0").await;
     say(&mut page, "which number was it?").await;
     answers(&mut page, 1).await;
     let heard = lab.model.requests_about("which number")[0].assistant_texts();

@@ -8,6 +8,7 @@ mod claude;
 mod conversations;
 mod daily;
 mod doors;
+mod drafts;
 mod picture;
 pub(crate) mod server;
 mod stored;
