@@ -120,21 +120,26 @@ impl Guard {
 /// Passes a request on, or refuses it.
 pub(super) async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
     let refused = guard.refuses(request.headers());
-    let mut response = match refused {
-        None => next.run(request).await,
-        Some((StatusCode::UNAUTHORIZED, message)) => {
+    let redirect = guard.redirect(request.uri());
+    let mut response = match (refused, redirect) {
+        // The page of one who has the cookie already would keep the token in its address.
+        (None, Some(redirect)) if request.method() == Method::GET => redirect,
+        (None, _) => next.run(request).await,
+        (Some((StatusCode::UNAUTHORIZED, _)), Some(redirect)) => redirect,
+        (Some((StatusCode::UNAUTHORIZED, message)), None) => {
             let is_form = request.method() == Method::POST && request.uri().path() == "/token";
             let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok());
             let is_page = request.method() == Method::GET
                 && accept.is_some_and(|accept| accept.contains("text/html"));
-            match guard.redirect(request.uri()) {
-                Some(redirect) => redirect,
-                None if is_form => guard.form(request).await,
-                None if is_page => page::token_form(request.uri().query().is_some()),
-                None => (StatusCode::UNAUTHORIZED, message).into_response(),
+            if is_form {
+                guard.form(request).await
+            } else if is_page {
+                page::token_form(request.uri().query().is_some())
+            } else {
+                (StatusCode::UNAUTHORIZED, message).into_response()
             }
         }
-        Some(refused) => refused.into_response(),
+        (Some(refused), _) => refused.into_response(),
     };
     for (name, value) in ALWAYS {
         let (name, value) = (HeaderName::from_static(name), HeaderValue::from_static(value));

@@ -75,6 +75,11 @@ async fn a_token_that_is_set_is_required() {
     let (status, page) = http(&server, "GET", "/", &[&host, &cookie], "");
     assert_eq!(status, 200);
     assert!(!page.contains(TOKEN));
+    // Who opens the printed address again has the cookie already.
+    let (status, answer) = http(&server, "GET", &format!("/?token={TOKEN}"), &[&host, &cookie], "");
+    assert!(status == 303 && answer.contains("\r\nlocation: /\r\n"), "{answer}");
+    let named = format!("/send?token={TOKEN}");
+    assert_eq!(http(&server, "POST", &named, &[&host, &cookie, JSON], SAY).0, 200);
     server.stop().await;
 }
 
