@@ -15,7 +15,9 @@ use axum::http::header::{ACCEPT, AUTHORIZATION, COOKIE, HOST, LOCATION, ORIGIN, 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use tokio::time::timeout;
 
+use super::listen::{LATE, REQUEST};
 use super::page;
 
 /// The most bytes of the form with the token.
@@ -99,7 +101,10 @@ impl Guard {
         let Some(token) = self.token.as_deref() else {
             return StatusCode::NOT_FOUND.into_response();
         };
-        let body = to_bytes(request.into_body(), FORM).await.unwrap_or_default();
+        let Ok(body) = timeout(REQUEST, to_bytes(request.into_body(), FORM)).await else {
+            return LATE.into_response();
+        };
+        let body = body.unwrap_or_default();
         // Tokens consist of characters that forms do not escape.
         let given = std::str::from_utf8(&body).ok().and_then(|body| body.strip_prefix("token="));
         match given.map(str::trim) {

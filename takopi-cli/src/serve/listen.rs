@@ -2,8 +2,9 @@
 //!
 //! Promises:
 //! - at most [`Bounds::most`] connections are open; further ones wait to be accepted;
-//! - a client has [`Bounds::head`] for the head of a request and [`REQUEST`] for its body and its answer, so one that
-//!   sends nothing does not keep a connection. Streams of events last for as long as their browser reads;
+//! - a client has [`Bounds::head`] for the head of a request and [`REQUEST`] for its body, so one that sends nothing does
+//!   not keep a connection. Most answers have the [same time](in_time); streams of events last for as long as their
+//!   browser reads, and a message is taken however long git writes its files;
 //! - a connection whose client reads nothing of what is sent for [`UNREAD`] is closed;
 //! - a handler can close the [`Connection`] of its request at once, whatever waits to be sent;
 //! - when `closing` fires, nothing more is accepted and open requests have [`DRAINING`] to end.
@@ -46,7 +47,10 @@ impl Default for Bounds {
 }
 
 /// How long the rest of a request may take.
-const REQUEST: Duration = Duration::from_secs(30);
+pub(crate) const REQUEST: Duration = Duration::from_secs(30);
+/// The response to one that takes longer.
+pub(crate) const LATE: (StatusCode, &str) =
+    (StatusCode::REQUEST_TIMEOUT, "the request took too long; try again");
 /// How long a client may read nothing of what is sent.
 const UNREAD: Duration = Duration::from_mins(1);
 const DRAINING: Duration = Duration::from_secs(1);
@@ -195,8 +199,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ReadInTime<S> {
 
 /// Ends a request that takes too long.
 pub(crate) async fn in_time(request: Request, next: Next) -> Response {
-    let late = (StatusCode::REQUEST_TIMEOUT, "the request took too long; try again");
-    timeout(REQUEST, next.run(request)).await.unwrap_or_else(|_| late.into_response())
+    timeout(REQUEST, next.run(request)).await.unwrap_or_else(|_| LATE.into_response())
 }
 
 #[cfg(test)]

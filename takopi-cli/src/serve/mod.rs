@@ -148,7 +148,6 @@ fn service(served: Arc<Served>, guard: Guard, pages: axum::Router) -> axum::Rout
         .route("/", get(page::page))
         .route("/options", get(requests::options))
         .route("/sessions", get(requests::stored).post(requests::search))
-        .route("/send", post(requests::send))
         .route("/open", post(requests::open))
         .route("/rename", post(requests::rename))
         .route("/close", post(requests::close))
@@ -156,16 +155,95 @@ fn service(served: Arc<Served>, guard: Guard, pages: axum::Router) -> axum::Rout
         .with_state(served.clone())
         .merge(pages)
         .layer(middleware::from_fn(listen::in_time));
-    let streams = axum::Router::new().route("/events", get(requests::events)).with_state(served);
+    // Git may take long for the files of a branch, and goes on whatever is answered.
+    let lasting = axum::Router::new()
+        .route("/send", post(requests::send))
+        .route("/events", get(requests::events))
+        .with_state(served);
     requests
-        .merge(streams)
+        .merge(lasting)
         .layer(DefaultBodyLimit::max(BODY))
         .layer(middleware::from_fn_with_state(guard, guard::check))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::{Body, Bytes};
+    use axum::extract::ConnectInfo;
+    use axum::http::{Request, StatusCode};
+    use futures::stream;
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+    use takopi_core::demo::Demo;
+    use takopi_projects::Projects;
+    use tokio::task::{spawn_blocking, yield_now};
+    use tokio::time::{advance, timeout};
+
     use super::*;
+
+    /// The status of the response to a request.
+    async fn post(token: Option<&str>, path: &str, body: Body) -> StatusCode {
+        let room = Room::new(None);
+        let router = takopi_bridge::Router::new(Arc::new(Demo::new().runner()));
+        let served = Served {
+            bridge: Bridge::new(room.clone(), router, Settings::default()),
+            room,
+            runners: Vec::new(),
+            offered: serde_json::Value::Null,
+            projects: Projects::default(),
+            searches: Semaphore::new(1),
+            closing: CancellationToken::new(),
+        };
+        let address: SocketAddr = "127.0.0.1:8730".parse().unwrap();
+        let guard = Guard::new(address, token.map(str::to_owned));
+        let service = service(Arc::new(served), guard, axum::Router::new());
+        let request = Request::post(path)
+            .header("host", address.to_string())
+            .header("content-type", "application/json")
+            .extension(ConnectInfo(address))
+            .body(body)
+            .unwrap();
+        TowerToHyperService::new(service).call(request).await.unwrap().status()
+    }
+
+    #[test]
+    fn a_message_is_taken_however_long_git_writes_its_files() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).max_blocking_threads(1).build();
+        runtime.unwrap().block_on(async {
+            // Git waits for the only thread that it could run on.
+            let (release, held) = std::sync::mpsc::channel::<()>();
+            let thread = spawn_blocking(move || held.recv());
+            let message = r#"{"chat":"closed","text":"hello"}"#;
+            let mut sent = std::pin::pin!(post(None, "/send", Body::from(message)));
+            let later = async {
+                advance(2 * listen::REQUEST).await;
+                for _ in 0..10 {
+                    yield_now().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                status = &mut sent => panic!("{status}"),
+                () = later => {}
+            }
+            release.send(()).unwrap();
+            assert_eq!(sent.await, StatusCode::NOT_FOUND);
+            thread.await.unwrap().unwrap();
+        });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_not_waited_for() {
+        let token = "0123456789abcdef";
+        for (token, path) in [(None, "/send"), (None, "/rename"), (Some(token), "/token")] {
+            let never = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
+            let status = timeout(2 * listen::REQUEST, post(token, path, never)).await;
+            assert_eq!(status, Ok(StatusCode::REQUEST_TIMEOUT), "{path}");
+        }
+    }
 
     #[test]
     fn a_token_is_generated_if_other_machines_can_reach_the_server() {

@@ -23,10 +23,11 @@ use takopi_core::Runner;
 use takopi_core::catalog::{Role, TranscriptEntry};
 use takopi_projects::Projects;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::choice::Choice;
-use super::listen::Connection;
+use super::listen::{self, Connection};
 use super::room::{Message, Room, Stored, Watch};
 use crate::{projects, resume, sessions};
 
@@ -61,16 +62,17 @@ pub(super) type Shared = State<Arc<Served>>;
 type Refusal = (StatusCode, String);
 type Reply = Result<Json<Value>, Refusal>;
 
-/// The body of a request.
+/// The body of a request. It comes in time, or the request is refused.
 pub(super) struct Body<T>(T);
 
 impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Self(body)),
-            Err(error) => Err(refused_body(&error)),
+        match timeout(listen::REQUEST, Json::<T>::from_request(request, state)).await {
+            Ok(Ok(Json(body))) => Ok(Self(body)),
+            Ok(Err(error)) => Err(refused_body(&error)),
+            Err(_) => Err((listen::LATE.0, listen::LATE.1.to_owned())),
         }
     }
 }
