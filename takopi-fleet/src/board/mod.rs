@@ -120,6 +120,9 @@ pub trait Board: Send + Sync + 'static {
     /// Settles a request: it was taken or not.
     fn settle(&self, worker: &str, control: &str, taken: bool) -> Answer<'_, ()>;
 
+    /// Whether the submitter of a job that the worker runs is gone ([`SUBMITTER_LEASE`]): nobody answers what the job asks.
+    fn is_abandoned(&self, worker: &str, job: &str) -> Answer<'_, bool>;
+
     /// The stored files of a session that the worker holds, in pieces in order.
     fn files(&self, worker: &str, session: Uuid) -> Answer<'_, Vec<Piece>>;
 

@@ -1,14 +1,25 @@
 //! Approval requests of a run, on their way to the submitter and back.
+//!
+//! A submitter that lives decides by itself how long an answer takes. One that is gone gives none: its questions are declined once they
+//! are [`PATIENCE`] old, so that no run, and no slot, is held by a question that nobody reads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use takopi_core::runner::{ApprovalHandler, ApprovalRequest, Decision, Reply};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
 use uuid::Uuid;
 
+use crate::board::Board;
 use crate::frame::Frame;
+
+/// How long an answer may take when the submitter is gone: it may be started again, and attach to the run.
+const PATIENCE: Duration = Duration::from_mins(5);
+/// How often it is looked whether the submitter is gone.
+const LOOK: Duration = Duration::from_secs(15);
 
 /// Who waits for the answer to which question.
 pub(super) type Answers = Arc<Mutex<HashMap<String, oneshot::Sender<Reply>>>>;
@@ -17,6 +28,9 @@ pub(super) type Answers = Arc<Mutex<HashMap<String, oneshot::Sender<Reply>>>>;
 pub(super) struct Remote {
     pub(super) frames: mpsc::Sender<Frame>,
     pub(super) answers: Answers,
+    pub(super) board: Arc<dyn Board>,
+    pub(super) worker: String,
+    pub(super) job: String,
 }
 
 /// Withdraws a question when nobody waits for its answer any more.
@@ -43,6 +57,7 @@ impl ApprovalHandler for Remote {
 
     fn reply(&self, request: ApprovalRequest) -> BoxFuture<'static, Reply> {
         let (frames, answers) = (self.frames.clone(), self.answers.clone());
+        let gone = gone(self.board.clone(), self.worker.clone(), self.job.clone());
         Box::pin(async move {
             let id = Uuid::new_v4().simple().to_string();
             let (sender, answer) = oneshot::channel();
@@ -50,7 +65,11 @@ impl ApprovalHandler for Remote {
             let asked = Asked { id: id.clone(), frames: frames.clone(), answers };
             let sent = frames.send(Frame::Ask { id, request: Box::new(request) }).await;
             let reply = match sent {
-                Ok(()) => answer.await.ok(),
+                Ok(()) => tokio::select! {
+                    biased;
+                    reply = answer => reply.ok(),
+                    () = gone => None,
+                },
                 Err(_) => None,
             };
             drop(asked);
@@ -60,3 +79,19 @@ impl ApprovalHandler for Remote {
         })
     }
 }
+
+/// Resolves when the submitter of a job is gone, [`PATIENCE`] from now at the earliest.
+async fn gone(board: Arc<dyn Board>, worker: String, job: String) {
+    sleep(PATIENCE).await;
+    loop {
+        match board.is_abandoned(&worker, &job).await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => tracing::debug!("cannot look for a submitter: {error}"),
+        }
+        sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -239,8 +239,10 @@ impl Turn {
         request = request.cancel(self.cancel.clone()).key(self.claimed.held.job.clone());
         let (sender, frames) = mpsc::channel(INBOX);
         if spec.asks {
-            let answers = self.answers.clone();
-            request = request.approvals(Arc::new(Remote { frames: sender, answers }));
+            let (answers, board) = (self.answers.clone(), self.worker.board.clone());
+            let (worker, job) = (self.id.clone(), self.claimed.held.job.clone());
+            let remote = Remote { frames: sender, answers, board, worker, job };
+            request = request.approvals(Arc::new(remote));
         }
         let mut steer = None;
         if spec.steers {

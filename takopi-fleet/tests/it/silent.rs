@@ -72,6 +72,7 @@ impl Board for Silent {
         fn hand_back(worker: &str, held: Held, begun: bool) -> bool;
         fn controls(worker: &str) -> Vec<PendingControl>;
         fn settle(worker: &str, control: &str, taken: bool) -> ();
+        fn is_abandoned(worker: &str, job: &str) -> bool;
         fn files(worker: &str, session: Uuid) -> Vec<Piece>;
         fn reap() -> Reaped;
         fn import(session: Import) -> bool;

@@ -327,6 +327,10 @@ impl Board for MemoryBoard {
         })
     }
 
+    fn is_abandoned(&self, worker: &str, job: &str) -> Answer<'_, bool> {
+        at_once!(self, |state| state.is_abandoned(worker, job))
+    }
+
     fn files(&self, worker: &str, session: Uuid) -> Answer<'_, Vec<Piece>> {
         at_once!(self, |state| {
             let found = state.sessions.get(&session);

@@ -461,10 +461,24 @@ impl State {
         reaped
     }
 
-    pub(super) fn cancel_abandoned(&mut self, now: Instant) {
+    /// Whether a submitter that is silent could have been heard.
+    fn hears(&self, now: Instant) -> bool {
         let was_there =
             |worker: &Worker| worker.beaten + STEADY > now && worker.steady + SUBMITTER_LEASE < now;
-        if !self.workers.values().any(was_there) {
+        self.workers.values().any(was_there)
+    }
+
+    pub(super) fn is_abandoned(&self, worker: &str, job: &str) -> bool {
+        let now = Instant::now();
+        let found = self.by_id.get(job).and_then(|pos| self.jobs.get(pos));
+        let own = found.filter(|job| job.worker.as_deref() == Some(worker));
+        let silent =
+            |job: &Job| self.submitters.get(&job.new.submitter).is_none_or(|until| *until < now);
+        own.is_some_and(silent) && self.hears(now)
+    }
+
+    pub(super) fn cancel_abandoned(&mut self, now: Instant) {
+        if !self.hears(now) {
             return;
         }
         let gone: Vec<(i64, String)> = self

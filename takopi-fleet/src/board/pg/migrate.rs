@@ -9,6 +9,7 @@ const MIGRATIONS: &[(i32, &str)] = &[
     (2, include_str!("migrations/0002_functions.sql")),
     (3, include_str!("migrations/0003_roles.sql")),
     (4, include_str!("migrations/0004_admin.sql")),
+    (5, include_str!("migrations/0005_abandoned.sql")),
 ];
 
 /// Held while migrations run, so that two of them do not meet.

@@ -390,6 +390,21 @@ impl Board for PgBoard {
         })
     }
 
+    fn is_abandoned(&self, worker: &str, job: &str) -> Answer<'_, bool> {
+        let (worker, job) = (worker.to_owned(), job.to_owned());
+        Box::pin(async move {
+            let (steady, grace) = (interval(STEADY), interval(SUBMITTER_LEASE));
+            let params: Params<'_> = &[
+                (&worker, Type::TEXT),
+                (&job, Type::TEXT),
+                (&steady, Type::TEXT),
+                (&grace, Type::TEXT),
+            ];
+            let sql = "select takopi.is_abandoned($1, $2, $3::interval, $4::interval)";
+            self.truth(sql, params).await
+        })
+    }
+
     fn files(&self, worker: &str, session: Uuid) -> Answer<'_, Vec<Piece>> {
         let worker = worker.to_owned();
         Box::pin(async move {
