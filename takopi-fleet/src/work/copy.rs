@@ -10,6 +10,9 @@
 //! | | yes | half a turn, which is run again: put aside and replaced |
 //! | differs | – | put aside with a warning, and replaced |
 //!
+//! A turn whose result was stored without its files (they are too large) has them nowhere else: they are never replaced by what was
+//! stored before it, also if a later turn on them was cut off.
+//!
 //! Files of other sessions that belong to the set (the parents of a fork) are added, and never taken away.
 //!
 //! Everything here blocks.
@@ -44,6 +47,9 @@ struct Record {
     /// Whether the session is too large to be stored.
     #[serde(default)]
     too_large: bool,
+    /// The token of the newest result that was to be stored without the files.
+    #[serde(default)]
+    only_here: Option<i64>,
     stored: Inventory,
 }
 
@@ -78,8 +84,8 @@ impl LocalCopy {
     pub(super) fn is_current(&self, generation: i64, store: Store<'_>) -> bool {
         let there =
             |name: &String| store.sessions.path(name, store.cwd).is_some_and(|path| path.is_file());
-        self.record.generation == Some(generation)
-            && !self.record.busy
+        let stored = self.record.generation == Some(generation) && !self.record.busy;
+        (stored || self.record.only_here == Some(generation))
             && self.record.stored.keys().all(there)
     }
 
@@ -110,8 +116,9 @@ impl LocalCopy {
             let _ = std::fs::remove_file(&beside);
             stored.insert(name, placed?);
         }
+        let too_large = self.record.too_large;
         self.record =
-            Record { generation: Some(generation), stored, ..std::mem::take(&mut self.record) };
+            Record { generation: Some(generation), too_large, stored, ..Record::default() };
         Ok(())
     }
 
@@ -174,10 +181,20 @@ impl LocalCopy {
         }
     }
 
+    /// The result is about to be stored under this token, without the files. Noted before it is: whoever dies in between leaves the
+    /// only copy of the turn.
+    pub(super) fn leave_out(&mut self, token: i64, collected: &mut Collected) -> io::Result<()> {
+        collected.pieces.clear();
+        collected.stored.clone_from(&self.record.stored);
+        self.record.only_here = Some(token);
+        self.save()
+    }
+
     /// The result was stored, and with it what was collected.
     pub(super) fn committed(&mut self, token: i64, collected: Collected) -> io::Result<()> {
         let Collected { stored, too_large, .. } = collected;
-        self.record = Record { generation: Some(token), busy: false, too_large, stored };
+        let only_here = self.record.only_here.filter(|left_out| *left_out == token);
+        self.record = Record { generation: Some(token), busy: false, too_large, only_here, stored };
         let _guard = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
         // The next turn of the session may have begun here from what was stored: its record counts.
         let noted = std::fs::read(&self.path).ok();

@@ -53,6 +53,16 @@ pub(super) struct ToRecord {
 }
 
 impl ToRecord {
+    /// The result is stored under this token without the files and the tree: what is here is all there is.
+    pub(super) async fn leave_out_files(&mut self, token: i64) {
+        if let Some((copy, collected)) = self.copy.take() {
+            self.copy = leave_out(copy, collected, token).await;
+        }
+        if let Some((_, pushed)) = &mut self.tree {
+            *pushed = None;
+        }
+    }
+
     /// The result was stored under this token.
     pub(super) async fn committed(self, token: i64) {
         if let Some((mut copy, collected)) = self.copy {
@@ -213,16 +223,35 @@ impl Turn {
             (copy, collected)
         });
         let stays = match collected.await {
+            Ok((copy, collected)) if collected.stays.is_some() => {
+                let stays = collected.stays.clone();
+                packed.stored.copy = leave_out(copy, collected, self.claimed.held.token).await;
+                stays
+            }
             Ok((copy, mut collected)) => {
                 packed.files = std::mem::take(&mut collected.pieces);
-                let stays = collected.stays.clone();
                 packed.stored.copy = Some((copy, collected));
-                stays
+                None
             }
             Err(error) => Some(format!("its files cannot be read: {error}")),
         };
         packed.stays = packed.stays.take().or(stays);
     }
+}
+
+/// Notes that what was collected is not stored with the result of this token.
+async fn leave_out(
+    mut copy: LocalCopy,
+    mut collected: Collected,
+    token: i64,
+) -> Option<(LocalCopy, Collected)> {
+    let noted = blocking(move || {
+        if let Err(error) = copy.leave_out(token, &mut collected) {
+            tracing::warn!("cannot record that the files of a session are only here: {error}");
+        }
+        (copy, collected)
+    });
+    noted.await.ok()
 }
 
 /// Whether all sessions of the engine stay, which was said when it was configured.

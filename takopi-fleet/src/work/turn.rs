@@ -446,7 +446,7 @@ impl Turn {
         };
         let Ok(result) = serde_json::to_value(TakopiEvent::from(completed)) else { return };
         let result = without_nul(result);
-        let Packed { version, stays, files, stored } = packed;
+        let Packed { version, stays, files, mut stored } = packed;
         let home = self.begun.then(|| self.worker.options.machine.clone());
         let mut completion = Completion { held: self.held(), result, home, version, stays, files };
         let mut is_plain = false;
@@ -467,10 +467,7 @@ impl Turn {
                 Ok(true) => {
                     self.ring();
                     board.ring(Bell::Work);
-                    if !is_plain {
-                        stored.committed(self.claimed.held.token).await;
-                    }
-                    return;
+                    return stored.committed(self.claimed.held.token).await;
                 }
                 Ok(false) => {
                     return tracing::warn!("a result was refused: the job is not held any more");
@@ -485,6 +482,7 @@ impl Turn {
                         serde_json::to_value(TakopiEvent::from(failure)).unwrap_or_default();
                     completion.stays = Some("its files could not be stored".to_owned());
                     completion.files = Vec::new();
+                    stored.leave_out_files(self.claimed.held.token).await;
                     is_plain = true;
                 }
                 Err(error) => return tracing::error!("a job could not be ended: {error}"),

@@ -90,6 +90,14 @@ impl Machine {
         copy
     }
 
+    /// Collects what a turn appended, which is too much, before its result is stored under a token.
+    fn collect_too_much(&self, copy: &mut LocalCopy, token: i64) -> Collected {
+        let mut collected = copy.collect(self.store(), 8);
+        assert_eq!(collected.stays.as_deref(), Some("its files have more than 0 MB"));
+        copy.leave_out(token, &mut collected).unwrap();
+        collected
+    }
+
     /// Ends the turn under a token.
     fn commit(&self, board: &mut Board, mut copy: LocalCopy, token: i64) {
         let mut collected = copy.collect(self.store(), LIMIT);
@@ -209,6 +217,45 @@ fn a_session_that_is_too_large_stays_and_says_so() {
     copy.committed(1, collected).unwrap();
     assert!(one.copy().is_current(1, one.store()), "it goes on here");
     assert!(one.copy().collect(one.store(), LIMIT).stays.is_some(), "for good");
+}
+
+#[test]
+fn a_turn_that_was_not_stored_is_not_replaced_when_a_later_one_is_lost() {
+    let (one, mut board) = (Machine::new(), Board::default());
+    one.turn(&mut board, 0, "a");
+    let mut copy = one.begin(&board, 1);
+    one.append("s1.log", "b");
+    let collected = one.collect_too_much(&mut copy, 2);
+    copy.committed(2, collected).unwrap();
+    let lost = one.begin(&board, 2);
+    one.append("s1.log", "half");
+    drop(lost);
+    one.begin(&board, 2);
+    assert_eq!((one.read().as_str(), one.files().len()), ("abhalf", 1));
+}
+
+#[test]
+fn a_turn_that_was_not_stored_is_kept_if_the_worker_dies_before_it_knows_of_its_result() {
+    let (one, mut board) = (Machine::new(), Board::default());
+    one.turn(&mut board, 0, "a");
+    let mut copy = one.begin(&board, 1);
+    one.append("s1.log", "b");
+    let _ = one.collect_too_much(&mut copy, 2);
+    drop(copy);
+    one.begin(&board, 2);
+    assert_eq!((one.read().as_str(), one.files().len()), ("ab", 1));
+}
+
+#[test]
+fn a_turn_that_was_neither_stored_nor_completed_is_replaced() {
+    let (one, mut board) = (Machine::new(), Board::default());
+    one.turn(&mut board, 0, "a");
+    let mut copy = one.begin(&board, 1);
+    one.append("s1.log", "half");
+    let _ = one.collect_too_much(&mut copy, 2);
+    drop(copy);
+    one.begin(&board, 1);
+    assert_eq!(one.read(), "a");
 }
 
 #[test]
