@@ -85,10 +85,21 @@ impl GitPlace {
             }
             None => return None,
         };
-        let host = host.rsplit('@').next()?;
-        let (owner, name) = path.trim_start_matches('/').split_once('/')?;
-        let filled = [host, owner, name].iter().all(|part| !part.is_empty());
-        filled.then(|| format!("{}/{owner}", host.to_ascii_lowercase()))
+        // Whatever git, ssh or the server could read otherwise than this does: it would be another repository than the worker allows.
+        if self.url.contains(['?', '#', '%', '\\']) {
+            return None;
+        }
+        let (user, host) = host.rsplit_once('@').unwrap_or(("", host));
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let path = if scheme.is_none() { path.strip_prefix('/').unwrap_or(path) } else { path };
+        let plain = |part: &str| !matches!(part, "" | "." | "..");
+        let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:[]".contains(&byte);
+        let good = path.split('/').all(plain)
+            && !host.is_empty()
+            && host.bytes().all(is_host)
+            && !user.contains(['@', '[', ']']);
+        let (owner, _) = path.split_once('/')?;
+        good.then(|| format!("{}/{owner}", host.to_ascii_lowercase()))
     }
 }
 
@@ -428,6 +439,8 @@ mod tests {
         assert_eq!(need("git:https://x@h:8443/acme/sub/app.git@v1"), some("git:h:8443/acme"));
         assert_eq!(need("git:ssh://git@host/acme/app@a/b"), some("git:host/acme"));
         assert_eq!(need("git:git@host:acme/app@main"), some("git:host/acme"));
+        assert_eq!(need("git:git@host:/acme/app/@main"), some("git:host/acme"));
+        assert_eq!(need("git:https://[::1]:8443/acme/app/@main"), some("git:[::1]:8443/acme"));
         assert_eq!(need("git:file:///srv/app.git@main"), some("git:file"));
         assert_eq!(need_of("app"), "place:app");
     }
@@ -443,6 +456,19 @@ mod tests {
             "git:https://host/acme/app@--output=x",
             "git:/srv/app@main",
             "git:http://host/acme/app@main",
+            "git:https://host/acme/../other/private@main",
+            "git:https://host/acme/./app@main",
+            "git:https://host/acme//app@main",
+            "git:https://host//acme/app@main",
+            "git:https://host/acme/x/..@main",
+            "git:https://host/acme/%2e%2e/other/private@main",
+            "git:https://evil.example#@host/acme/app@main",
+            "git:https://evil.example?@host/acme/app@main",
+            "git:https://evil.example\\@host/acme/app@main",
+            "git:https://a@evil.example@host/acme/app@main",
+            "git:ssh://git@host/acme/../other/private@main",
+            "git:git@host:acme/../other/private@main",
+            "git:[git@host:acme/x]:other/private@main",
             "app",
         ] {
             assert_eq!(GitPlace::parse(place), None, "{place}");
