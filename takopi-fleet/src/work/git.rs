@@ -7,6 +7,8 @@
 //!
 //! What a lost turn left in the worktree of its own machine stays there: the agent finds it.
 
+mod apart;
+
 use std::ffi::OsStr;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -181,7 +183,8 @@ impl Tree {
         let lock = lock.await.map_err(std::io::Error::other).and_then(|lock| lock);
         let lock = lock.map_err(failed)?;
         if !self.mirror.join("HEAD").is_file() {
-            self.in_mirror(["init", "--quiet", "--bare"]).await?;
+            call(&self.mirror, None, ["init", "--quiet", "--bare"], None).await?;
+            apart::keep(&self.mirror).map_err(failed)?;
         }
         let commit = if let Some(Snapshot { reference, commit }) = &stored {
             self.fetch(["fetch", "--quiet", "--no-tags", "--", &self.url, reference]).await?;
@@ -196,7 +199,9 @@ impl Tree {
             self.in_tree(["checkout", "--quiet", "--detach", "--force", &commit]).await?;
             self.in_tree(["clean", "--quiet", "-d", "--force"]).await?;
         } else {
-            remove(&self.git_dir()).and_then(|()| remove(&self.path)).map_err(failed)?;
+            for left in [&self.git_dir(), &self.path, &self.own()] {
+                remove(left).map_err(failed)?;
+            }
             let add = ["worktree", "add", "--quiet", "--force", "--detach"].map(OsStr::new);
             let rest = [self.path.as_os_str(), OsStr::new(&commit)];
             self.in_mirror(add.into_iter().chain(rest)).await?;
@@ -215,6 +220,16 @@ impl Tree {
         self.mirror.join("worktrees").join(self.sid.to_string())
     }
 
+    /// The session's own part of the repository.
+    fn own(&self) -> PathBuf {
+        self.path.with_added_extension("git")
+    }
+
+    /// Keeps what the agent configures apart from the worker's calls, and from other sessions.
+    pub(super) fn set_apart(&self) -> Result<(), RunError> {
+        apart::set(&self.mirror, &self.git_dir(), &self.own()).map_err(failed)
+    }
+
     /// Makes `.git` in the worktree lead to its repository again, whatever an agent made of it.
     fn link(&self) -> std::io::Result<()> {
         let link = self.path.join(".git");
@@ -230,7 +245,7 @@ impl Tree {
                 let error = format!("{} cannot be fetched: {error}", self.url);
                 RunError::new(Reason::InvalidRequest, error)
             }
-            GitError::NotStarted(_) | GitError::OutOf(_) => error.into(),
+            GitError::NotStarted(_) | GitError::Config(_) | GitError::OutOf(_) => error.into(),
         })
     }
 
@@ -238,14 +253,26 @@ impl Tree {
         &self,
         args: impl IntoIterator<Item = A>,
     ) -> Result<String, GitError> {
-        call(&self.mirror, &self.mirror, None, args, None).await
+        apart::restore(&self.mirror).map_err(GitError::Config)?;
+        call(&self.mirror, None, args, None).await
     }
 
     async fn in_tree<A: AsRef<OsStr>>(
         &self,
         args: impl IntoIterator<Item = A>,
     ) -> Result<String, GitError> {
-        call(&self.path, &self.git_dir(), Some(&self.path), args, None).await
+        self.with_index(None, args).await
+    }
+
+    /// A call in the worktree, with an index of its own.
+    async fn with_index<A: AsRef<OsStr>>(
+        &self,
+        index: Option<&Path>,
+        args: impl IntoIterator<Item = A>,
+    ) -> Result<String, GitError> {
+        apart::restore(&self.mirror).map_err(GitError::Config)?;
+        let tree = WorkTree { git_dir: self.git_dir(), path: &self.path };
+        call(&self.mirror, Some(&tree), args, index).await
     }
 
     async fn resolve(&self, reference: &str) -> Result<String, RunError> {
@@ -262,19 +289,15 @@ impl Tree {
 
     /// Makes a commit of the whole tree and pushes it in the name of the token.
     pub(super) async fn push(&self, token: i64) -> Result<(Snapshot, Piece), RunError> {
-        let (git_dir, index) = (self.git_dir(), self.record.with_extension("index"));
+        let index = self.record.with_extension("index");
         let _ = std::fs::remove_file(&index);
-        let with_index = |args: &[&str]| {
-            let args: Vec<String> = args.iter().map(|arg| (*arg).to_owned()).collect();
-            call(&self.path, &git_dir, Some(&self.path), args, Some(index.clone()))
-        };
-        with_index(&["read-tree", "HEAD"]).await?;
-        with_index(&["add", "--all"]).await?;
-        let tree = with_index(&["write-tree"]).await?;
+        self.with_index(Some(&index), ["read-tree", "HEAD"]).await?;
+        self.with_index(Some(&index), ["add", "--all"]).await?;
+        let tree = self.with_index(Some(&index), ["write-tree"]).await?;
         let message = format!("takopi: session {} at {token}", self.sid);
         let identity = ["-c", "user.name=takopi", "-c", "user.email=takopi@localhost"];
         let args = ["commit-tree", tree.trim(), "-p", "HEAD", "-m", &message];
-        let commit = with_index(&[&identity[..], &args[..]].concat()).await;
+        let commit = self.with_index(Some(&index), [&identity[..], &args[..]].concat()).await;
         let _ = std::fs::remove_file(&index);
         let commit = commit?.trim().to_owned();
         let reference = format!("refs/takopi/{}/{token}", self.sid);
@@ -311,6 +334,8 @@ impl Tree {
 enum GitError {
     #[error("git does not start: {0}")]
     NotStarted(io::Error),
+    #[error("the mirror's configuration cannot be restored: {0}")]
+    Config(io::Error),
     #[error("git took longer than {LIMIT:?}")]
     TooLong,
     /// This machine is out of something.
@@ -355,26 +380,34 @@ pub(super) fn remove(path: &Path) -> std::io::Result<()> {
     }
 }
 
-/// A call of git in a directory. The repository is named, so that none is obeyed which is found there: the directory is an agent's.
+/// A worktree of a mirror.
+struct WorkTree<'a> {
+    git_dir: PathBuf,
+    path: &'a Path,
+}
+
+/// A call of git in a mirror, or in a worktree of it. The repository is named, so that none is obeyed which is found there: the
+/// directory is an agent's.
 fn command<A: AsRef<OsStr>>(
-    directory: &Path,
-    git_dir: &Path,
-    work_tree: Option<&Path>,
+    mirror: &Path,
+    tree: Option<&WorkTree<'_>>,
     args: impl IntoIterator<Item = A>,
-    index: Option<PathBuf>,
+    index: Option<&Path>,
 ) -> Command {
     let mut command = Command::new("git");
-    command.arg("--git-dir").arg(git_dir);
-    if let Some(work_tree) = work_tree {
-        command.arg("--work-tree").arg(work_tree);
-    }
-    command.args(SAFE).args(args).current_dir(directory).env("GIT_TERMINAL_PROMPT", "0");
-    // What it prints is read: see `OUT_OF`.
-    command.env("LC_ALL", "C");
     // Those that were set for takopi itself would be another repository.
     for name in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR"] {
         command.env_remove(name);
     }
+    if let Some(WorkTree { git_dir, path }) = tree {
+        command.arg("--git-dir").arg(git_dir).arg("--work-tree").arg(path);
+        command.current_dir(path).env("GIT_COMMON_DIR", mirror);
+    } else {
+        command.arg("--git-dir").arg(mirror).current_dir(mirror);
+    }
+    command.args(SAFE).args(args).env("GIT_TERMINAL_PROMPT", "0");
+    // What it prints is read: see `OUT_OF`.
+    command.env("LC_ALL", "C");
     // What runs for a repository is not to know how to reach the database.
     for name in SECRET_VARIABLES {
         command.env_remove(name);
@@ -384,13 +417,12 @@ fn command<A: AsRef<OsStr>>(
 }
 
 async fn call<A: AsRef<OsStr>>(
-    directory: &Path,
-    git_dir: &Path,
-    work_tree: Option<&Path>,
+    mirror: &Path,
+    tree: Option<&WorkTree<'_>>,
     args: impl IntoIterator<Item = A>,
-    index: Option<PathBuf>,
+    index: Option<&Path>,
 ) -> Result<String, GitError> {
-    let mut command = command(directory, git_dir, work_tree, args, index);
+    let mut command = command(mirror, tree, args, index);
     command.stdin(Stdio::null()).kill_on_drop(true);
     let output = match timeout(LIMIT, command.output()).await {
         Ok(output) => output.map_err(GitError::NotStarted)?,
@@ -403,75 +435,4 @@ async fn call<A: AsRef<OsStr>>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn need(place: &str) -> Option<String> {
-        GitPlace::parse(place)?.need()
-    }
-
-    #[test]
-    fn git_is_told_its_repository_and_no_secrets() {
-        let command = command(Path::new("t"), Path::new("g"), Some(Path::new("t")), ["x"], None);
-        let args: Vec<_> = command.as_std().get_args().collect();
-        assert_eq!(args[..4], ["--git-dir", "g", "--work-tree", "t"]);
-        for name in SECRET_VARIABLES {
-            let set = command.as_std().get_envs().find(|(found, _)| *found == name);
-            assert!(set.is_some_and(|(_, value)| value.is_none()), "{name}");
-        }
-    }
-
-    #[test]
-    fn a_machine_that_is_out_of_space_is_told_from_a_repository_that_cannot_be_read() {
-        let full = "fatal: write error: No space left on device\nfatal: fetch-pack: invalid index-pack output\n";
-        assert!(matches!(GitError::of(full), GitError::OutOf(line) if line.contains("No space")));
-        for text in
-            ["fatal: no such repository\n\n", "remote: No space left on device\nfatal: x", ""]
-        {
-            assert!(matches!(GitError::of(text), GitError::Refused(_)), "{text}");
-        }
-    }
-
-    #[test]
-    fn a_place_needs_its_host_and_owner() {
-        let some = |text: &str| Some(text.to_owned());
-        assert_eq!(need("git:https://GitHub.com/acme/app@main"), some("git:github.com/acme"));
-        assert_eq!(need("git:https://x@h:8443/acme/sub/app.git@v1"), some("git:h:8443/acme"));
-        assert_eq!(need("git:ssh://git@host/acme/app@a/b"), some("git:host/acme"));
-        assert_eq!(need("git:git@host:acme/app@main"), some("git:host/acme"));
-        assert_eq!(need("git:git@host:/acme/app/@main"), some("git:host/acme"));
-        assert_eq!(need("git:https://[::1]:8443/acme/app/@main"), some("git:[::1]:8443/acme"));
-        assert_eq!(need("git:file:///srv/app.git@main"), some("git:file"));
-        assert_eq!(need_of("app"), "place:app");
-    }
-
-    #[test]
-    fn what_is_no_repository_of_a_host_is_no_place() {
-        for place in [
-            "git:https://host/acme/app",
-            "git:https://host/app@main",
-            "git:ext::sh -c id@host:a/b@main",
-            "git:ext::sh@host:a/b@main",
-            "git:--upload-pack=x@h:a/b@main",
-            "git:https://host/acme/app@--output=x",
-            "git:/srv/app@main",
-            "git:http://host/acme/app@main",
-            "git:https://host/acme/../other/private@main",
-            "git:https://host/acme/./app@main",
-            "git:https://host/acme//app@main",
-            "git:https://host//acme/app@main",
-            "git:https://host/acme/x/..@main",
-            "git:https://host/acme/%2e%2e/other/private@main",
-            "git:https://evil.example#@host/acme/app@main",
-            "git:https://evil.example?@host/acme/app@main",
-            "git:https://evil.example\\@host/acme/app@main",
-            "git:https://a@evil.example@host/acme/app@main",
-            "git:ssh://git@host/acme/../other/private@main",
-            "git:git@host:acme/../other/private@main",
-            "git:[git@host:acme/x]:other/private@main",
-            "app",
-        ] {
-            assert_eq!(GitPlace::parse(place), None, "{place}");
-        }
-    }
-}
+mod tests;

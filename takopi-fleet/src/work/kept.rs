@@ -105,9 +105,11 @@ impl Kept {
             return Ok(false);
         }
         let trees = self.state.join("git/trees");
-        for (name, directory) in
-            [("tree", trees.join(sid.to_string())), ("work", self.scratch(sid))]
-        {
+        for (name, directory) in [
+            ("tree", trees.join(sid.to_string())),
+            ("git", trees.join(format!("{sid}.git"))),
+            ("work", self.scratch(sid)),
+        ] {
             if directory.is_dir() {
                 std::fs::rename(directory, removed.join(format!("{sid}-{name}")))?;
             }
@@ -163,6 +165,7 @@ mod tests {
         let files = [
             state.join(format!("scratch/{sid}/work/a")),
             state.join(format!("git/trees/{sid}/a")),
+            state.join(format!("git/trees/{sid}.git/config")),
             state.join(format!("git/trees/{sid}.json")),
             state.join(format!("git/mirrors/m/worktrees/{sid}/HEAD")),
             state.join(format!("sessions/{sid}.json")),
@@ -192,12 +195,12 @@ mod tests {
             .and_then(|mark| mark.set_modified(SystemTime::now() - 2 * MONTH))
             .unwrap();
         assert_eq!(kept.remove_unused(MONTH).unwrap(), 1);
-        assert_eq!((there(&old), there(&new), there(&in_use)), (0, 6, 6));
+        assert_eq!((there(&old), there(&new), there(&in_use)), (0, 7, 7));
         assert!(!directory.path().join("removed").exists());
         // Its end counts as a use.
         drop(using);
         assert_eq!(kept.remove_unused(MONTH).unwrap(), 0);
-        assert_eq!(there(&in_use), 6);
+        assert_eq!(there(&in_use), 7);
     }
 
     #[test]

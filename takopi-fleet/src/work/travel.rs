@@ -96,6 +96,7 @@ impl Turn {
                 placed = tree.place(claimed.generation, stored, place) => placed?,
             }
         }
+        tree.set_apart()?;
         let path = tree.path.clone();
         brought.tree = Some(tree);
         Ok(path)

@@ -183,6 +183,56 @@ async fn a_repository_that_an_agent_put_in_the_place_of_its_own_is_not_obeyed() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_agent_configures_in_git_is_for_its_session_and_not_for_the_worker() {
+    let Some(fleet) = Fleet::new().await else { return };
+    let ran = fleet.dir.path().join("ran");
+    let run = format!("touch {};", ran.display());
+    let remote = format!("remote.file://{}", fleet.origin.display());
+    let configure = format!(
+        "git config user.name Ann
+        git config filter.x.clean '{run} cat'; git config filter.x.smudge '{run} cat'
+        git config {remote}.uploadpack '{run} git-upload-pack'
+        git config {remote}.receivepack '{run} git-receive-pack'
+        git config extensions.worktreeConfig true
+        git config --worktree core.fsmonitor '{run} false'
+        hooks=$(git rev-parse --git-path hooks); mkdir -p $hooks
+        for hook in post-checkout pre-push; do
+            printf '#!/bin/sh\n{run}' >$hooks/$hook; chmod +x $hooks/$hook
+        done
+        # As well where one that looks for it finds the worker's own.
+        git config --file $(git rev-parse --git-dir)/../../config filter.x.smudge '{run} cat'
+        echo new >b; echo '* filter=x' >.gitattributes"
+    );
+    let (session, _) = fleet.on("a", None, &configure).await;
+    assert!(!ran.exists(), "while the tree was pushed");
+    let (_, name) = fleet.on("a", None, "git config user.name || echo nobody").await;
+    assert_eq!(name, "nobody\n", "another session on that machine");
+    assert!(!ran.exists(), "while the repository was fetched and checked out");
+    let (_, found) = fleet.on("a", Some(&session), "git config user.name; cat b").await;
+    assert_eq!(found, "Ann\nnew\n", "the agent's own settings stay");
+    // With its attributes, and placed again where the filter is.
+    fleet.on("b", Some(&session), "git config user.name || echo 2 >>b").await;
+    let (_, found) = fleet.on("a", Some(&session), "cat b").await;
+    assert_eq!(found, "new\n2\n");
+    assert!(!ran.exists(), "while the tree came back");
+    let stays = fleet.lab.sql("select count(*) from takopi.session where stays is not null").await;
+    assert_eq!(stays, "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_has_branches_tags_and_worktrees_as_in_any_repository() {
+    let Some(fleet) = Fleet::new().await else { return };
+    let work = "git checkout -q -b topic; echo 2 >>a; git commit -qam second; git tag v1
+        git worktree add -q ../more-$$ v1; cat ../more-$$/a; git worktree remove ../more-$$
+        git pack-refs --all; git gc -q; git fsck >/dev/null 2>&1
+        git branch --format='%(refname:short)'; git log --format=%s origin/main";
+    let (session, found) = fleet.on("a", None, work).await;
+    assert_eq!(found, "1\n2\ntopic\nfirst\n");
+    let (_, found) = fleet.on("a", Some(&session), "git status --short --branch").await;
+    assert_eq!(found, "## topic\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repository_that_cannot_be_fetched_is_the_fault_of_the_job_and_not_of_the_machine() {
     let Some(fleet) = Fleet::new().await else { return };
     // `spawn_failed` would make the worker rest, for twice as long each time.
