@@ -317,6 +317,10 @@ impl SpawnError {
                 Reason::EngineMissing
             }
             Self::NoDirectory { .. } => Reason::InvalidRequest,
+            // So many arguments are no machine's fault, and too many on the next one, too.
+            Self::System { error, .. } if error.kind() == io::ErrorKind::ArgumentListTooLong => {
+                Reason::InvalidRequest
+            }
             Self::OutOfDescriptors { .. } | Self::Supervisor { .. } | Self::System { .. } => {
                 Reason::SpawnFailed
             }
@@ -359,6 +363,14 @@ mod tests {
         }
         assert!(matches!(error(libc::EMFILE), SpawnError::OutOfDescriptors { .. }));
         assert!(matches!(error(libc::ENOMEM), SpawnError::System { .. }));
+        assert_eq!(error(libc::ENOMEM).reason(), Reason::SpawnFailed);
+    }
+
+    #[test]
+    fn arguments_that_are_too_long_are_the_fault_of_the_request() {
+        let error = io::Error::from_raw_os_error(libc::E2BIG);
+        let error = SpawnError::from_system(Path::new("x"), error);
+        assert_eq!(error.reason(), Reason::InvalidRequest);
     }
 
     #[test]
