@@ -19,6 +19,7 @@ mod lease;
 mod rest;
 mod rows;
 mod serving;
+mod steering;
 mod travel;
 mod turn;
 

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use futures::future::{BoxFuture, FutureExt as _};
-use futures::stream::{FuturesUnordered, StreamExt as _};
+use futures::future::FutureExt as _;
+use futures::stream::StreamExt as _;
 use takopi_core::model::{Completed, Reason, ResumeToken, TakopiEvent};
 use takopi_core::runner::{SteerSender, steer_channel};
 use takopi_core::{EventStream, RunError, RunRequest, Runner};
@@ -23,6 +23,7 @@ use super::ask::{Answers, Remote};
 use super::git::GitPlace;
 use super::lease::Lease;
 use super::rows::{Rows, without_nul};
+use super::steering::Steering;
 use super::travel::{Brought, Packed};
 use crate::board::{Bell, Claimed, Completion, Held, Opened, PendingControl};
 use crate::frame::{AnswerBody, Frame, SteerBody};
@@ -104,9 +105,6 @@ pub(super) struct Turn {
     /// Whether the engine began.
     begun: bool,
 }
-
-/// Messages on their way into the turn: the name of each, and whether it was taken.
-type Steering = FuturesUnordered<BoxFuture<'static, (String, bool)>>;
 
 /// What a run needs.
 struct Prepared {
@@ -284,18 +282,18 @@ impl Turn {
         mut frames: mpsc::Receiver<Frame>,
         steer: Option<SteerSender>,
     ) -> Option<Completed> {
-        let (mut asking, mut refused, mut steering) = (true, None, Steering::new());
+        let (mut asking, mut refused, mut steering) = (true, None, Steering::default());
         loop {
             tokio::select! {
                 biased;
-                Some((id, taken)) = steering.next(), if !steering.is_empty() => {
+                (id, taken) = steering.next() => {
                     self.settled(id, taken).await;
                     self.flush().await;
                 }
                 event = stream.next() => match event {
                     Some(TakopiEvent::Completed(completed)) => {
                         // What the run took it took before its end.
-                        while let Some(Some((id, taken))) = steering.next().now_or_never() {
+                        while let Some((id, taken)) = steering.next().now_or_never() {
                             self.settled(id, taken).await;
                         }
                         let completed = refused.map_or(*completed, |error| self.failure(error));
@@ -353,13 +351,12 @@ impl Turn {
             self.settle(&control.id, taken).await;
         } else if let Ok(SteerBody { text }) = serde_json::from_value(control.body) {
             let steer = steer.cloned();
-            steering.push(Box::pin(async move {
-                let taken = match steer {
+            steering.push(control.id, async move {
+                match steer {
                     Some(steer) => steer.send(text).await.is_ok(),
                     None => false,
-                };
-                (control.id, taken)
-            }));
+                }
+            });
         }
     }
 
