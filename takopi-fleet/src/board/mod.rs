@@ -84,7 +84,7 @@ pub trait Board: Send + Sync + 'static {
     /// The submitter lives, for this long at least.
     fn submitter_beat(&self, submitter: &str, lease: Duration) -> Answer<'_, ()>;
 
-    /// A worker comes. Those that were on its machine before are gone, whatever their lease. Refused while a worker of the same
+    /// A worker comes; the same again renews what it said, and its lease. Those that were on its machine before are gone, whatever their lease. Refused while a worker of the same
     /// machine's name lives that is another instance.
     fn register(&self, worker: WorkerInfo, lease: Duration) -> Answer<'_, ()>;
 

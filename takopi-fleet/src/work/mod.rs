@@ -218,16 +218,21 @@ impl Worker {
     pub async fn serve(self, stop: CancellationToken) -> Result<(), BoardError> {
         let shared = Arc::new(self);
         let instance = shared.instance();
+        // The same until it is answered: a registration that was given up may arrive later, and would end every other worker of this
+        // machine.
+        let mut unanswered = None;
         loop {
-            let id =
-                format!("{}/{}", shared.options.machine, &Uuid::new_v4().simple().to_string()[..8]);
+            let new = || {
+                format!("{}/{}", shared.options.machine, &Uuid::new_v4().simple().to_string()[..8])
+            };
+            let id = unanswered.get_or_insert_with(new).clone();
             let versions = shared.versions().await;
             let sent = Lease::now();
             let info = shared.info(&id, instance, versions.clone());
             let registered = shared.board.register(info, shared.options.lease);
             match tokio::select! { () = stop.cancelled() => return Ok(()), registered = registered => registered }
             {
-                Ok(()) => {}
+                Ok(()) => unanswered = None,
                 Err(error) if error.is_passing() => {
                     tracing::warn!("{error}; trying again");
                     tokio::select! { () = stop.cancelled() => return Ok(()), () = sleep(LOOK) => continue }

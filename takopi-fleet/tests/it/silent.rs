@@ -1,7 +1,7 @@
-//! A board that does not take events for a while, as a database that is away.
+//! A board that does not answer for a while, as a database that is away.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -23,11 +23,28 @@ use uuid::Uuid;
 
 use crate::contract::fleet_runner;
 
-/// Takes no events behind `Started` until the run has ended and it was asked twice more.
+/// Does not answer the first registration. Takes no events behind `Started` until the run has ended and it was asked twice more.
 struct Silent {
     board: MemoryBoard,
     ended: AtomicBool,
     refusals: AtomicU32,
+    /// The workers that registered.
+    registered: Mutex<Vec<String>>,
+}
+
+impl Silent {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            board: MemoryBoard::new(),
+            ended: AtomicBool::new(false),
+            refusals: AtomicU32::new(2),
+            registered: Mutex::default(),
+        })
+    }
+}
+
+fn unreachable<T: Send + 'static>() -> Answer<'static, T> {
+    Box::pin(std::future::ready(Err(BoardError::Unreachable("as the test wants it".into()))))
 }
 
 macro_rules! pass_on {
@@ -47,7 +64,16 @@ impl Board for Silent {
         if self.ended.load(Ordering::Relaxed) {
             self.refusals.store(left - 1, Ordering::Relaxed);
         }
-        Box::pin(std::future::ready(Err(BoardError::Unreachable("as the test wants it".into()))))
+        unreachable()
+    }
+
+    fn register(&self, worker: WorkerInfo, lease: Duration) -> Answer<'_, ()> {
+        let mut registered = self.registered.lock().unwrap();
+        registered.push(worker.id.clone());
+        if registered.len() == 1 {
+            return unreachable();
+        }
+        self.board.register(worker, lease)
     }
 
     fn ring(&self, bell: Bell) {
@@ -64,7 +90,6 @@ impl Board for Silent {
         fn waiting(job: &str) -> Option<Waiting>;
         fn control(request: ControlRequest) -> ControlState;
         fn submitter_beat(submitter: &str, lease: Duration) -> ();
-        fn register(worker: WorkerInfo, lease: Duration) -> ();
         fn claim(worker: &str, claim: &str, max: u32) -> Vec<Claimed>;
         fn beat(worker: &str, lease: Duration, busy: u32, draining: bool) -> Option<Vec<Held>>;
         fn opened(worker: &str, held: Held, value: &str) -> Opened;
@@ -117,8 +142,7 @@ impl Runner for Reporting {
 async fn events_of_a_run_that_ends_while_the_database_is_away_are_written_before_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let host = |name| Host::builder().state_directory(dir.path().join(name)).build().unwrap();
-    let (ended, refusals) = (AtomicBool::new(false), AtomicU32::new(2));
-    let silent = Arc::new(Silent { board: MemoryBoard::new(), ended, refusals });
+    let silent = Silent::new();
     let act = |phase| {
         let action = Action::new("ls", ActionKind::Command, "ls");
         Step::Act(ActionEvent::new("demo", action, phase))
@@ -150,4 +174,20 @@ async fn events_of_a_run_that_ends_while_the_database_is_away_are_written_before
     assert_eq!(phases, [Phase::Started, Phase::Completed]);
     stop.cancel();
     serving.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_whose_registration_is_not_answered_asks_again_under_the_same_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let silent = Silent::new();
+    let (board, stop) = (silent.clone(), CancellationToken::new());
+    let worker = Worker::new(board, WorkerOptions::new("m1", dir.path()));
+    let serving = tokio::spawn(worker.serve(stop.clone()));
+    while silent.board.status().await.unwrap().workers.is_empty() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    stop.cancel();
+    serving.await.unwrap().unwrap();
+    let registered = silent.registered.lock().unwrap().clone();
+    assert_eq!(registered, [registered[0].clone(), registered[0].clone()]);
 }

@@ -41,6 +41,7 @@ over_every_board!(
     a_job_ends_as_lost_when_it_may_not_be_tried_again,
     a_worker_whose_lease_is_over_gets_nothing,
     a_restart_buries_its_predecessor,
+    a_registration_asked_again_says_what_holds_now,
     a_worker_of_a_name_that_another_one_has_is_refused_while_that_one_lives,
     events_are_read_behind_a_cursor_and_the_result_is_last,
     a_fenced_worker_writes_nothing,
@@ -184,6 +185,20 @@ async fn a_restart_buries_its_predecessor(lab: &Lab) {
     assert!(!board.complete("a/1", completion(held, "a")).await.unwrap(), "it is dead at once");
     assert_eq!(board.reap().await.unwrap().again, 1, "without waiting for the lease");
     assert_eq!(ids(&board.claim("a/2", "c1", 1).await.unwrap()), ["1"]);
+}
+
+async fn a_registration_asked_again_says_what_holds_now(lab: &Lab) {
+    let board = lab.board();
+    let mut info = worker("a/1");
+    board.register(info.clone(), LEASE).await.unwrap();
+    lab.expire("a/1").await;
+    info.offers.push("label:gpu".to_owned());
+    board.register(info, LEASE).await.unwrap();
+    let mut special = job("1", session(1));
+    special.needs = vec!["engine:demo".to_owned(), "label:gpu".to_owned()];
+    board.enqueue(vec![special]).await.unwrap();
+    assert_eq!(ids(&board.claim("a/1", "c1", 1).await.unwrap()), ["1"]);
+    assert_eq!(board.status().await.unwrap().workers.len(), 1);
 }
 
 async fn a_worker_of_a_name_that_another_one_has_is_refused_while_that_one_lives(lab: &Lab) {

@@ -179,15 +179,17 @@ impl Board for MemoryBoard {
             state
                 .workers
                 .retain(|id, other| *id == worker.id || other.info.machine != worker.machine);
-            state.workers.entry(worker.id.clone()).or_insert(Worker {
-                info: worker,
-                lease_until: now + lease,
+            let lease_until = now + lease;
+            let found = state.workers.entry(worker.id.clone()).or_insert(Worker {
+                info: worker.clone(),
+                lease_until,
                 since: now,
                 beaten: now,
                 steady: now,
                 busy: 0,
                 draining: false,
             });
+            (found.info, found.lease_until) = (worker, lease_until);
             Ok(())
         };
         drop(state);

@@ -114,6 +114,8 @@ impl std::str::FromStr for Url {
         }
         config.application_name("takopi").connect_timeout(CONNECT_LIMIT);
         config.keepalives_idle(Duration::from_secs(10));
+        // What was sent and given up does not arrive when nobody expects it any more.
+        config.tcp_user_timeout(super::CALL_LIMIT);
         // Of several hosts the one that takes writes; a standby that is being promoted is waited for.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         let asked = verified || config.get_ssl_mode() == SslMode::Require;

@@ -10,6 +10,7 @@ const MIGRATIONS: &[(i32, &str)] = &[
     (3, include_str!("migrations/0003_roles.sql")),
     (4, include_str!("migrations/0004_admin.sql")),
     (5, include_str!("migrations/0005_abandoned.sql")),
+    (6, include_str!("migrations/0006_register_again.sql")),
 ];
 
 /// Held while migrations run, so that two of them do not meet.
