@@ -78,7 +78,7 @@ pub trait Board: Send + Sync + 'static {
     /// How a job waits; `None` if there is no such job.
     fn waiting(&self, job: &str) -> Answer<'_, Option<Waiting>>;
 
-    /// Cancels, answers or steers a job. A queued job that is cancelled ends at once.
+    /// Cancels, answers or steers a job. One that is cancelled while it is queued, or its worker is lost, ends at once.
     fn control(&self, request: ControlRequest) -> Answer<'_, ControlState>;
 
     /// The submitter lives, for this long at least.

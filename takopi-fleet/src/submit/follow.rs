@@ -219,15 +219,12 @@ impl Follow {
     /// The run is stopped: cancels the job and waits for its end.
     async fn cancelled(mut self, rung: &Notify) {
         self.steers.clear();
-        let mut state = None;
         loop {
-            if state.is_none() {
-                state = self
-                    .control(ControlKind::Cancel, format!("cancel:{}", self.job), json!({}))
-                    .await;
-                if state == Some(ControlState::Unknown) {
-                    return;
-                }
+            // Again at each look: meanwhile its worker may be lost, and nobody else may be there to notice.
+            let id = format!("cancel:{}", self.job);
+            let state = self.control(ControlKind::Cancel, id, json!({})).await;
+            if state == Some(ControlState::Unknown) {
+                return;
             }
             for row in self.rows().await {
                 self.cursor = row.seq;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use takopi_core::{RunRequest, Runner as _};
-use takopi_fleet::board::{ControlKind, ControlRequest, Enqueued, NewJob, Retention};
+use takopi_fleet::board::{ControlKind, ControlRequest, ControlState, Enqueued, NewJob, Retention};
 use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::postgres;
 use takopi_tests::runs::finish;
@@ -102,6 +102,28 @@ async fn a_worker_is_not_buried_in_the_middle_of_its_claim() {
     burying.await.unwrap().unwrap();
     assert_eq!(board.reap().await.unwrap().again, 1, "what the claim took is found");
     assert_eq!(ids(&board.claim("a/2", "c1", 1).await.unwrap()), ["1"]);
+}
+
+/// A beat that began in time is not committed yet when the lease is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_is_not_ended_by_its_cancel_while_its_worker_renews_the_lease() {
+    let Some(lab) = Lab::pg().await else { return };
+    let board = lab.board();
+    board.register(worker("a/1"), LEASE).await.unwrap();
+    board.enqueue(vec![job("1", session(1))]).await.unwrap();
+    let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    lab.expire("a/1").await;
+    let beat = client(&lab).await;
+    beat.batch_execute(
+        "begin; update takopi.worker set lease_until = clock_timestamp() + interval '10 min'",
+    )
+    .await
+    .unwrap();
+    let (id, body) = ("x".to_owned(), serde_json::json!({}));
+    let cancel = ControlRequest { id, job: "1".to_owned(), kind: ControlKind::Cancel, body };
+    assert_eq!(board.control(cancel).await.unwrap(), ControlState::Waiting);
+    beat.batch_execute("commit").await.unwrap();
+    assert!(board.complete("a/1", completion(held, "a")).await.unwrap());
 }
 
 /// A reaper whose view is older than a worker does not take a session from that worker.

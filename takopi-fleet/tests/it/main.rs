@@ -8,6 +8,7 @@ mod faults;
 mod git;
 mod lab;
 mod ledger;
+mod lost;
 mod model;
 mod outages;
 mod process;

@@ -9,6 +9,7 @@ use takopi_fleet::board::{
 use uuid::Uuid;
 
 use crate::lab::{LEASE, Lab, completion, ids, job, session, worker};
+use crate::lost::a_job_whose_worker_is_lost_is_cancelled_without_another_one;
 use crate::submitters::{
     jobs_of_a_submitter_that_could_not_reach_the_board_are_not_cancelled,
     jobs_of_a_submitter_that_is_gone_are_cancelled,
@@ -58,6 +59,7 @@ over_every_board!(
     a_turn_that_was_begun_and_is_handed_back_was_lost,
     a_job_that_is_handed_back_before_its_turn_began_loses_no_attempt,
     a_job_that_was_cancelled_is_not_begun_again,
+    a_job_whose_worker_is_lost_is_cancelled_without_another_one,
     jobs_of_a_submitter_that_is_gone_are_cancelled,
     jobs_of_a_submitter_that_could_not_reach_the_board_are_not_cancelled,
     an_imported_session_can_be_resumed,
@@ -283,7 +285,7 @@ async fn a_session_is_found_by_every_name_it_had(lab: &Lab) {
     assert_eq!(board.opened("b/1", other, "demo-one").await.unwrap(), Opened::Taken);
 }
 
-fn request(id: &str, job: &str, kind: ControlKind) -> ControlRequest {
+pub(crate) fn request(id: &str, job: &str, kind: ControlKind) -> ControlRequest {
     ControlRequest { id: id.to_owned(), job: job.to_owned(), kind, body: json!({ "text": id }) }
 }
 

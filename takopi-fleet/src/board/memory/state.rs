@@ -423,20 +423,35 @@ impl State {
             return (ControlState::Unknown, None);
         };
         let known = job.controls.iter().find(|control| control.request.id == request.id);
-        if let Some(known) = known {
-            return (known.state, job.worker.clone());
-        }
+        let known = known.map(|known| (known.state, job.worker.clone()));
         if job.is_done() {
-            return (ControlState::Refused, None);
+            return known.unwrap_or((ControlState::Refused, None));
         }
-        let running =
-            self.sessions.get(&job.sid).is_some_and(|session| session.running == Some(pos));
-        if request.kind == ControlKind::Cancel && !running {
-            self.end_queued(pos, "interrupted");
-            return (ControlState::Taken, None);
+        let running = self.sessions.get(&job.sid).filter(|session| session.running == Some(pos));
+        let running = running.map(|session| session.worker.clone().unwrap_or_default());
+        if request.kind == ControlKind::Cancel {
+            let now = Instant::now();
+            let lives = |id| self.workers.get(id).is_some_and(|worker| worker.lease_until > now);
+            match &running {
+                None => {
+                    self.end_queued(pos, "interrupted");
+                    return (ControlState::Taken, None);
+                }
+                Some(worker) if !lives(worker) => {
+                    let (sid, engine) = (job.sid, job.new.engine.clone());
+                    (job.worker, job.lost, job.token) = (None, Some(worker.clone()), 0);
+                    job.finish(failure(&engine, "interrupted", "interrupted"));
+                    self.leave(sid);
+                    return (ControlState::Taken, None);
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(known) = known {
+            return known;
         }
         job.controls.push(Control { request, state: ControlState::Waiting });
-        (ControlState::Waiting, job.worker.clone().filter(|_| running))
+        (ControlState::Waiting, job.worker.clone().filter(|_| running.is_some()))
     }
 
     pub(super) fn reap(&mut self) -> Reaped {

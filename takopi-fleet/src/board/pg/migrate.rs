@@ -11,6 +11,7 @@ const MIGRATIONS: &[(i32, &str)] = &[
     (4, include_str!("migrations/0004_admin.sql")),
     (5, include_str!("migrations/0005_abandoned.sql")),
     (6, include_str!("migrations/0006_register_again.sql")),
+    (7, include_str!("migrations/0007_lost_workers.sql")),
 ];
 
 /// Held while migrations run, so that two of them do not meet.

@@ -1,0 +1,133 @@
+//! What a submitter sees when the workers that could run its job are lost.
+
+use std::time::Duration;
+
+use serde_json::json;
+use takopi_core::demo::{DEMO, Demo};
+use takopi_core::model::{ResumeToken, Started};
+use takopi_core::runner::EngineRunner;
+use takopi_core::{EventStream, Host, RunRequest, Runner as _, TakopiEvent};
+use takopi_fleet::board::{Claimed, ControlKind, ControlState, JobRow};
+use takopi_fleet::frame::Frame;
+use takopi_fleet::submit::{FleetEngine, FleetOptions};
+use takopi_tests::model::{PATIENCE, within};
+use takopi_tests::runs::{finish, is_started, until};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use crate::lab::{Lab, completion, ids, job, session};
+use crate::suite::{reason, request, workers};
+
+macro_rules! over_every_board {
+    ($($name:ident,)*) => {
+        mod memory {
+            $(#[tokio::test]
+            async fn $name() {
+                super::$name(&crate::lab::Lab::memory()).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                if let Some(lab) = crate::lab::Lab::pg().await { super::$name(&lab).await; }
+            })*
+        }
+    };
+}
+
+over_every_board!(a_run_whose_worker_was_lost_behind_its_cancel_ends_without_another_one,);
+
+/// A part of the suite of all boards.
+pub(crate) async fn a_job_whose_worker_is_lost_is_cancelled_without_another_one(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1", "b/1"]).await;
+    board
+        .enqueue(vec![job("1", session(1)), job("2", session(1)), job("3", session(3))])
+        .await
+        .unwrap();
+    let held = board.claim("a/1", "c1", 1).await.unwrap().remove(0).held;
+    let other = board.claim("b/1", "c1", 1).await.unwrap().remove(0).held;
+    let cancel = async |job: &str| {
+        board.control(request(&format!("x{job}"), job, ControlKind::Cancel)).await.unwrap()
+    };
+    assert_eq!(cancel("1").await, ControlState::Waiting);
+    assert_eq!(cancel("1").await, ControlState::Waiting, "its worker lives");
+    // The lease of the one is over; the other has gone.
+    lab.expire("a/1").await;
+    assert_eq!(cancel("1").await, ControlState::Taken);
+    assert_eq!(reason(lab, "1").await, "interrupted");
+    assert_ne!(cancel("1").await, ControlState::Waiting, "it is over");
+    assert!(!board.complete("a/1", completion(held, "a")).await.unwrap(), "it has its result");
+    lab.expire("b/1").await;
+    workers(lab, &["b/2"]).await;
+    assert_eq!(cancel("3").await, ControlState::Taken);
+    assert!(!board.complete("b/1", completion(other, "b")).await.unwrap());
+    assert_eq!(ids(&board.claim("b/2", "c1", 9).await.unwrap()), ["2"], "the next in its session");
+    board.reap().await.unwrap();
+    assert_eq!(board.waiting("2").await.unwrap().unwrap().state, "running");
+}
+
+/// A submitter.
+struct Submitter<'a> {
+    lab: &'a Lab,
+    runner: EngineRunner<FleetEngine>,
+    _dir: tempfile::TempDir,
+}
+
+impl<'a> Submitter<'a> {
+    fn new(lab: &'a Lab, options: FleetOptions) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::builder().state_directory(dir.path()).build().unwrap();
+        let engine = FleetEngine::new(lab.board(), DEMO, Demo::new().runner().resume_codec());
+        Self { lab, runner: engine.options(options).runner().on(host), _dir: dir }
+    }
+
+    /// A run that a worker has begun.
+    async fn begun(&self, worker: &str, request: RunRequest) -> (EventStream, Vec<TakopiEvent>) {
+        let mut stream = self.runner.run(request);
+        begin(self.lab, &claim(self.lab, worker).await, worker).await;
+        let seen = until(&mut stream, "Started", is_started).await;
+        (stream, seen)
+    }
+}
+
+/// What a worker claims as soon as there is something.
+async fn claim(lab: &Lab, worker: &str) -> Claimed {
+    let look = async {
+        loop {
+            let claim = Uuid::new_v4().to_string();
+            if let Some(claimed) = lab.board().claim(worker, &claim, 1).await.unwrap().pop() {
+                return claimed;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(PATIENCE, "a job", look).await
+}
+
+/// Writes that a turn was begun.
+async fn begin(lab: &Lab, claimed: &Claimed, worker: &str) {
+    let started = Started::new(ResumeToken::new(DEMO, "demo-1"));
+    let body = json!(Frame::Event(Box::new(started.into())));
+    let seq = i64::from(claimed.attempt) * 1_000_000_000;
+    let row = JobRow { job: claimed.held.job.clone(), seq, body };
+    let fenced = lab.board().events(worker, vec![claimed.held.clone()], vec![row]).await.unwrap();
+    assert!(fenced.is_empty());
+}
+
+async fn a_run_whose_worker_was_lost_behind_its_cancel_ends_without_another_one(lab: &Lab) {
+    workers(lab, &["a/1"]).await;
+    let submitter = Submitter::new(lab, FleetOptions::default());
+    let cancel = CancellationToken::new();
+    let request = RunRequest::new("hello").cancel(cancel.clone());
+    let (stream, seen) = submitter.begun("a/1", request).await;
+    cancel.cancel();
+    let told = async {
+        while lab.board().controls("a/1").await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    within(PATIENCE, "the cancel", told).await;
+    lab.expire("a/1").await;
+    finish(stream, seen).await.failed("interrupted");
+}
