@@ -123,7 +123,7 @@ impl fmt::Debug for JobRow {
 /// How a job waits.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Waiting {
-    /// `queued`, `running` or `done`.
+    /// `queued`, `running` or `done`. One that was running when the last worker was lost is `queued`, too: nobody runs it.
     pub state: String,
     /// Its session.
     pub sid: Uuid,

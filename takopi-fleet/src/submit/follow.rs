@@ -24,6 +24,8 @@ use crate::frame::{AnswerBody, Frame, SteerBody};
 const LOOK: Duration = Duration::from_secs(1);
 /// A wait that is shorter is not reported.
 const WAIT_UNREPORTED: Duration = Duration::from_millis(300);
+/// A job that wrote nothing for so long may wait again: its worker was lost.
+const QUIET: Duration = Duration::from_secs(3);
 /// How long a job may take to be claimed although nobody is before it, whatever the request's `wait`.
 const CLAIM_TIME: Duration = Duration::from_secs(2);
 /// How many rows are read at once.
@@ -43,6 +45,10 @@ pub(super) struct Follow {
     pub(super) asked: HashMap<String, Arc<Notify>>,
     /// Whether a worker has it.
     pub(super) begun: bool,
+    /// When it wrote something.
+    pub(super) heard: Instant,
+    /// Since when it waits.
+    pub(super) waits_since: Instant,
 }
 
 impl Follow {
@@ -75,7 +81,7 @@ impl Follow {
         self.board.ring(Bell::Work);
         let mut messages = run.steer_messages();
         let mut replies = FuturesUnordered::new();
-        let begun_at = Instant::now();
+        self.waits_since = Instant::now();
         let mut look_at_wait = Box::pin(sleep(first_look(&run.request)));
         loop {
             match self.read(&mut replies).await {
@@ -89,11 +95,12 @@ impl Follow {
                 message = messages.next() => self.steer(message).await,
                 Some((id, reply)) = replies.next() => self.answer(id, reply).await,
                 () = rung.notified() => {}
-                () = &mut look_at_wait, if !self.begun => {
-                    if self.report_wait(begun_at).await {
+                () = &mut look_at_wait => {
+                    if self.look_at_wait().await {
                         return;
                     }
-                    look_at_wait.as_mut().reset(Instant::now() + next_look(&run.request, begun_at));
+                    let next = next_look(&run.request, self.waits_since);
+                    look_at_wait.as_mut().reset(Instant::now() + next);
                 }
                 () = sleep(LOOK) => {}
             }
@@ -143,6 +150,9 @@ impl Follow {
         loop {
             let rows = self.rows().await;
             let more = rows.len() >= ROWS as usize;
+            if !rows.is_empty() {
+                self.heard = Instant::now();
+            }
             for row in rows {
                 self.cursor = row.seq;
                 let Some(frame) = frame(row.body) else { continue };
@@ -279,11 +289,19 @@ impl Follow {
         }
     }
 
-    /// Reports what the job waits for; `true` if it waited for too long, and was ended.
-    async fn report_wait(&self, since: Instant) -> bool {
+    /// Looks whether the job waits, and reports for what; `true` if it waited for too long, and was ended.
+    async fn look_at_wait(&mut self) -> bool {
+        if self.begun && self.heard.elapsed() < QUIET {
+            return false;
+        }
         let Ok(Some(waiting)) = self.board.waiting(&self.job).await else { return false };
         if waiting.state != "queued" {
+            // Not asked about all the time, as long as it runs.
+            self.heard = Instant::now();
             return false;
+        }
+        if self.begun {
+            (self.begun, self.waits_since) = (false, Instant::now());
         }
         let limit = self
             .run
@@ -291,7 +309,7 @@ impl Follow {
             .settings
             .wait
             .map(|wait| if waiting.ahead > 0 { wait } else { wait.max(CLAIM_TIME) });
-        if limit.is_none_or(|limit| since.elapsed() < limit) {
+        if limit.is_none_or(|limit| self.waits_since.elapsed() < limit) {
             self.run.waiting(describe(&waiting));
             return false;
         }

@@ -5,7 +5,7 @@
 //!
 //! - A database that is away for a while delays a run, and changes nothing else: calls are repeated under their names.
 //! - Dropping the stream, or cancelling, cancels the job; `Completed` comes when the worker has ended it.
-//! - A wait is reported: how many are before it, or what no worker offers. `wait` bounds it.
+//! - A wait is reported: how many are before it, or what no worker offers. `wait` bounds it. A run whose worker was lost waits again.
 //! - A session keeps the id under which it was first reported, also if a first turn had to be run again.
 
 mod follow;
@@ -20,6 +20,7 @@ use takopi_core::RunRequest;
 use takopi_core::model::{EngineId, Reason};
 use takopi_core::runner::{Engine, EngineRun, EngineRunner, ResumeCodec, RunError, SessionScope};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::follow::Follow;
@@ -250,6 +251,8 @@ impl Engine for FleetEngine {
                 steers: HashMap::new(),
                 asked: HashMap::new(),
                 begun: false,
+                heard: Instant::now(),
+                waits_since: Instant::now(),
                 run,
             };
             follow.until_the_end(job, &bell.rung).await;

@@ -15,7 +15,8 @@ use takopi_tests::runs::{finish, is_started, until};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::lab::{Lab, completion, ids, job, session};
+use crate::lab::{LEASE, Lab, completion, ids, job, session, worker};
+use crate::runs::until_note;
 use crate::suite::{reason, request, workers};
 
 macro_rules! over_every_board {
@@ -35,7 +36,11 @@ macro_rules! over_every_board {
     };
 }
 
-over_every_board!(a_run_whose_worker_was_lost_behind_its_cancel_ends_without_another_one,);
+over_every_board!(
+    a_run_whose_worker_was_lost_behind_its_cancel_ends_without_another_one,
+    a_run_whose_worker_was_lost_waits_again_and_reports_it,
+    a_run_that_lost_the_last_worker_waits_again_for_as_long_as_it_may,
+);
 
 /// A part of the suite of all boards.
 pub(crate) async fn a_job_whose_worker_is_lost_is_cancelled_without_another_one(lab: &Lab) {
@@ -130,4 +135,35 @@ async fn a_run_whose_worker_was_lost_behind_its_cancel_ends_without_another_one(
     within(PATIENCE, "the cancel", told).await;
     lab.expire("a/1").await;
     finish(stream, seen).await.failed("interrupted");
+}
+
+async fn a_run_whose_worker_was_lost_waits_again_and_reports_it(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    let submitter = Submitter::new(lab, FleetOptions::default());
+    let (mut stream, mut seen) = submitter.begun("a/1", RunRequest::new("hello")).await;
+    lab.expire("a/1").await;
+    let mut unable = worker("b/1");
+    unable.offers = vec!["engine:other".to_owned()];
+    board.register(unable, LEASE).await.unwrap();
+    assert_eq!(board.reap().await.unwrap().again, 1);
+    seen.extend(until_note(&mut stream, "no worker offers engine:demo").await);
+    // It goes on as if it had not waited.
+    workers(lab, &["c/1"]).await;
+    let claimed = claim(lab, "c/1").await;
+    begin(lab, &claimed, "c/1").await;
+    seen.extend(until_note(&mut stream, "the session is free").await);
+    board.complete("c/1", completion(claimed.held, "c")).await.unwrap();
+    finish(stream, seen).await.ok();
+}
+
+async fn a_run_that_lost_the_last_worker_waits_again_for_as_long_as_it_may(lab: &Lab) {
+    workers(lab, &["a/1"]).await;
+    let submitter = Submitter::new(lab, FleetOptions::default());
+    let request = RunRequest::new("hello").wait(Duration::from_secs(5));
+    let (stream, seen) = submitter.begun("a/1", request).await;
+    lab.expire("a/1").await;
+    let seen = finish(stream, seen).await;
+    let error = seen.failed("no_worker").error.clone().unwrap();
+    assert!(error.contains("no worker offers engine:demo"), "{error}");
 }

@@ -97,7 +97,7 @@ fn titles(events: &[TakopiEvent]) -> Vec<&str> {
     actions.map(|action| action.action.title.as_str()).collect()
 }
 
-async fn until_note(stream: &mut EventStream, text: &str) -> Vec<TakopiEvent> {
+pub(crate) async fn until_note(stream: &mut EventStream, text: &str) -> Vec<TakopiEvent> {
     until(stream, text, |event| {
         matches!(event, TakopiEvent::Action(action) if action.action.id == WAIT_ACTION && action.action.title.contains(text))
     })

@@ -109,13 +109,14 @@ impl Board for MemoryBoard {
                         .filter(move |worker| worker.lease_until > now && !worker.draining)
                 };
                 let offers = |worker: &&Worker, need: &String| worker.info.offers.contains(need);
+                let lives = state.workers.values().any(|worker| worker.lease_until > now);
                 let needs = &job.new.needs;
                 let before = session.queue.iter().filter(|queued| **queued < pos).count() as u64;
                 let running = session.running.is_some_and(|running| running < pos);
                 Some(Waiting {
                     state: if job.is_done() {
                         "done"
-                    } else if session.running == Some(pos) {
+                    } else if session.running == Some(pos) && lives {
                         "running"
                     } else {
                         "queued"

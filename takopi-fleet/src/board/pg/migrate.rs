@@ -12,6 +12,7 @@ const MIGRATIONS: &[(i32, &str)] = &[
     (5, include_str!("migrations/0005_abandoned.sql")),
     (6, include_str!("migrations/0006_register_again.sql")),
     (7, include_str!("migrations/0007_lost_workers.sql")),
+    (8, include_str!("migrations/0008_waits_again.sql")),
 ];
 
 /// Held while migrations run, so that two of them do not meet.
