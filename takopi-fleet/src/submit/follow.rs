@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use crate::board::{
-    Bell, Board, BoardError, ControlKind, ControlRequest, ControlState, Enqueued, JobRow, NewJob,
+    Bell, Board, ControlKind, ControlRequest, ControlState, Enqueued, JobRow, NewJob, OnLoss,
     Waiting,
 };
 use crate::frame::{AnswerBody, Frame, SteerBody};
@@ -35,7 +35,7 @@ const ROWS: u32 = 256;
 pub(super) struct Follow {
     pub(super) run: EngineRun,
     pub(super) board: Arc<dyn Board>,
-    pub(super) job: String,
+    pub(super) job: NewJob,
     /// The session as the consumer knows it.
     pub(super) told: Option<ResumeToken>,
     pub(super) cursor: i64,
@@ -45,35 +45,19 @@ pub(super) struct Follow {
     pub(super) asked: HashMap<String, Arc<Notify>>,
     /// Whether a worker has it.
     pub(super) begun: bool,
-    /// When it wrote something.
+    /// When it was last known to run: it wrote something, or the board says so.
     pub(super) heard: Instant,
     /// Since when it waits.
     pub(super) waits_since: Instant,
 }
 
 impl Follow {
-    pub(super) async fn until_the_end(mut self, job: NewJob, rung: &Notify) {
+    pub(super) async fn until_the_end(mut self, rung: &Notify) {
         let run = self.run.clone();
-        let refused = match self.enqueue(job).await {
+        match self.enqueue().await {
             None => return,
-            Some(Ok(Enqueued::New | Enqueued::Known)) => None,
-            Some(Ok(Enqueued::NoSession)) => Some((
-                Reason::SessionNotFound,
-                "the fleet knows no such session: import it from the machine that has it"
-                    .to_owned(),
-            )),
-            Some(Ok(Enqueued::QueueFull)) => Some((
-                Reason::QueueFull,
-                "too many jobs of this user wait in the fleet: try again later".to_owned(),
-            )),
-            Some(Ok(Enqueued::Foreign)) => Some((
-                Reason::InvalidRequest,
-                "the key of this request is another user's".to_owned(),
-            )),
-            Some(Err(error)) => Some((Reason::SpawnFailed, error.to_string())),
-        };
-        if let Some((reason, error)) = refused {
-            return run.fail(RunError::new(reason, error)).await;
+            Some(Err(refused)) => return run.fail(refused).await,
+            Some(Ok(())) => {}
         }
         if run.stop().is_cancelled() {
             return self.cancelled(rung).await;
@@ -109,31 +93,28 @@ impl Follow {
 
     /// Enqueues, as often as it takes to know that it was; `None` if the run was stopped before. A call is never left alone: it
     /// could be done after the job was cancelled, and nobody would follow that job.
-    async fn enqueue(&self, job: NewJob) -> Option<Result<Enqueued, BoardError>> {
+    async fn enqueue(&self) -> Option<Result<(), RunError>> {
         if self.run.stop().is_cancelled() {
             return None;
         }
         loop {
-            match self.board.enqueue(vec![job.clone()]).await {
+            match self.board.enqueue(vec![self.job.clone()]).await {
                 Ok(outcomes) => {
-                    let none = || {
-                        BoardError::Schema(
-                            "the database did not say what became of the job".to_owned(),
-                        )
-                    };
-                    return Some(outcomes.first().copied().ok_or_else(none));
+                    return Some(refusal(outcomes.first().copied()).map_or(Ok(()), Err));
                 }
                 Err(error) if error.is_passing() => {
                     self.run.waiting(format!("waiting: {error}"));
                     sleep(LOOK).await;
                 }
-                Err(error) => return Some(Err(error)),
+                Err(error) => {
+                    return Some(Err(RunError::new(Reason::SpawnFailed, error.to_string())));
+                }
             }
         }
     }
 
     async fn rows(&self) -> Vec<JobRow> {
-        match self.board.follow(vec![(self.job.clone(), self.cursor)], ROWS).await {
+        match self.board.follow(vec![(self.job.id.clone(), self.cursor)], ROWS).await {
             Ok(rows) => rows,
             Err(error) => {
                 tracing::debug!("cannot read the rows of a job: {error}");
@@ -231,7 +212,7 @@ impl Follow {
         self.steers.clear();
         loop {
             // Again at each look: meanwhile its worker may be lost, and nobody else may be there to notice.
-            let id = format!("cancel:{}", self.job);
+            let id = format!("cancel:{}", self.job.id);
             let state = self.control(ControlKind::Cancel, id, json!({})).await;
             if state == Some(ControlState::Unknown) {
                 return;
@@ -254,7 +235,7 @@ impl Follow {
     }
 
     async fn control(&self, kind: ControlKind, id: String, body: Value) -> Option<ControlState> {
-        let request = ControlRequest { id, job: self.job.clone(), kind, body };
+        let request = ControlRequest { id, job: self.job.id.clone(), kind, body };
         match self.board.control(request).await {
             Ok(state) => Some(state),
             Err(error) => {
@@ -281,7 +262,7 @@ impl Follow {
         let Some(reply) = reply else { return };
         let body = json!(AnswerBody { ask: ask.clone(), reply });
         while self
-            .control(ControlKind::Answer, format!("answer:{}:{ask}", self.job), body.clone())
+            .control(ControlKind::Answer, format!("answer:{}:{ask}", self.job.id), body.clone())
             .await
             .is_none()
         {
@@ -289,12 +270,42 @@ impl Follow {
         }
     }
 
+    /// The board does not know the job any more: its database is one of an earlier time. A job that was not begun, or may run twice,
+    /// is enqueued again; `true` if the run was ended instead.
+    async fn forgotten(&mut self) -> bool {
+        let run = self.run.clone();
+        if self.begun && self.job.on_loss == OnLoss::Fail {
+            let error = "the fleet's database lost this job while it ran";
+            run.fail(RunError::new(Reason::WorkerLost, error)).await;
+            return true;
+        }
+        match self.enqueue().await {
+            None => return false,
+            Some(Err(refused)) => {
+                run.fail(refused).await;
+                return true;
+            }
+            Some(Ok(())) => self.board.ring(Bell::Work),
+        }
+        // Nothing of the one before comes any more, and the rows of this one are counted from the beginning.
+        self.cursor = 0;
+        self.steers.clear();
+        self.asked.drain().for_each(|(_, withdrawn)| withdrawn.notify_one());
+        (self.begun, self.waits_since) = (false, Instant::now());
+        let _ = run.note("the fleet's database lost this job: it is enqueued again").await;
+        false
+    }
+
     /// Looks whether the job waits, and reports for what; `true` if it waited for too long, and was ended.
     async fn look_at_wait(&mut self) -> bool {
         if self.begun && self.heard.elapsed() < QUIET {
             return false;
         }
-        let Ok(Some(waiting)) = self.board.waiting(&self.job).await else { return false };
+        let waiting = match self.board.waiting(&self.job.id).await {
+            Ok(Some(waiting)) => waiting,
+            Ok(None) => return self.forgotten().await,
+            Err(_) => return false,
+        };
         if waiting.state != "queued" {
             // Not asked about all the time, as long as it runs.
             self.heard = Instant::now();
@@ -313,7 +324,7 @@ impl Follow {
             self.run.waiting(describe(&waiting));
             return false;
         }
-        let id = format!("cancel:{}", self.job);
+        let id = format!("cancel:{}", self.job.id);
         if self.control(ControlKind::Cancel, id, json!({})).await != Some(ControlState::Taken) {
             return false;
         }
@@ -321,6 +332,25 @@ impl Follow {
         self.run.fail(RunError::new(reason, describe(&waiting))).await;
         true
     }
+}
+
+/// Why a job was not enqueued; `None` if it was.
+fn refusal(outcome: Option<Enqueued>) -> Option<RunError> {
+    let (reason, error) = match outcome {
+        Some(Enqueued::New | Enqueued::Known) => return None,
+        Some(Enqueued::NoSession) => (
+            Reason::SessionNotFound,
+            "the fleet knows no such session: import it from the machine that has it",
+        ),
+        Some(Enqueued::QueueFull) => {
+            (Reason::QueueFull, "too many jobs of this user wait in the fleet: try again later")
+        }
+        Some(Enqueued::Foreign) => {
+            (Reason::InvalidRequest, "the key of this request is another user's")
+        }
+        None => (Reason::SpawnFailed, "the database did not say what became of the job"),
+    };
+    Some(RunError::new(reason, error))
 }
 
 /// When a run first looks whether it waits.

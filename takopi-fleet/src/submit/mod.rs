@@ -3,7 +3,8 @@
 //! [`FleetRunner`] is an `EngineRunner` like any other: contract, buffer, approvals and steering come from takopi-core. Its
 //! engine enqueues the request, follows its rows and passes them on. The prompt is durable before anything else happens.
 //!
-//! - A database that is away for a while delays a run, and changes nothing else: calls are repeated under their names.
+//! - A database that is away for a while delays a run, and changes nothing else: calls are repeated under their names. One that lost the
+//!   job (it was restored, or failed over) gets it again.
 //! - Dropping the stream, or cancelling, cancels the job; `Completed` comes when the worker has ended it.
 //! - A wait is reported: how many are before it, or what no worker offers. `wait` bounds it. A run whose worker was lost waits again.
 //! - A session keeps the id under which it was first reported, also if a first turn had to be run again.
@@ -245,7 +246,7 @@ impl Engine for FleetEngine {
             let bell = RunBell { rung: bells.of(&job.id), bells, job: job.id.clone() };
             let follow = Follow {
                 board: self.board.clone(),
-                job: job.id.clone(),
+                job,
                 told: run.resume.clone(),
                 cursor: 0,
                 steers: HashMap::new(),
@@ -255,7 +256,7 @@ impl Engine for FleetEngine {
                 waits_since: Instant::now(),
                 run,
             };
-            follow.until_the_end(job, &bell.rung).await;
+            follow.until_the_end(&bell.rung).await;
         })
     }
 }

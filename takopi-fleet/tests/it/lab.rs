@@ -72,6 +72,14 @@ impl Lab {
         }
     }
 
+    /// All jobs and sessions are forgotten, as by a database that is restored from before they came.
+    pub(crate) async fn forget(&self) {
+        if let Self::Memory(board) = self {
+            board.forget();
+        }
+        self.sql("truncate takopi.job, takopi.session, takopi.name, takopi.event, takopi.control, takopi.file").await;
+    }
+
     /// No job has waited yet, however long the machine took over it: in memory time passes only if a test lets it.
     pub(crate) async fn have_just_come(&self) {
         let sql = "update takopi.session set ready_at = clock_timestamp() + interval '1 h' where head is not null";

@@ -7,7 +7,7 @@ use takopi_core::demo::{DEMO, Demo};
 use takopi_core::model::{ResumeToken, Started};
 use takopi_core::runner::EngineRunner;
 use takopi_core::{EventStream, Host, RunRequest, Runner as _, TakopiEvent};
-use takopi_fleet::board::{Claimed, ControlKind, ControlState, JobRow};
+use takopi_fleet::board::{Claimed, ControlKind, ControlState, JobRow, OnLoss};
 use takopi_fleet::frame::Frame;
 use takopi_fleet::submit::{FleetEngine, FleetOptions};
 use takopi_tests::model::{PATIENCE, within};
@@ -40,6 +40,8 @@ over_every_board!(
     a_run_whose_worker_was_lost_behind_its_cancel_ends_without_another_one,
     a_run_whose_worker_was_lost_waits_again_and_reports_it,
     a_run_that_lost_the_last_worker_waits_again_for_as_long_as_it_may,
+    a_job_that_the_database_lost_is_enqueued_again,
+    a_job_that_may_run_once_and_was_lost_by_the_database_is_not_run_again,
 );
 
 /// A part of the suite of all boards.
@@ -166,4 +168,36 @@ async fn a_run_that_lost_the_last_worker_waits_again_for_as_long_as_it_may(lab: 
     let seen = finish(stream, seen).await;
     let error = seen.failed("no_worker").error.clone().unwrap();
     assert!(error.contains("no worker offers engine:demo"), "{error}");
+}
+
+async fn a_job_that_the_database_lost_is_enqueued_again(lab: &Lab) {
+    let board = lab.board();
+    let submitter = Submitter::new(lab, FleetOptions::default());
+    // Before anybody has it.
+    let request = RunRequest::new("hello").key("k".to_owned());
+    let mut stream = submitter.runner.run(request);
+    let mut seen = until_note(&mut stream, "no worker offers engine:demo").await;
+    lab.forget().await;
+    workers(lab, &["a/1"]).await;
+    let claimed = claim(lab, "a/1").await;
+    assert_eq!(claimed.held.job, "k", "under its key");
+    begin(lab, &claimed, "a/1").await;
+    seen.extend(until(&mut stream, "Started", is_started).await);
+    // And while it runs.
+    lab.forget().await;
+    let claimed = claim(lab, "a/1").await;
+    begin(lab, &claimed, "a/1").await;
+    board.complete("a/1", completion(claimed.held, "a")).await.unwrap();
+    assert_eq!(finish(stream, seen).await.ok().answer, "k");
+}
+
+async fn a_job_that_may_run_once_and_was_lost_by_the_database_is_not_run_again(lab: &Lab) {
+    workers(lab, &["a/1"]).await;
+    let mut once = FleetOptions::default();
+    once.on_loss = OnLoss::Fail;
+    let submitter = Submitter::new(lab, once);
+    let (stream, seen) = submitter.begun("a/1", RunRequest::new("hello")).await;
+    lab.forget().await;
+    finish(stream, seen).await.failed("worker_lost");
+    assert!(lab.board().jobs(9).await.unwrap().is_empty());
 }

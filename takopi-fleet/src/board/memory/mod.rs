@@ -65,6 +65,13 @@ impl MemoryBoard {
         }
     }
 
+    /// Forgets all jobs and sessions, as a database that is restored from before they came. For tests.
+    pub fn forget(&self) {
+        let mut state = self.state();
+        (state.sessions, state.jobs) = Default::default();
+        (state.names, state.by_id, state.ready) = Default::default();
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
