@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
+use super::lines::Place;
 use crate::board::{
     Bell, Board, ControlKind, ControlRequest, ControlState, Enqueued, JobRow, NewJob, OnLoss,
     Waiting,
@@ -52,9 +53,12 @@ pub(super) struct Follow {
 }
 
 impl Follow {
-    pub(super) async fn until_the_end(mut self, rung: &Notify) {
+    /// Enqueues it from its place in the line of its session, and follows it.
+    pub(super) async fn until_the_end(mut self, place: Option<Place<'_>>, rung: &Notify) {
         let run = self.run.clone();
-        match self.enqueue().await {
+        let enqueued = self.enqueue().await;
+        drop(place);
+        match enqueued {
             None => return,
             Some(Err(refused)) => return run.fail(refused).await,
             Some(Ok(())) => {}

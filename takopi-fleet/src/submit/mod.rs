@@ -7,9 +7,11 @@
 //!   job (it was restored, or failed over) gets it again.
 //! - Dropping the stream, or cancelling, cancels the job; `Completed` comes when the worker has ended it.
 //! - A wait is reported: how many are before it, or what no worker offers. `wait` bounds it. A run whose worker was lost waits again.
+//! - Runs that one process gives to a session are enqueued in the order they began.
 //! - A session keeps the id under which it was first reported, also if a first turn had to be run again.
 
 mod follow;
+mod lines;
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -25,6 +27,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use self::follow::Follow;
+use self::lines::Lines;
 use crate::board::{Board, Listener, NewJob, OnGone, OnLoss, Ring, SUBMITTER_LEASE, SessionRef};
 use crate::spec::JobSpec;
 use crate::work::git::need_of;
@@ -57,6 +60,7 @@ pub struct FleetEngine {
     options: FleetOptions,
     submitter: String,
     bells: OnceLock<Arc<Bells>>,
+    lines: Lines,
 }
 
 /// Wakes the runs whose bells rang.
@@ -109,6 +113,7 @@ impl FleetEngine {
             options: FleetOptions::default(),
             submitter,
             bells: OnceLock::new(),
+            lines: Lines::default(),
         }
     }
 
@@ -242,6 +247,15 @@ impl Engine for FleetEngine {
                 Ok(job) => job,
                 Err(error) => return run.fail(error).await,
             };
+            let session = run.resume.as_ref().map(|token| token.value.clone());
+            let line = match &session {
+                Some(session) => tokio::select! {
+                    biased;
+                    () = run.stop().cancelled() => return,
+                    place = self.lines.join(session) => Some(place),
+                },
+                None => None,
+            };
             let bells = self.bells();
             let bell = RunBell { rung: bells.of(&job.id), bells, job: job.id.clone() };
             let follow = Follow {
@@ -256,7 +270,7 @@ impl Engine for FleetEngine {
                 waits_since: Instant::now(),
                 run,
             };
-            follow.until_the_end(&bell.rung).await;
+            follow.until_the_end(line, &bell.rung).await;
         })
     }
 }

@@ -17,20 +17,25 @@ use takopi_fleet::board::{
     Removed, Retention, Rings, Status, Waiting, WorkerInfo,
 };
 use takopi_fleet::work::{Served, Travels, Worker, WorkerOptions};
+use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::runs::finish;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::contract::fleet_runner;
 
-/// Does not answer the first registration. Takes no events behind `Started` until the run has ended and it was asked twice more.
+/// Does not answer the first registration, nor the first job of this key. Takes no events behind `Started` until the run has ended and it was asked twice more.
 struct Silent {
     board: MemoryBoard,
     ended: AtomicBool,
     refusals: AtomicU32,
     /// The workers that registered.
     registered: Mutex<Vec<String>>,
+    refused: CancellationToken,
 }
+
+/// The key of the job that has to be enqueued twice.
+const REFUSED: &str = "refused";
 
 impl Silent {
     fn new() -> Arc<Self> {
@@ -39,6 +44,7 @@ impl Silent {
             ended: AtomicBool::new(false),
             refusals: AtomicU32::new(2),
             registered: Mutex::default(),
+            refused: CancellationToken::new(),
         })
     }
 }
@@ -67,6 +73,14 @@ impl Board for Silent {
         unreachable()
     }
 
+    fn enqueue(&self, jobs: Vec<NewJob>) -> Answer<'_, Vec<Enqueued>> {
+        if jobs[0].id == REFUSED && !self.refused.is_cancelled() {
+            self.refused.cancel();
+            return unreachable();
+        }
+        self.board.enqueue(jobs)
+    }
+
     fn register(&self, worker: WorkerInfo, lease: Duration) -> Answer<'_, ()> {
         let mut registered = self.registered.lock().unwrap();
         registered.push(worker.id.clone());
@@ -85,7 +99,6 @@ impl Board for Silent {
     }
 
     pass_on! {
-        fn enqueue(jobs: Vec<NewJob>) -> Vec<Enqueued>;
         fn follow(cursors: Vec<(String, i64)>, max: u32) -> Vec<JobRow>;
         fn waiting(job: &str) -> Option<Waiting>;
         fn control(request: ControlRequest) -> ControlState;
@@ -190,4 +203,43 @@ async fn a_worker_whose_registration_is_not_answered_asks_again_under_the_same_n
     serving.await.unwrap().unwrap();
     let registered = silent.registered.lock().unwrap().clone();
     assert_eq!(registered, [registered[0].clone(), registered[0].clone()]);
+}
+
+#[tokio::test]
+async fn runs_of_a_session_are_enqueued_in_the_order_they_began() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::builder().state_directory(dir.path()).build().unwrap();
+    let silent = Silent::new();
+    let import = Import {
+        sid: Uuid::new_v4(),
+        engine: "demo".to_owned(),
+        value: "demo-1".to_owned(),
+        place: None,
+        machine: "m1".to_owned(),
+        version: 0,
+        stays: None,
+        files: Vec::new(),
+    };
+    assert!(silent.board.import(import).await.unwrap());
+    let board: Arc<dyn Board> = silent.clone();
+    let runner = fleet_runner(&board, &host);
+    let request = |key: &str| {
+        RunRequest::new("hello").resume(runner.token("demo-1").unwrap()).key(key.to_owned())
+    };
+    let first = runner.run(request(REFUSED));
+    silent.refused.cancelled().await;
+    let second = runner.run(request("second"));
+    let jobs = async {
+        loop {
+            let jobs = silent.board.jobs(9).await.unwrap();
+            if jobs.len() == 2 {
+                return jobs;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let jobs = within(PATIENCE, "both jobs", jobs).await;
+    let newest_first: Vec<_> = jobs.iter().map(|job| job.id.as_str()).collect();
+    assert_eq!(newest_first, ["second", REFUSED]);
+    drop((first, second));
 }
