@@ -172,7 +172,7 @@ impl ControlKind {
 /// A request to a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ControlRequest {
-    /// Its name: the same again is the same request.
+    /// Its name: the same again is the same request, of this job.
     pub id: String,
     /// The job.
     pub job: String,

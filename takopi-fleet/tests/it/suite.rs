@@ -49,6 +49,7 @@ over_every_board!(
     a_session_is_found_by_every_name_it_had,
     a_queued_job_is_cancelled_without_a_worker,
     a_request_reaches_the_worker_and_ends_with_the_job,
+    requests_to_two_jobs_may_have_one_name,
     only_workers_that_offer_what_is_needed_get_a_job,
     a_session_never_reaches_an_older_engine,
     files_are_stored_with_the_result_and_only_for_who_holds_the_session,
@@ -333,6 +334,21 @@ async fn a_request_reaches_the_worker_and_ends_with_the_job(lab: &Lab) {
         board.control(request("late", "1", ControlKind::Steer)).await.unwrap(),
         ControlState::Refused
     );
+}
+
+async fn requests_to_two_jobs_may_have_one_name(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    enqueue(lab, &[("1", 1), ("2", 2)]).await;
+    assert_eq!(board.claim("a/1", "c1", 9).await.unwrap().len(), 2);
+    for job in ["1", "2"] {
+        let cancel = request("x", job, ControlKind::Cancel);
+        assert_eq!(board.control(cancel).await.unwrap(), ControlState::Waiting);
+    }
+    let mut jobs: Vec<_> =
+        board.controls("a/1").await.unwrap().into_iter().map(|pending| pending.held.job).collect();
+    jobs.sort_unstable();
+    assert_eq!(jobs, ["1", "2"]);
 }
 
 async fn only_workers_that_offer_what_is_needed_get_a_job(lab: &Lab) {

@@ -13,6 +13,7 @@ const MIGRATIONS: &[(i32, &str)] = &[
     (6, include_str!("migrations/0006_register_again.sql")),
     (7, include_str!("migrations/0007_lost_workers.sql")),
     (8, include_str!("migrations/0008_waits_again.sql")),
+    (9, include_str!("migrations/0009_control_of_a_job.sql")),
 ];
 
 /// Held while migrations run, so that two of them do not meet.
