@@ -360,7 +360,9 @@ fn a_message_that_only_reasoning_came_behind_is_the_answer() {
             let directory = PathBuf::from("/srv");
             let setup = TurnSetup { agent, directory, uses_ids: false, deltas };
             let (mut translator, mut events) = (Translator::new(setup), Vec::new());
-            updates.iter().for_each(|update| translator.update(update, &mut events));
+            for update in &updates {
+                translator.update(update, &mut events);
+            }
             translator.ended(Ok(reply("end_turn")));
             let end = translator.finish(interrupted(), &mut events);
             assert_eq!((end.ok, end.answer.as_str()), (true, answer), "{updates:?}");

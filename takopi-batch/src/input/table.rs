@@ -33,9 +33,8 @@ impl Place {
     /// The place behind a further part.
     pub(super) fn behind(self, text: &str, delimiter: u8) -> Self {
         text.bytes().fold(self, |place, byte| match (place, byte) {
-            (Self::Start | Self::Quote, b'"') => Self::Quoted,
             (Self::Quoted, b'"') => Self::Quote,
-            (Self::Quoted, _) => Self::Quoted,
+            (Self::Quoted, _) | (Self::Start | Self::Quote, b'"') => Self::Quoted,
             (_, b'\r' | b'\n') => Self::Start,
             (_, byte) if byte == delimiter => Self::Start,
             _ => Self::Bare,

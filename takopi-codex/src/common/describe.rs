@@ -221,7 +221,7 @@ fn tool_call(call: &ToolCall<'_>) -> Shown {
     let ok =
         error.is_none() && call.status.as_ref().is_none_or(|status| *status == Status::Completed);
     let arguments = call.arguments.map(arguments);
-    let long = arguments.as_ref().map_or(0, Arguments::len) + error.as_ref().map_or(0, |e| e.len());
+    let long = arguments.as_ref().map_or(0, Arguments::len) + error.as_ref().map_or(0, String::len);
     let mut detail = DetailWriter::with_capacity(2 * SHORT_DETAILS + long);
     add_some(&mut detail, "server", call.server.as_deref());
     detail.add("tool", tool);

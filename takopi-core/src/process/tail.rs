@@ -116,7 +116,7 @@ mod tests {
             tail.push(&[b'x'; BEFORE]);
         }
         assert_eq!(tail.bytes.len(), BEFORE + 4);
-        tail.push(&[b'y'; 3 * BEFORE]);
+        tail.push(&vec![b'y'; 3 * BEFORE]);
         assert_eq!((tail.bytes.len(), tail.bytes[0]), (BEFORE + 4, b'y'));
     }
 
