@@ -3,6 +3,7 @@
 use takopi_core::ApprovalRequest;
 
 use super::super::question::{Block, BlockKind, Entry, Sheet};
+use super::text::one_line;
 use super::{BLANK_LINE, Chat, fits_shown, inline, shown_whole, split};
 
 /// The widths of a reason or an outcome, tried in this order until the message fits.
@@ -44,8 +45,8 @@ impl Chat {
     /// The message that shows an approval request, with its outcome once that is known.
     ///
     /// Texts of the agent are escaped: they open no code, no emphasis, no heading, list or table, and a
-    /// command keeps its lines. If the message is too long, the reason and the outcome are truncated first, then
-    /// diffs go into messages of their own; if more must be truncated, the message states it.
+    /// command keeps its lines, and so does a directory. If the message is too long, the reason and the outcome are
+    /// truncated first, then diffs go into messages of their own; if more must be truncated, the message states it.
     pub fn question(&self, request: &ApprovalRequest, outcome: Option<&str>) -> String {
         self.ask(request, outcome).text
     }
@@ -53,11 +54,14 @@ impl Chat {
     /// The same, with the messages before it, and whether the request is shown completely.
     pub(crate) fn ask(&self, request: &ApprovalRequest, outcome: Option<&str>) -> ShownRequest {
         let sheet = Sheet::of(request);
+        let directory = request.cwd.display().to_string();
         let is_whole = request.is_whole();
         let partial = (!is_whole).then(|| noted(outcome, PARTIAL));
         let outcome = partial.as_deref().or(outcome);
         let fitting = |diffs| {
-            let texts = WIDTHS.iter().map(|width| text(&sheet, request, diffs, outcome, *width));
+            let texts = WIDTHS.iter().map(|width| {
+                text(&sheet, &directory, request.reason.as_deref(), diffs, outcome, *width)
+            });
             texts.into_iter().find(|text| fits_shown(text, self.limit))
         };
         if let Some(text) = fitting(Diffs::Here) {
@@ -71,13 +75,15 @@ impl Chat {
         }
         let title = request.title();
         let cut = noted(outcome, CUT);
+        let (head, directory) = (one_line(&sheet.head, WIDTHS[2]), one_line(&directory, WIDTHS[2]));
         let parts = CUTS.iter().map(|room| {
             let sheet = Sheet {
-                head: sheet.head.clone(),
+                head: head.clone(),
                 command: Some(self.limit.cut(&title, *room)),
                 entries: Vec::new(),
             };
-            text(&sheet, request, Diffs::Here, Some(&cut), WIDTHS[2])
+            let reason = request.reason.as_deref();
+            text(&sheet, &directory, reason, Diffs::Here, Some(&cut), WIDTHS[2])
         });
         let part = parts.into_iter().find(|text| fits_shown(text, self.limit));
         let text = part.unwrap_or_else(|| {
@@ -143,15 +149,17 @@ impl Page {
     }
 }
 
+/// The message. Only the reason and the outcome are cut to the width.
 fn text(
     sheet: &Sheet,
-    request: &ApprovalRequest,
+    directory: &str,
+    reason: Option<&str>,
     diffs: Diffs,
     outcome: Option<&str>,
     width: usize,
 ) -> String {
     let mut page = Page::default();
-    page.line(format!("**{}**", inline::plain(&sheet.head, width)));
+    page.line(format!("**{}**", inline::plain(&sheet.head, usize::MAX)));
     match &sheet.command {
         Some(command) if command.trim().is_empty() => {}
         // Inline only if that shows all of it, down to the last space.
@@ -174,8 +182,13 @@ fn text(
     if diffs == Diffs::Above {
         page.line(ABOVE.to_owned());
     }
-    page.line(format!("in {}", inline::code(&request.cwd.display().to_string(), width)));
-    if let Some(reason) = &request.reason {
+    if inline::is_one_line(directory) {
+        page.line(format!("in {}", inline::code(directory, usize::MAX)));
+    } else {
+        page.line("in".to_owned());
+        page.block(inline::fence(directory));
+    }
+    if let Some(reason) = reason {
         page.line(format!("because: {}", inline::plain(reason, width)));
     }
     page.parts.extend(outcome.map(|outcome| inline::plain_line(outcome, width)));
@@ -247,6 +260,40 @@ mod tests {
         assert!(!is_whole && text.ends_with(CUT), "{text}");
         let ShownRequest { text, is_whole, .. } = chat.ask(&request(&"word ".repeat(150)), None);
         assert!(is_whole && !text.contains(CUT), "{text}");
+    }
+
+    #[test]
+    fn a_request_that_can_be_accepted_shows_all_of_its_directory_and_of_who_asks() {
+        let (directory, name) = (format!("/srv/{}", "deep/".repeat(40)), "reviewer ".repeat(30));
+        let mut accepted = 0;
+        for length in 3200..4100 {
+            let mut request = request(&"x".repeat(length));
+            request.cwd = directory.clone().into();
+            request.subagent = Some(name.trim().to_owned());
+            let ShownRequest { text, is_whole, .. } = Chat::default().ask(&request, None);
+            let is_there = text.contains(&directory) && text.contains(name.trim());
+            assert!(is_there || !is_whole && text.ends_with(CUT), "{length}: {text}");
+            accepted += usize::from(is_whole);
+        }
+        assert!((100..800).contains(&accepted), "{accepted}");
+    }
+
+    #[test]
+    fn a_directory_is_shown_with_its_lines_and_spaces() {
+        let mut request = request("ls");
+        request.cwd = "/srv/a  b\nin /tmp".into();
+        insta::assert_snapshot!(Chat::default().question(&request, None), @r"
+        **codex wants to run a command**  
+        `ls`  
+        in
+
+        ```
+        /srv/a  b
+        in /tmp
+        ```
+
+        because: it needs the \*network\*
+        ");
     }
 
     #[test]
