@@ -215,14 +215,21 @@ impl<T: Transport> Approvals<T> {
         asked: &impl Fn(MessageRef) -> G,
     ) {
         let request = pending.request.clone();
-        let questions = answers::questions(&request).to_vec();
+        let mut questions = answers::questions(&request).to_vec();
         let how = match self.continuity {
             Continuity::Reply => "reply to this message",
             Continuity::Place => "answer with your next message",
         };
-        let shown = self.chat.ask(&request, answers::hint(&questions, how).as_deref());
+        let mut shown = self.chat.ask(&request, answers::hint(&questions, how).as_deref());
+        if !shown.is_whole {
+            // The hint may have taken the room.
+            shown = self.chat.ask(&request, None);
+        }
         // What is not shown completely cannot be accepted, nor can a question without its text.
         let may_accept = shown.is_whole && questions.is_empty();
+        if !shown.is_whole {
+            questions.clear();
+        }
         let mut offered = Decision::ALL.to_vec();
         offered.retain(|it| request.offers(*it) && (may_accept || !it.is_yes()));
         let choices: Vec<Press> = offered.iter().copied().map(Press::Choose).collect();

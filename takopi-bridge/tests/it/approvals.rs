@@ -202,6 +202,35 @@ async fn a_question_that_takes_a_text_is_not_answered_without_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_question_too_long_to_be_shown_completely_takes_no_text() {
+    for continuity in [Continuity::Reply, Continuity::Place] {
+        let chat = Chat::new(Limit::Chars(1000));
+        let stage = stage(settings().chat(chat).continuity(continuity)).await;
+        let option = QuestionOption::default().label("main".to_owned());
+        let long = option.clone().description(Some("and all of the others ".repeat(100)));
+        let asked = ask(&stage.run, asks_for_text(vec![option, long]));
+        let question = stage.room.question().await;
+        let shown = stage.room.shows(Kind::Question, "it can only be declined").await;
+        assert!(!shown.text().contains("or your own text"), "{shown:?}");
+        let answered = stage.bridge.answer(&question, "main", "bob");
+        assert_eq!(answered, Err(AnswerError::NotOffered));
+        let reply = Reply::from(Decision::Accept).with("q1", "main");
+        let chosen = stage.bridge.choose(&question, reply, "bob");
+        assert_eq!(chosen, Err(AnswerError::NotOffered));
+        let message = match continuity {
+            Continuity::Reply => message("u2", "main").replying_to(shown.id),
+            Continuity::Place => message("u2", "main"),
+        };
+        let job = stage.bridge.receive(message).unwrap();
+        stage.room.shows(Kind::Queued, "queued behind 1").await;
+        assert!(!asked.is_finished());
+        stage.bridge.choose(&question, Decision::Decline, "bob").unwrap();
+        assert_eq!(asked.await.unwrap().to_string(), "declined by bob");
+        drop(job);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn rules_decide_before_people_are_asked() {
     let settings =
         settings().approvals(|people| Arc::new(Rules::new().command("ls").otherwise(people)));
