@@ -78,7 +78,7 @@ pub enum WhileBusy {
     /// It waits in the queue.
     #[default]
     Queue,
-    /// It is added to the running turn, or waits in the queue if the engine does not accept it.
+    /// It is added to the running turn, or waits in the queue if it has images or the engine does not accept it.
     Steer,
 }
 

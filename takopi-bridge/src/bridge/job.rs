@@ -264,7 +264,8 @@ impl<T: Transport> JobTask<T> {
         target: &ReplyTarget,
     ) -> Option<Arc<Record>> {
         let core = &self.core;
-        if self.while_busy != WhileBusy::Steer {
+        // Only text can be added to a turn.
+        if self.while_busy != WhileBusy::Steer || !self.request.settings.images.is_empty() {
             return None;
         }
         let running = core.scheduler.running_before(self.record.job)?;

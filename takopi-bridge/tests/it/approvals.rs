@@ -9,14 +9,14 @@ use takopi_bridge::testing::{Room, RoomFault};
 use takopi_bridge::transport::Kind;
 use takopi_bridge::{
     AnswerError, Bridge, Continuity, FinalBy, Incoming, JobEnd, MessageId, Place, Press,
-    PressOutcome, Router, Settings, WhileBusy,
+    PressOutcome, Router, RunContext, Settings, WhileBusy,
 };
 use takopi_core::approvals::{Rules, accept_all};
 use takopi_core::demo::{Demo, Step};
 use takopi_core::runner::{
     ChangeKind, FileChange, Patch, Question, QuestionOption, Reply, UserQuestion,
 };
-use takopi_core::{ApprovalRequest, Decision};
+use takopi_core::{ApprovalRequest, Decision, RunSettings};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -264,6 +264,26 @@ async fn a_follow_up_that_the_turn_does_not_accept_waits_in_the_queue() {
     run.done("two");
     assert!(matches!(first.report().await.end, JobEnd::Ran(_)));
     assert!(matches!(second.report().await.end, JobEnd::Ran(_)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follow_up_with_an_image_is_a_job_of_its_own() {
+    let (lab, mut runs) = lab();
+    let room = Room::new();
+    let settings = settings().while_busy(WhileBusy::Steer);
+    let bridge = Bridge::new(room.clone(), Router::new(lab), settings);
+    bridge.receive(message("u1", "write the parser")).unwrap();
+    let run = runs.next().await;
+    run.started("s1");
+    settle().await;
+    let photo = RunContext::new(RunSettings::new().image("/tmp/photo.png"));
+    bridge.receive(message("u2", "like this").replying_to("u1").context(photo)).unwrap();
+    let waits = room.shows(Kind::Queued, "").await;
+    assert!(waits.text().contains("queued behind 1"), "{waits:?}");
+    run.done("one");
+    let second = runs.next().await.request;
+    assert_eq!(second.resume, Some(token("s1")));
+    assert_eq!(second.settings.images, [std::path::PathBuf::from("/tmp/photo.png")]);
 }
 
 #[tokio::test]
