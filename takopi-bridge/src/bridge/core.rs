@@ -53,6 +53,8 @@ impl<T: Transport> Core<T> {
     }
 
     pub(super) fn accept(self: &Arc<Self>, incoming: &Incoming) -> Result<JobHandle, ReceiveError> {
+        // It may have been the answer to one question, and must not be that to the next.
+        check_new(&self.memory(), incoming)?;
         if let Some(asked) = self.answer(incoming) {
             return Ok(JobHandle::answered(asked));
         }
@@ -61,9 +63,7 @@ impl<T: Transport> Core<T> {
         let mut request = (self.settings.requests)(incoming, request);
         // Held until the job is queued, so that the next message finds it.
         let mut memory = self.memory();
-        if let Some(known) = memory.of_message(&incoming.at()) {
-            return Err(ReceiveError::Duplicate(known.job));
-        }
+        check_new(&memory, incoming)?;
         self.check_undelivered(&memory, &incoming.place.chat)?;
         let destination = self.destination(&memory, incoming)?;
         request.prompt.clone_from(&destination.prompt);
@@ -260,6 +260,12 @@ impl<T: Transport> Core<T> {
         let permits = permits.or_insert_with(|| Arc::new(Semaphore::new(NOTICES)));
         permits.clone().try_acquire_owned().ok()
     }
+}
+
+/// Refuses a message that is known.
+fn check_new(memory: &Memory, incoming: &Incoming) -> Result<(), ReceiveError> {
+    let known = memory.of_message(&incoming.at());
+    known.map_or(Ok(()), |known| Err(ReceiveError::Duplicate(known.job)))
 }
 
 /// A conversation stays where it began. A message that names another place is not run in the wrong one.

@@ -9,7 +9,7 @@ use takopi_bridge::testing::{Room, RoomFault};
 use takopi_bridge::transport::Kind;
 use takopi_bridge::{
     AnswerError, Bridge, Continuity, FinalBy, Incoming, JobEnd, MessageId, Place, Press,
-    PressOutcome, Router, RunContext, Settings, WhileBusy,
+    PressOutcome, ReceiveError, Router, RunContext, Settings, WhileBusy,
 };
 use takopi_core::approvals::{Rules, accept_all};
 use takopi_core::demo::{Demo, Step};
@@ -363,6 +363,27 @@ async fn where_a_place_is_one_conversation_the_next_message_answers_a_question()
     let job = stage.bridge.receive(message("u4", "go on")).unwrap();
     stage.room.shows(Kind::Queued, "queued behind 1").await;
     drop(job);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_delivered_twice_answers_one_question() {
+    let stage = stage(settings().continuity(Continuity::Place)).await;
+    let first = ask(&stage.run, asks_for_text(Vec::new()));
+    stage.room.question().await;
+    settle().await;
+    tokio::time::advance(Duration::from_millis(1)).await;
+    let second = ask(&stage.run, asks_for_text(Vec::new()));
+    while stage.room.messages().iter().filter(|it| it.kind() == Kind::Question).count() < 2 {
+        settle().await;
+    }
+    settle().await;
+    let answered = stage.bridge.receive(message("u2", "main")).unwrap();
+    assert_eq!(answered.id, stage.bridge.job_of(&MessageId::from("u1").at("general")).unwrap());
+    let again = stage.bridge.receive(message("u2", "main")).unwrap_err();
+    assert_eq!(again, ReceiveError::Duplicate(answered.id));
+    assert_eq!(first.await.unwrap().content["q1"].as_str(), Some("main"));
+    settle().await;
+    assert!(!second.is_finished());
 }
 
 #[tokio::test(start_paused = true)]
