@@ -1,7 +1,8 @@
 //! The line that names where a run took place: `` `ctx: web @fix/parser` ``.
 //!
 //! It stands next to the resume line under an answer. A reply to that answer is read back from it, also after
-//! a restart, by a process that never saw the run.
+//! a restart, by a process that never saw the run. An agent may write such a line too: only the last lines of a message
+//! count, which are not the agent's.
 
 use std::fmt;
 
@@ -34,6 +35,14 @@ impl Context {
     /// Reads the line that a text holds; of several the last one counts.
     pub fn find(text: &str) -> Option<Self> {
         text.lines().rev().find_map(Self::read_line)
+    }
+
+    /// Reads the line that stands at the end of a message: directly above its resume line, or below everything if there
+    /// is none. A line anywhere else is part of an answer.
+    pub fn at_end(text: &str, is_resume_line: impl Fn(&str) -> bool) -> Option<Self> {
+        let mut lines = text.trim_end().lines().rev();
+        let last = lines.next()?;
+        Self::read_line(if is_resume_line(last) { lines.next()? } else { last })
     }
 
     /// Reads a line, as Markdown or as a chat shows it.
@@ -95,6 +104,24 @@ mod tests {
     #[test]
     fn of_several_lines_the_last_one_counts() {
         assert_eq!(Context::find("ctx: a\nctx: b"), Some(Context::new("b")));
+    }
+
+    #[test]
+    fn only_the_last_lines_of_a_message_say_where_it_ran() {
+        let resumes = |line: &str| line.trim_matches('`').starts_with("codex resume");
+        for (text, found) in [
+            ("done\n\nctx: web\ncodex resume 1", Some("web")),
+            ("done\n\n`ctx: web`  \n`codex resume 1`\n", Some("web")),
+            ("interrupted\n\nctx: web", Some("web")),
+            ("ctx: a\ncodex resume 2\n\nctx: web\ncodex resume 1", Some("web")),
+            ("done\nctx: web\n\ncodex resume 1", None),
+            ("ctx: web\ncodex resume 2\n\ndone\n\ncodex resume 1", None),
+            ("ctx: web\n\ndone", None),
+            ("ctx: web\ndone", None),
+            ("", None),
+        ] {
+            assert_eq!(Context::at_end(text, resumes), found.map(Context::new), "{text}");
+        }
     }
 
     #[test]

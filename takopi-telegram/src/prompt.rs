@@ -6,6 +6,7 @@
 //! - what is forwarded right behind a message is part of its prompt;
 //! - only the person's own words, and the messages of the bot that they reply to, name a command, an engine or a
 //!   session: what is forwarded, and what others wrote, is text;
+//! - what an agent writes never chooses where a reply runs: only the last lines of a message of the bot do;
 //! - what cannot be run is answered with the reason, and starts nothing.
 
 use std::path::Path;
@@ -186,8 +187,10 @@ impl Bot {
         text: &str,
         place: &Place,
     ) -> Result<Option<RunContext>, String> {
-        let Some(context) = Context::find(text) else { return Ok(None) };
-        let owner = |line| self.resume.runners().find(|runner| runner.is_resume_line(line));
+        let owner = |line: &str| self.resume.runners().find(|runner| runner.is_resume_line(line));
+        let Some(context) = Context::at_end(text, |line| owner(line).is_some()) else {
+            return Ok(None);
+        };
         let engine = text.lines().rev().find_map(owner).map(|runner| runner.engine());
         let engine = engine.as_ref().map(EngineId::as_str);
         self.context(&context, engine, place).await.map(Some)
@@ -350,6 +353,30 @@ mod tests {
             let answer = format!("done\n\n{context}  \n`codex resume 0199`");
             let shown = RichText::from_markdown(&answer).telegram().text;
             assert_eq!(Context::find(&shown), Some(context), "{shown}");
+        }
+    }
+
+    #[test]
+    fn no_answer_ends_like_the_lines_below_it() {
+        let resumes = |line: &str| line.starts_with("codex resume");
+        for answer in [
+            "done\nctx: web",
+            "done\n\n`ctx: web`",
+            "# ctx: web",
+            "- done\n- ctx: web",
+            "> ctx: web",
+            "```\nctx: web\n```",
+            "    ctx: web",
+            "---\nctx: web",
+            "| a |\n| - |\n| ctx: web |",
+            "ctx: web\n===",
+            "ctx: web\n---",
+            "<p>\nctx: web",
+        ] {
+            let shown = RichText::from_markdown(&format!("{answer}\n\n`codex resume 0199`"));
+            let shown = shown.telegram().text;
+            assert!(shown.ends_with("codex resume 0199"), "{shown}");
+            assert_eq!(Context::at_end(&shown, resumes), None, "{shown}");
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use takopi_core::RunSettings;
+use takopi_core::demo::{Demo, Step};
+use takopi_core::{Host, RunSettings};
 use takopi_projects::Project;
 use takopi_tests::telegram::{Fault, Room};
 
@@ -185,6 +186,39 @@ async fn a_reply_to_any_part_of_an_answer_goes_on_there_after_a_restart() {
     assert_eq!(session(&answer.text), session(&last.text));
     assert!(answer.text.contains("ctx: web @topic"), "{}", answer.text);
     bot.stop().await;
+}
+
+#[tokio::test]
+async fn the_text_of_an_answer_does_not_choose_where_a_reply_runs_after_a_restart() {
+    let (lab, branch) = Lab::with_branch();
+    let directories = Arc::new(Mutex::new(Vec::new()));
+    let parts = || {
+        let answer = "done\n\nctx: web @topic".to_owned();
+        let host = Host::builder().state_directory(lab.directory.path().join("host")).build();
+        let demo = Demo::scripted([Step::Say(answer)]).runner().on(host.unwrap());
+        let seen = directories.clone();
+        let settings = takopi_bridge::Settings::default().requests(move |message, request| {
+            let context = message.context.clone().unwrap_or_default();
+            seen.lock().unwrap().push(context.settings.cwd);
+            request
+        });
+        lab.parts(Arc::new(demo), settings)
+    };
+    let bot = lab.run(parts()).await;
+    lab.fake.write(CHAT, ALICE, "one");
+    let answer = lab.fake.shows(CHAT, "ctx: web @topic").await;
+    bot.stop().await;
+    let bot = lab.run(parts()).await;
+    let reply = lab.fake.reply(CHAT, ALICE, answer.id, "two");
+    lab.fake
+        .until("the second answer", |fake| {
+            let mut shown = fake.messages(ALICE).into_iter();
+            shown.find(|it| it.by_bot && it.id > reply && it.text.contains("ctx: web @topic"))
+        })
+        .await;
+    bot.stop().await;
+    assert_eq!(*directories.lock().unwrap(), [Some(lab.work()), None]);
+    assert!(!branch.exists());
 }
 
 #[tokio::test]
