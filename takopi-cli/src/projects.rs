@@ -166,14 +166,23 @@ fn choose(what: &str, chosen: &mut Option<String>, named: Option<String>) -> Res
     }
 }
 
+/// Whether a message of a chat names a project: then [`place`] calls git. `Err` as there.
+pub(crate) fn names_project(text: &str, projects: &Projects) -> Result<bool, String> {
+    read(text, projects).map(|message| message.project.is_some())
+}
+
+fn read(text: &str, projects: &Projects) -> Result<Message, String> {
+    let names = names(projects, []).map_err(|error| error.to_string())?;
+    names.read(text, false).map_err(|error| error.to_string())
+}
+
 /// A message of a chat: the text for the bridge, and where it runs. `Err` if it begins with a `/word` that
 /// names nothing. Blocks while git works.
 pub(crate) fn place(
     text: &str,
     projects: &Projects,
 ) -> Result<Option<(String, RunContext)>, String> {
-    let names = names(projects, []).map_err(|error| error.to_string())?;
-    let message = names.read(text, false).map_err(|error| error.to_string())?;
+    let message = read(text, projects)?;
     let Some(project) = message.project else { return Ok(None) };
     if message.text.is_empty() {
         return Err(format!("the message says nothing; write what to do behind /{project}"));

@@ -149,6 +149,8 @@ pub(super) struct View {
     screen: Screen,
     /// By the id of the message.
     live: BTreeMap<String, LiveMessage>,
+    /// The messages that wait for git.
+    placing: Vec<String>,
     /// The text that is being typed, as it was last drawn.
     typed: Drawn,
     /// The job whose message is being written, and that message.
@@ -178,6 +180,7 @@ impl View {
             mode,
             screen,
             live: BTreeMap::new(),
+            placing: Vec::new(),
             typed: Drawn::default(),
             stream: None,
             streamed: BTreeMap::new(),
@@ -386,9 +389,17 @@ impl View {
         write(self.terminal)
     }
 
-    /// Draws running jobs, and the text that is being typed after a prompt.
-    pub(super) fn draw(&mut self, prompt: &str, editor: &Editor) {
+    /// Draws running jobs, the messages that wait for git, with their conversations, and the text that is being typed
+    /// after a prompt.
+    pub(super) fn draw(
+        &mut self,
+        prompt: &str,
+        editor: &Editor,
+        placing: impl Iterator<Item = (usize, String)>,
+    ) {
         if self.is_drawn() {
+            let line = |(conversation, text)| format!("[{conversation}] waiting for git: {text}");
+            self.placing = placing.map(line).collect();
             let typed = editor.drawn(prompt, self.width(), TYPED_LINES);
             self.urgent |= typed != self.typed;
             self.typed = typed;
@@ -436,6 +447,7 @@ impl View {
                 steps(content).into_iter().filter(|step| !step.starts_with(['✓', '✗', '•', '!']));
             std::iter::once(head).chain(open)
         });
+        let lines = lines.chain(self.placing.iter().cloned());
         let lines = lines.flat_map(|line| answer(&line, usize::MAX));
         lines.map(|line| line.cut(self.width())).collect()
     }

@@ -53,7 +53,7 @@ impl Chat {
             (Some("/new"), None) => self.current = self.titles.len() + 1,
             (Some("/sessions"), None) => self.list_sessions(),
             (Some("/queue"), None) => self.list_jobs(),
-            (Some("/cancel"), None) => self.cancel(self.place()),
+            (Some("/cancel"), None) => self.cancel_here(),
             (Some("/switch"), number) => match number.and_then(|it| it.parse().ok()) {
                 Some(number) if (1..=self.titles.len()).contains(&number) => self.current = number,
                 _ => self.error("/switch needs the number of a conversation; /sessions lists them"),

@@ -6,6 +6,15 @@ use takopi_bridge::{JobInfo, JobStatus, Place, Target};
 use super::Chat;
 
 impl Chat {
+    /// Cancels what waits and runs in this conversation, and reports it.
+    pub(super) fn cancel_here(&mut self) {
+        let waited = self.cancel_placing(self.current);
+        let runs = self.jobs().iter().any(|job| job.place == self.place());
+        if runs || !waited {
+            self.cancel(self.place());
+        }
+    }
+
     /// Cancels jobs, and reports which.
     pub(super) fn cancel(&mut self, target: impl Into<Target>) {
         let cancelled = self.bridge.cancel(target, Some("you"));
@@ -40,7 +49,11 @@ impl Chat {
             let head = format!("[{}] {}", job.place.chat, state(&job));
             Line::new().with(Style::Warn, head).with(Style::Plain, format!("  {prompt}"))
         });
-        let lines: Vec<Line> = lines.collect();
+        let waits = self.placing.waiting().map(|(conversation, prompt)| {
+            let head = format!("[{conversation}] waiting for git");
+            Line::new().with(Style::Warn, head).with(Style::Plain, format!("  {prompt}"))
+        });
+        let lines: Vec<Line> = lines.chain(waits).collect();
         match lines.as_slice() {
             [] => self.note("nothing is waiting or running"),
             lines => self.view.say(lines),

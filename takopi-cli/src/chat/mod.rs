@@ -11,6 +11,7 @@ mod display;
 mod input;
 mod line;
 mod lists;
+mod send;
 mod watch;
 
 use std::collections::HashMap;
@@ -18,9 +19,9 @@ use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use takopi_bridge::present::{Line, Style, one_line};
+use takopi_bridge::present::{Line, Style};
 use takopi_bridge::transport::Content;
-use takopi_bridge::{Bridge, Incoming, JobEnd, JobId, JobInfo, JobReport, JobStatus, Place};
+use takopi_bridge::{Bridge, JobEnd, JobId, JobInfo, JobReport, JobStatus, Place};
 use takopi_core::{ActionEvent, Completed, EngineId, Host, Reason};
 use takopi_projects::Projects;
 use tokio::sync::mpsc;
@@ -30,11 +31,12 @@ use crate::editor::{History, Typed};
 use crate::signals::{self, Signal};
 use crate::terminal::{Label, Terminal, labelled};
 use crate::turn::until;
-use crate::{conversation, exit, hints, projects, resume, run};
+use crate::{conversation, exit, hints, resume, run};
 use complete::Completion;
 use display::{Change, Mode, Prompt, TerminalTransport, View, answered};
 use input::Input;
 use line::{After, COMMANDS};
+use send::Placing;
 use watch::Watch;
 
 /// How often a message is updated.
@@ -79,6 +81,7 @@ pub(crate) fn main(args: &ChatArgs, terminal: Terminal) -> anyhow::Result<u8> {
             titles: Vec::new(),
             current: 1,
             messages: 0,
+            placing: Placing::default(),
             prompts: HashMap::new(),
             finals: HashMap::new(),
             early: Vec::new(),
@@ -103,6 +106,8 @@ struct Chat {
     titles: Vec<String>,
     current: usize,
     messages: u64,
+    /// The messages that wait for git.
+    placing: Placing,
     /// The conversations and prompts of the jobs that have not ended.
     prompts: HashMap<JobId, Prompt>,
     /// The parts of the final messages of jobs that have ended and are not yet reported.
@@ -174,16 +179,17 @@ impl Chat {
         }
         let watch = self.watch.clone();
         // Every accepted job is reported, and every report is shown.
-        while !matches!(phase, Phase::Stopped) || !self.prompts.is_empty() {
-            self.view.draw(&format!("[{}] › ", self.current), &input.editor);
+        while !matches!(phase, Phase::Stopped) || self.unanswered() > 0 {
+            let prompt = format!("[{}] › ", self.current);
+            self.view.draw(&prompt, &input.editor, self.placing.waiting());
             if matches!(phase, Phase::Draining) {
                 self.decline_all();
-                if self.prompts.is_empty() {
+                if self.unanswered() == 0 {
                     phase = self.stop();
                 }
             }
             let reads =
-                matches!(phase, Phase::Reading) && (input.is_typed() || self.prompts.len() < AHEAD);
+                matches!(phase, Phase::Reading) && (input.is_typed() || self.unanswered() < AHEAD);
             let due = self.view.due();
             tokio::select! {
                 biased;
@@ -235,6 +241,7 @@ impl Chat {
                         Typed::End => phase = Phase::Draining,
                     }
                 }
+                placed = self.placing.next() => self.placed(placed, &ended),
                 () = until(due), if due.is_some() => self.view.show_ripe(),
                 () = phase.stopped(), if matches!(phase, Phase::Stopping(_)) => phase = Phase::Stopped,
             }
@@ -269,7 +276,8 @@ impl Chat {
     }
 
     /// Cancels what runs, in a task, so that the ends of jobs are still shown.
-    fn stop(&self) -> Phase {
+    fn stop(&mut self) -> Phase {
+        self.cancel_all_placing();
         let bridge = self.bridge.clone();
         Phase::Stopping(tokio::spawn(async move {
             bridge.shutdown().await;
@@ -290,54 +298,11 @@ impl Chat {
         let running = running.find(|job| job.status == JobStatus::Running);
         match running {
             Some(job) => self.cancel(job.job),
+            None if self.cancel_placing(self.current) => {}
             None => self.note("nothing is running in this conversation"),
         }
         self.note("press Ctrl-C again to exit");
         After::Continue
-    }
-
-    fn message(&mut self, text: &str, ended: &mpsc::Sender<Ended>) {
-        let conversation = self.current;
-        if conversation > self.titles.len() {
-            self.titles.push(one_line(text, TITLE));
-        }
-        let prompt = Line::new()
-            .with(Style::Good, format!("[{conversation}] › "))
-            .with(Style::Strong, one_line(text, 1000));
-        if self.view.is_drawn() {
-            self.view.print_lines(&[prompt]);
-        }
-        self.messages += 1;
-        let placed = if text.starts_with(' ') || self.projects.is_empty() {
-            // It is a message whatever it begins with, or names can only be those of engines.
-            Ok(None)
-        } else {
-            // Git may have to write the files of a branch.
-            tokio::task::block_in_place(|| projects::place(text, &self.projects))
-        };
-        let (text, context) = match placed {
-            Ok(Some((text, context))) => (text, Some(context)),
-            Ok(None) => (text.to_owned(), None),
-            Err(error) => {
-                self.result = Outcome::Failed;
-                return self.error(&error);
-            }
-        };
-        let text = text.as_str();
-        let mut incoming = Incoming::new(self.place(), self.messages.to_string(), text).by("you");
-        incoming.context = context;
-        // The bridge reports why it refuses a message.
-        let Ok(job) = self.bridge.receive(incoming) else {
-            self.result = Outcome::Failed;
-            return;
-        };
-        // An answer to a question belongs to the job that asked.
-        self.prompts.entry(job.id).or_insert_with(|| (conversation, one_line(text, TITLE)));
-        let ended = ended.clone();
-        tokio::spawn(async move {
-            let report = job.report().await;
-            ended.send(Ended { conversation, report }).await
-        });
     }
 
     /// Shows how a job ended.

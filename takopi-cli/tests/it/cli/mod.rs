@@ -4,6 +4,7 @@ mod acp;
 mod batch;
 mod batch_input;
 mod chat;
+mod chat_gates;
 mod claude;
 mod doctor;
 mod durable;
