@@ -200,7 +200,8 @@ impl Editor {
         self.core.current_buffer_contents()
     }
 
-    fn is_empty(&self) -> bool {
+    /// Whether nothing is typed.
+    pub(crate) fn is_empty(&self) -> bool {
         self.text().is_empty()
     }
 

@@ -20,6 +20,7 @@ use takopi_core::{ActionEvent, ActionKind, Decision, Phase, TakopiEvent};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::asked::Asked;
 use super::watch::Watch;
 use crate::editor::{Drawn, Editor};
 use crate::held::Held;
@@ -134,7 +135,7 @@ pub(super) enum Mode {
     Lines,
 }
 
-/// A message of a running job, or an open approval request.
+/// A message of a running job.
 #[derive(Debug)]
 struct LiveMessage {
     message: MessageRef,
@@ -149,6 +150,8 @@ pub(super) struct View {
     screen: Screen,
     /// By the id of the message.
     live: BTreeMap<String, LiveMessage>,
+    /// The open approval requests.
+    pub(super) requests: Asked,
     /// The messages that wait for git.
     placing: Vec<String>,
     /// The text that is being typed, as it was last drawn.
@@ -180,6 +183,7 @@ impl View {
             mode,
             screen,
             live: BTreeMap::new(),
+            requests: Asked::default(),
             placing: Vec::new(),
             typed: Drawn::default(),
             stream: None,
@@ -210,30 +214,28 @@ impl View {
         let (message, content) = match change {
             Change::Deleted(message) => {
                 self.live.remove(message.message.as_str());
+                let next = self.requests.remove(&message);
+                self.ask(&message.chat, &next);
                 return None;
             }
             Change::Shown(message, content) => (message, content),
         };
         let before = self.live.remove(message.message.as_str());
-        if let Some(job) = content.job.filter(|_| content.kind == Kind::Question) {
-            self.show_held(job, "");
-            self.asked.insert(job);
-        }
         match content.kind {
             Kind::Final => return Some(content),
             Kind::Notice => {
                 self.print(&content.text);
                 return None;
             }
-            Kind::Question if content.buttons.is_empty() && before.is_none() => {
-                self.print(&content.text);
+            Kind::Question => {
+                if let Some(job) = content.job {
+                    self.show_held(job, "");
+                    self.asked.insert(job);
+                }
+                let chat = message.chat.clone();
+                let next = self.requests.change(message, content);
+                self.ask(&chat, &next);
                 return None;
-            }
-            // The step that it became says how it was decided.
-            Kind::Question if content.buttons.is_empty() => return None,
-            Kind::Question if before.is_none() => {
-                let choices = choices(&content.buttons);
-                self.print(&format!("[{}] {}  \n{choices}", message.chat, content.text));
             }
             Kind::Queued if !self.is_drawn() => {
                 let known: Vec<String> = before.iter().flat_map(|it| steps(&it.content)).collect();
@@ -250,10 +252,16 @@ impl View {
         None
     }
 
-    /// The open approval requests, oldest first.
-    pub(super) fn questions(&self) -> impl Iterator<Item = &MessageRef> {
-        let open = self.live.values().filter(|it| it.content.kind == Kind::Question);
-        open.map(|it| &it.message)
+    /// Writes what a chat is asked now.
+    fn ask(&mut self, chat: &str, contents: &[Content]) {
+        for content in contents {
+            if content.buttons.is_empty() {
+                self.print(&content.text);
+            } else {
+                let choices = choices(&content.buttons);
+                self.print(&format!("[{chat}] {}  \n{choices}", content.text));
+            }
+        }
     }
 
     /// Writes Markdown to standard error.
@@ -438,8 +446,7 @@ impl View {
 
     /// The running jobs and what they are doing.
     fn running(&self) -> Vec<Line> {
-        let running = self.live.values().filter(|it| it.content.kind != Kind::Question);
-        let lines = running.flat_map(|LiveMessage { message, content }| {
+        let lines = self.live.values().flat_map(|LiveMessage { message, content }| {
             let head = content.text.lines().next().unwrap_or_default();
             let head = format!("[{}] {head}", message.chat);
             // Those that have ended are above.

@@ -85,13 +85,19 @@ impl Chat {
         plain && !engine && self.projects.get(name).is_none()
     }
 
-    /// Decides the approval request of this conversation, if there is one and the word is a decision and no answer.
-    /// Requests of other conversations are not decided from here.
+    /// Decides the approval request of this conversation that is shown, if there is one and the word is a decision and no
+    /// answer. Requests of other conversations are not decided from here.
     fn decides(&mut self, word: &str) -> bool {
         let Some(decision) = decision(word) else { return false };
         let here = self.place();
-        let question = self.view.questions().find(|question| question.chat == here.chat);
-        if let Some(question) = question {
+        if let Some((question, number)) = self.view.requests.of(&here.chat) {
+            if self.begun.is_none_or(|shown| shown <= number) {
+                self.note(&format!(
+                    "{word:?} was typed before this request was shown; read it, then decide"
+                ));
+                self.result = Outcome::Failed;
+                return true;
+            }
             if self.bridge.is_answer(question, word, decision) {
                 return false;
             }
@@ -101,7 +107,7 @@ impl Chat {
             }
             return true;
         }
-        let elsewhere = self.view.questions().next().map(|question| question.chat.clone());
+        let elsewhere = self.view.requests.all().next().map(|question| question.chat.clone());
         if let Some(chat) = &elsewhere {
             self.note(&format!(
                 "no approval request here; there is one in [{chat}]: /switch {chat}"
@@ -116,7 +122,7 @@ impl Chat {
 
     /// Declines what is asked: the input has ended, so nobody can answer.
     pub(super) fn decline_all(&self) {
-        for question in self.view.questions() {
+        for question in self.view.requests.all() {
             let reply = Reply::from(Decision::Decline).because("standard input has ended");
             // It may be decided by now.
             let _ = self.bridge.choose(question, reply, "takopi");

@@ -6,6 +6,7 @@
 //! looks like a command but is none is refused. The exit cancels what runs, and waits until no process is
 //! left.
 
+mod asked;
 mod complete;
 mod display;
 mod input;
@@ -82,6 +83,7 @@ pub(crate) fn main(args: &ChatArgs, terminal: Terminal) -> anyhow::Result<u8> {
             current: 1,
             messages: 0,
             placing: Placing::default(),
+            begun: None,
             prompts: HashMap::new(),
             finals: HashMap::new(),
             early: Vec::new(),
@@ -108,6 +110,8 @@ struct Chat {
     messages: u64,
     /// The messages that wait for git.
     placing: Placing,
+    /// How many approval requests had been shown when the line that is being typed was begun.
+    begun: Option<u64>,
     /// The conversations and prompts of the jobs that have not ended.
     prompts: HashMap<JobId, Prompt>,
     /// The parts of the final messages of jobs that have ended and are not yet reported.
@@ -188,6 +192,9 @@ impl Chat {
                     phase = self.stop();
                 }
             }
+            if input.editor.is_empty() {
+                self.begun = None;
+            }
             let reads =
                 matches!(phase, Phase::Reading) && (input.is_typed() || self.unanswered() < AHEAD);
             let due = self.view.due();
@@ -210,18 +217,9 @@ impl Chat {
                     input.prepare_again();
                     self.view.redraw();
                 }
-                events = watch.next() => self.events(events),
-                Some(change) = changes.recv() => self.change(change),
-                Some(ended) = reports.recv() => {
-                    if let Err(error) = self.ended(ended) {
-                        unwritten = Some(error);
-                        phase = self.stop();
-                    }
-                    for change in std::mem::take(&mut self.early) {
-                        self.change(change);
-                    }
-                }
+                // Before anything new is shown: it was typed without having seen that.
                 typed = input.next(), if reads => {
+                    self.begun.get_or_insert(self.view.requests.shown());
                     self.next_interrupt = NextInterrupt::Cancels;
                     match typed {
                         Typed::Edit => {}
@@ -239,6 +237,17 @@ impl Chat {
                         }
                         Typed::End if input.is_typed() => phase = self.stop(),
                         Typed::End => phase = Phase::Draining,
+                    }
+                }
+                events = watch.next() => self.events(events),
+                Some(change) = changes.recv() => self.change(change),
+                Some(ended) = reports.recv() => {
+                    if let Err(error) = self.ended(ended) {
+                        unwritten = Some(error);
+                        phase = self.stop();
+                    }
+                    for change in std::mem::take(&mut self.early) {
+                        self.change(change);
                     }
                 }
                 placed = self.placing.next() => self.placed(placed, &ended),

@@ -1,4 +1,4 @@
-//! `takopi chat` with a git that takes its time.
+//! `takopi chat` with an agent that asks several things, or asks late, and with a git that takes its time.
 
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
@@ -29,6 +29,98 @@ impl Gate {
         std::fs::write(&open, "").unwrap();
         std::fs::rename(open, &self.0).unwrap();
     }
+}
+
+/// An agent that speaks ACP. It asks for two commands at once, or for one when its gate opens, and ends the turn when all is
+/// decided. It writes the decisions down.
+const AGENT: &str = r#"#!/bin/sh
+[ "$1" = --version ] && { echo "my-agent 4.5.6"; exit 0; }
+say() { printf '{"jsonrpc":"2.0",%s}\n' "$1"; }
+ask() {
+  call="\"toolCallId\":\"$1\",\"kind\":\"execute\",\"title\":\"$2\",\"status\":\"pending\",\"rawInput\":{\"command\":\"$2\"}"
+  options='{"optionId":"yes","kind":"allow_once","name":"Yes"},{"optionId":"no","kind":"reject_once","name":"No"}'
+  say "\"id\":\"$1\",\"method\":\"session/request_permission\",\"params\":{\"sessionId\":\"own\",\"toolCall\":{$call},\"options\":[$options]}"
+}
+while read -r line; do
+  id=$(printf '%s' "$line" | sed -n 's/.*"id":\([0-9]*\).*/\1/p')
+  case $line in
+    *'"initialize"'*) say "\"id\":$id,\"result\":{\"protocolVersion\":1,\"agentCapabilities\":{}}" ;;
+    *'"session/new"'*) say "\"id\":$id,\"result\":{\"sessionId\":\"own\"}" ;;
+    *'"session/prompt"'*)
+      turn=$id
+      case $line in
+        *twice*) open=2; ask q1 'touch one'; ask q2 'touch two' ;;
+        *) open=1; cat "$HOME/gate"; ask q1 'touch one' ;;
+      esac ;;
+    *'"q1"'*|*'"q2"'*)
+      printf '%s\n' "$line" | sed 's/.*"id":"\(q.\)".*"optionId":"\([a-z]*\)".*/\1 \2/;s/.*"optionId":"\([a-z]*\)".*"id":"\(q.\)".*/\2 \1/' >> "$HOME/decisions"
+      open=$((open - 1))
+      [ $open = 0 ] || continue
+      say "\"method\":\"session/update\",\"params\":{\"sessionId\":\"own\",\"update\":{\"sessionUpdate\":\"agent_message_chunk\",\"content\":{\"type\":\"text\",\"text\":\"over\"}}}"
+      say "\"id\":$turn,\"result\":{\"stopReason\":\"end_turn\"}" ;;
+  esac
+done
+"#;
+
+fn start(lab: &Lab) -> Screen {
+    let agent = lab.write_executable("bin/my-agent", AGENT);
+    let config = format!(
+        "[engines.mine]\nkind = 'acp'\ncommand = ['{}', '--acp']\nsessions = 'my-agent'\n",
+        agent.display()
+    );
+    lab.write("home/.config/takopi/config.toml", &config);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_takopi"));
+    command = command.args(["chat", "--engine", "mine"]).current_dir(lab.path("work"));
+    let screen = Screen::start(command.env_clear().envs(lab.env()), (60, 100));
+    screen.wait_for("[1] ›");
+    screen
+}
+
+fn decisions(lab: &Lab) -> String {
+    std::fs::read_to_string(lab.path("home/decisions")).unwrap()
+}
+
+#[test]
+fn a_decision_is_for_the_request_that_is_shown() {
+    let lab = Lab::new();
+    let screen = start(&lab);
+    screen.press("twice\r");
+    // Both are open.
+    screen.wait_for_times("waiting for a decision", 2);
+    let shown = screen.wait_for("then Enter");
+    assert_eq!(shown.matches("then Enter").count(), 1, "{shown}");
+    let is_first = shown.contains("\ntouch one\n");
+    let (yes, no) = if is_first { ("q1", "q2") } else { ("q2", "q1") };
+    screen.press("y\r");
+    let shown = screen.wait_for_times("then Enter", 2);
+    assert!(shown.contains("\ntouch one\n") && shown.contains("\ntouch two\n"), "{shown}");
+    screen.press("n\r");
+    screen.wait_for("[1] done");
+    let decided = decisions(&lab);
+    assert_eq!(decided, format!("{yes} yes\n{no} no\n"));
+    screen.press("/quit\r");
+    assert_eq!(screen.end().0, Some(0));
+}
+
+#[test]
+fn a_decision_that_was_typed_before_its_request_was_shown_does_not_count() {
+    let lab = Lab::new();
+    let gate = Gate::new(&lab);
+    let screen = start(&lab);
+    screen.press("once\r");
+    screen.wait_for("[1] working");
+    screen.press("y");
+    screen.wait_for("[1] › y");
+    drop(gate.reached());
+    screen.wait_for("then Enter");
+    screen.press("\r");
+    let shown = screen.wait_for("\"y\" was typed before this request was shown");
+    assert!(!shown.contains("accepted by you"), "{shown}");
+    screen.press("n\r");
+    screen.wait_for("[1] done");
+    assert_eq!(decisions(&lab), "q1 no\n");
+    screen.press("/quit\r");
+    assert_eq!(screen.end().0, Some(0));
 }
 
 /// Passes on what it is called with once the gate is open.
