@@ -141,7 +141,7 @@ impl Bot {
         let value = Some(value.trim()).filter(|value| !value.is_empty());
         let value: Option<String> = value.map(|value| value.chars().take(100).collect());
         self.store.change(|stored| {
-            let state = stored.places.entry(place_key(place)).or_default();
+            let state = stored.used(place_key(place));
             field(state).clone_from(&value);
         });
         match value {

@@ -253,7 +253,7 @@ impl Bot {
     pub(crate) fn new_conversation(&self, place: &Place, message: i64) {
         self.bridge.forget(place);
         self.store.change(|stored| {
-            let state = stored.places.entry(place_key(place)).or_default();
+            let state = stored.used(place_key(place));
             state.footer = None;
             state.begun = message;
         });

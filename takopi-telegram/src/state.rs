@@ -37,6 +37,8 @@ pub struct PlaceState {
     pub model: Option<String>,
     /// The effort that `/effort` chose.
     pub effort: Option<String>,
+    /// The number of its last use.
+    pub used: u64,
 }
 
 /// The file's content.
@@ -51,6 +53,8 @@ pub struct Stored {
     pub kept: BTreeMap<i64, Value>,
     /// By place: `chat` or `chat:topic`.
     pub places: BTreeMap<String, PlaceState>,
+    /// How often places were used.
+    pub uses: u64,
     /// Messages that show a running job or wait for a press, `chat/message`, with their last lines.
     pub open: BTreeMap<String, String>,
     /// Parts of long answers, `chat/message`, oldest first, with the last lines that only the last part
@@ -59,6 +63,14 @@ pub struct Stored {
 }
 
 impl Stored {
+    /// The place of this name, which is used now: the one unused for longest is forgotten first.
+    pub fn used(&mut self, place: String) -> &mut PlaceState {
+        self.uses += 1;
+        let state = self.places.entry(place).or_default();
+        state.used = self.uses;
+        state
+    }
+
     /// The last lines of the answer that a message is a part of.
     pub fn part(&self, chat: i64, message: i64) -> Option<&str> {
         let key = message_key(chat, message);
@@ -114,7 +126,9 @@ impl Store {
         let before = stored.clone();
         let result = change(&mut stored);
         while stored.places.len() > PLACES {
-            stored.places.pop_first();
+            let oldest = stored.places.iter().min_by_key(|(_, state)| state.used);
+            let Some(oldest) = oldest.map(|(place, _)| place.clone()) else { break };
+            stored.places.remove(&oldest);
         }
         while stored.open.len() > OPEN {
             stored.open.pop_first();
@@ -156,5 +170,19 @@ mod tests {
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         std::fs::write(&path, "{").unwrap();
         assert!(Store::open(&path).unwrap_err().to_string().contains("damaged"));
+    }
+
+    #[test]
+    fn of_too_many_places_the_one_unused_for_longest_is_forgotten() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let store = Store::open(directory.path().join("telegram.json")).unwrap();
+        let place = |number: usize| format!("{number:04}");
+        store.change(|stored| {
+            (0..PLACES).for_each(|number| stored.used(place(number)).begun = 1);
+            stored.used(place(0));
+        });
+        store.change(|stored| stored.used(place(PLACES)).begun = 1);
+        let known = |number| store.read(|stored| stored.places.contains_key(&place(number)));
+        assert_eq!([0, 1, 2, PLACES].map(known), [true, false, true, true]);
     }
 }

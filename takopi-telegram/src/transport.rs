@@ -127,7 +127,14 @@ impl Telegram {
             if content.resume_line.is_some()
                 && let Some((place, answers)) = place
             {
-                let state = stored.places.entry(place_key(&place)).or_default();
+                let place = place_key(&place);
+                // Not used anew by every edit: each would write the file.
+                let is_edit = content.kind != Kind::Final && stored.places.contains_key(&place);
+                let state = if is_edit {
+                    stored.places.entry(place).or_default()
+                } else {
+                    stored.used(place)
+                };
                 // An answer that arrives late does not end the conversation that was begun meanwhile.
                 if answers >= state.begun {
                     state.footer = Some(footer);
