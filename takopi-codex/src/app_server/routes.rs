@@ -465,7 +465,6 @@ impl State {
             "the app-server's protocol has drifted: `{method}` names no thread or turn that can be read, and is ignored"
         );
         let report = |turn: &mut TurnRoute| {
-            turn.received_perhaps();
             if !std::mem::replace(&mut turn.drift_reported, true) {
                 turn.warn(warning.clone());
             }
@@ -481,7 +480,6 @@ impl State {
         let mut shown = false;
         for turn in self.turns() {
             shown = true;
-            turn.received_perhaps();
             if let Some(warning) = warning(&mut turn.lines) {
                 turn.warn(warning);
             }
