@@ -6,6 +6,7 @@
     reason = "tests: what fails here fails the test"
 )]
 
+mod answers;
 mod approvals;
 mod bridge;
 mod bridge_properties;

@@ -6,6 +6,7 @@ mod chaos;
 mod contract;
 mod faults;
 mod git;
+mod homes;
 mod lab;
 mod ledger;
 mod lost;
