@@ -111,6 +111,12 @@ pub trait Translator: Send + 'static {
     fn tool_running(&self) -> bool {
         true
     }
+
+    /// Whether the last line was part of the run. One that is unknown, or about something else, does not renew the
+    /// idle limit.
+    fn is_of_run(&self) -> bool {
+        true
+    }
 }
 
 /// A [`LineEngine`] as an [`Engine`].
@@ -282,7 +288,7 @@ impl<T: Translator> ProcessReader<'_, T> {
             self.translator.line(repaired.as_bytes(), &mut self.events)
         });
         if understood.is_ok() {
-            self.active |= self.events.len() == before;
+            self.active |= self.events.len() == before && self.translator.is_of_run();
         } else {
             let warning = self.lines.not_json(line);
             self.events.extend(warning.map(|text| self.run.warning(text)));

@@ -4,6 +4,7 @@
 //! changes, not fifty.
 
 use takopi_core::model::{Action, ActionEvent, ActionKind, Level, Phase};
+use takopi_core::redact::redact;
 
 use crate::CODEX;
 
@@ -13,17 +14,19 @@ pub(crate) const RECONNECT_ID: &str = "codex.reconnect";
 /// One notice: `Reconnecting... 2/5`, `Reconnecting... 2/5 (why)`, and since 0.166
 /// `Reconnecting... waiting for network (why)`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Notice<'a> {
+pub(crate) struct Notice {
     /// What stands behind the dots, without the reason.
-    state: &'a str,
+    state: String,
     /// Which attempt of how many.
     count: Option<(u32, u32)>,
-    reason: Option<&'a str>,
+    reason: Option<String>,
 }
 
-impl<'a> Notice<'a> {
+impl Notice {
     /// Reads a message; `details` is where app-server puts the reason.
-    pub(crate) fn parse(message: &'a str, details: Option<&'a str>) -> Option<Self> {
+    pub(crate) fn parse(message: &str, details: Option<&str>) -> Option<Self> {
+        // Redacted as a whole: a part of a credential is not recognized as one.
+        let message = redact(message);
         let rest = message.trim().strip_prefix("Reconnecting")?;
         let rest = rest.strip_prefix("...").or_else(|| rest.strip_prefix('…'))?;
         let (state, reason) = match rest.split_once('(') {
@@ -35,7 +38,7 @@ impl<'a> Notice<'a> {
             .split_once('/')
             .and_then(|(attempt, max)| Some((attempt.parse().ok()?, max.parse().ok()?)));
         let reason = details.or(reason).map(str::trim).filter(|reason| !reason.is_empty());
-        Some(Self { state, count, reason })
+        Some(Self { state: state.to_owned(), count, reason: reason.map(str::to_owned) })
     }
 
     fn action(&self) -> Action {
@@ -44,8 +47,8 @@ impl<'a> Notice<'a> {
         if let Some((attempt, max)) = self.count {
             action = action.with("attempt", attempt).with("max", max);
         }
-        if let Some(reason) = self.reason {
-            action = action.with("reason", reason);
+        if let Some(reason) = &self.reason {
+            action = action.with("reason", reason.as_str());
         }
         action
     }
@@ -59,7 +62,7 @@ pub(crate) struct Reconnect {
 
 impl Reconnect {
     /// Opens or updates the action. The first attempt of an episode opens it again.
-    pub(crate) fn notice(&mut self, notice: &Notice<'_>) -> ActionEvent {
+    pub(crate) fn notice(&mut self, notice: &Notice) -> ActionEvent {
         let begins = match notice.count {
             Some((attempt, _)) => attempt <= 1,
             None => self.open.is_none(),
@@ -73,7 +76,9 @@ impl Reconnect {
     /// Closes the action if it is open: the connection is back, or it was given up.
     pub(crate) fn close(&mut self, ok: bool) -> Option<ActionEvent> {
         let action = self.open.take()?;
-        Some(ActionEvent::new(CODEX, action, Phase::Completed).ok(ok).level(Level::Info))
+        let event = ActionEvent::new(CODEX, action, Phase::Completed).ok(ok);
+        // That the connection is back shows that the agent goes on; a notice does not.
+        Some(if ok { event } else { event.level(Level::Info) })
     }
 }
 
@@ -83,7 +88,10 @@ mod tests {
 
     #[test]
     fn notices_of_every_release_are_read() {
-        let notice = |state, count, reason| Some(Notice { state, count, reason });
+        let notice = |state: &str, count, reason: Option<&str>| {
+            let (state, reason) = (state.to_owned(), reason.map(str::to_owned));
+            Some(Notice { state, count, reason })
+        };
         for (message, details, expected) in [
             ("Reconnecting... 1/5", None, notice("1/5", Some((1, 5)), None)),
             (
@@ -104,6 +112,11 @@ mod tests {
             ),
             ("Reconnecting...", None, notice("", None, None)),
             ("Reconnecting... 2/5 (cut", None, notice("2/5", Some((2, 5)), Some("cut"))),
+            (
+                r#"Reconnecting... 2/5: token="ab(cd" was refused"#,
+                None,
+                notice(r#"2/5: token="[redacted]" was refused"#, None, None),
+            ),
             ("Reconnecting to the database", None, None),
             ("stream disconnected", Some("Reconnecting... 1/5"), None),
             ("", None, None),

@@ -42,6 +42,8 @@ pub struct ExecTranslator {
     asked: Option<ResumeToken>,
     /// Whether the turn has begun: the prompt must not be sent again.
     begun: bool,
+    /// Whether the last line was of a known kind.
+    known: bool,
     /// What the last trouble with the stream was about, if that is known.
     trouble: Option<Reason>,
 }
@@ -54,7 +56,7 @@ impl ExecTranslator {
 
     pub(super) fn of(title: &str, directory: Directory, asked: Option<ResumeToken>) -> Self {
         let translation = Translation::new(title, directory);
-        Self { translation, asked, begun: false, trouble: None }
+        Self { translation, asked, begun: false, known: true, trouble: None }
     }
 
     fn trouble(&mut self, fault: &Fault<'_>, events: &mut Vec<TakopiEvent>) {
@@ -107,6 +109,7 @@ impl Translator for ExecTranslator {
     fn line(&mut self, line: &[u8], events: &mut Vec<TakopiEvent>) -> Result<(), NotJsonError> {
         let line = Line::parse(line)?;
         self.begun |= line.is_of_turn();
+        self.known = !matches!(line, Line::Unknown { .. });
         let translation = &mut self.translation;
         match line {
             Line::ThreadStarted { id } => translation.thread_started(&id, events),
@@ -157,5 +160,9 @@ impl Translator for ExecTranslator {
 
     fn tool_running(&self) -> bool {
         self.translation.tool_running()
+    }
+
+    fn is_of_run(&self) -> bool {
+        self.known
     }
 }

@@ -255,8 +255,8 @@ impl Shared {
             {
                 if is_activity(event) {
                     state.clock.renew_idle(now);
+                    nearer |= state.clock.observe(action);
                 }
-                nearer |= state.clock.observe(action);
                 true
             }
             _ => false,
@@ -275,6 +275,7 @@ impl Shared {
             return Either::Left(ready(Err(StoppedError)));
         }
         if let TakopiEvent::Action(action) = &event
+            && is_activity(&event)
             && self.state().clock.observe(action)
         {
             self.clock_changed.notify_one();

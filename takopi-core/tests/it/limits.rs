@@ -159,6 +159,29 @@ async fn an_open_tool_pauses_the_idle_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_notice_while_a_tool_runs_does_not_end_the_pause() {
+    let test_host = TestHost::on_test_runtime();
+    for at_once in [false, true] {
+        let runner = lab(&test_host.host, move |run| async move {
+            run.emit(started("a")).await.unwrap();
+            run.emit(action("a", ActionKind::Command, Phase::Started)).await.unwrap();
+            sleep(20 * SECOND).await;
+            let notice = || note("the connection is lost").level(Level::Info);
+            if at_once {
+                run.emit_all(vec![notice().into(), notice().into()]).await.unwrap();
+            } else {
+                run.emit(notice()).await.unwrap();
+            }
+            sleep(20 * SECOND).await;
+            run.emit(action("a", ActionKind::Command, Phase::Completed)).await.unwrap();
+            run.emit(success("")).await.unwrap();
+        });
+        let end = end(runner.run(quick())).await;
+        assert!(end.ok, "{end:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn tools_that_end_among_many_events_end_the_pause_too() {
     let test_host = TestHost::on_test_runtime();
     let runner = lab(&test_host.host, |run| async move {

@@ -241,6 +241,8 @@ async fn notices_and_lines_that_are_not_json_do_not_keep_a_hung_turn_alive() {
     let notices = (0..300).flat_map(|n| {
         [
             Step::line("not JSON"),
+            Step::line(r#"{"type":"account.rate_limits","used":7}"#),
+            Step::line("7"),
             exec::reconnecting(n % 5 + 1, 5, None),
             Step::Pause { millis: 100 },
         ]
