@@ -298,7 +298,7 @@ impl TurnDriver<'_> {
         clock: &mut TurnClock,
         follow_ups: &mut FollowUps,
     ) -> Option<Notification> {
-        if event.is_of_turn() {
+        if event.is_activity() {
             self.run.renew_idle();
         }
         match event {

@@ -12,8 +12,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::common::head;
 use serde_json::value::RawValue;
-use takopi_core::redact::redacted;
+use takopi_core::redact::redact;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -177,10 +178,11 @@ impl Sender {
     }
 
     /// Delivers a warning of the client's own.
-    pub(super) fn warn(&self, warning: String) {
+    pub(super) fn warn(&self, warning: &str) {
+        // What it quotes may be as long as a line. Redacted first: a part of a credential is not recognized as one.
+        let warning = head(&redact(warning)).into_owned();
         let mut queue = self.shared.queue();
         if queue.warnings == WARNINGS || self.shared.overflow.is_cancelled() {
-            let warning = redacted(&warning);
             return tracing::warn!(%warning, "a turn's consumer is too far behind for a warning");
         }
         queue.warnings += 1;
@@ -339,7 +341,7 @@ mod tests {
         let (sender, mut inbox) = inbox(None);
         sender.send(message("first"), INBOX_BYTES);
         sender.send(message("second"), 1);
-        sender.warn("third".to_owned());
+        sender.warn("third");
         sender.send(message("turn/completed"), 1);
         inbox.overflowed().await;
         assert!(matches!(inbox.next().await, Some(TurnMessage::Notification(_))));
@@ -353,7 +355,7 @@ mod tests {
         let (sender, mut inbox) = inbox(None);
         sender.send(message("large"), 2 * INBOX_BYTES);
         for n in 0..2 * WARNINGS {
-            sender.warn(n.to_string());
+            sender.warn(&n.to_string());
         }
         sender.send_end(TurnMessage::EndTooLong);
         assert!(!sender.shared.overflow.is_cancelled());
@@ -361,8 +363,15 @@ mod tests {
         let warnings = inbox.take_warnings();
         assert_eq!(warnings.len(), WARNINGS, "they are bounded");
         assert_eq!(warnings[1], "1");
+        let (long, mut other) = super::inbox(None);
+        long.warn(&"Bearer sk-SECRET-123 ".repeat(10_000));
+        let warnings = other.take_warnings();
+        assert!(
+            warnings[0].len() <= takopi_core::model::OUTPUT_TAIL_BYTES
+                && !warnings[0].contains("SECRET")
+        );
         assert!(matches!(inbox.try_next(), Some(TurnMessage::EndTooLong)));
-        sender.warn("there is room again".to_owned());
+        sender.warn("there is room again");
         assert_eq!(inbox.take_warnings().len(), 1);
     }
 
@@ -374,7 +383,7 @@ mod tests {
         tracing::subscriber::with_default(logs, || {
             let (sender, _inbox) = inbox(None);
             for _ in 0..=WARNINGS {
-                sender.warn("not JSON: Bearer sk-SECRET-123".to_owned());
+                sender.warn("not JSON: Bearer sk-SECRET-123");
             }
         });
         let logged = std::fs::read_to_string(logged.path()).unwrap();

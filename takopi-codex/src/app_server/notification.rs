@@ -71,9 +71,11 @@ impl Notification {
         self.method == "thread/tokenUsage/updated"
     }
 
-    /// Whether it is about its thread as a whole, and sent without a turn, too.
-    pub(super) fn is_of_thread_alone(&self) -> bool {
-        self.is_usage() || (self.method.starts_with("thread/") && self.turn.is_none())
+    /// Whether it is about a turn: it names one, or only turns have its kind.
+    pub(super) fn is_of_a_turn(&self) -> bool {
+        let of_turns = ["item/", "turn/", "error"];
+        let is_of_turns = || of_turns.iter().any(|prefix| self.method.starts_with(prefix));
+        !self.is_usage() && (self.turn.is_some() || is_of_turns())
     }
 
     pub(super) fn is_turn_end(&self) -> bool {

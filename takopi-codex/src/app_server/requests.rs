@@ -62,9 +62,11 @@ impl ServerRequest {
         address_of(self.request.params())
     }
 
-    /// Whether it names the turn it belongs to. MCP servers ask at any time, and the turn of that is a guess.
+    /// Whether it shows that the turn has begun that it goes to. MCP servers ask at any time, and the turn of that is a
+    /// guess; a sub-agent names a turn of its own.
     pub(super) fn names_turn(&self) -> bool {
-        self.method() != "mcpServer/elicitation/request" && self.address().turn.known().is_some()
+        let guesses = self.method() == "mcpServer/elicitation/request";
+        !guesses && !self.of_subagent && self.address().turn.known().is_some()
     }
 
     pub(super) fn weight(&self) -> usize {

@@ -8,6 +8,7 @@
 //! - Ends of turns that come before the response that names the turn are held back until then.
 //! - A turn whose inbox overflows gets no further messages but its end; other turns are not affected.
 
+mod target;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -17,18 +18,20 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use takopi_core::jsonl::{LineWarnings, UnreadLines};
 use takopi_core::peer::PendingRequests;
-use takopi_core::redact::redacted;
+use takopi_core::redact::{redact, redacted};
 use takopi_core::rpc::{ErrorBody, Incoming, Response, ResponseError};
 use tokio::sync::oneshot;
 
+use self::target::Target;
 use self::thread::{Begun, ThreadRoute, TurnRoute};
-use super::address::{Address, Id, is_of_a_thread};
+use super::address::{Address, Id};
 use super::error::ClientError;
 use super::inbox::{Inbox, Room, TurnMessage, inbox};
 use super::message::{address_of, started_turn};
 use super::notification::Notification;
 use super::requests::ServerRequest;
-use super::subagents::Subagents;
+use super::subagents::{Subagents, TurnNumber};
+use crate::common::head;
 
 /// Of how many threads usage is kept. Servers are replaced long before they have loaded so many.
 const THREADS_KNOWN: usize = 4096;
@@ -38,21 +41,6 @@ const THREADS_KNOWN: usize = 4096;
 pub(super) enum Message {
     Notification(Notification),
     Request(ServerRequest),
-}
-
-/// Where a message goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Target {
-    /// To the turn on this thread.
-    Turn(String),
-    /// To the turn on this thread, above a sub-agent.
-    Above(String),
-    /// To every turn.
-    All,
-    /// Nowhere: it belongs to a turn that is not followed here.
-    Nobody,
-    /// Nowhere: it is unknown which turn it belongs to. It may belong to the turn on this thread, or to any.
-    Unattributed(Option<String>),
 }
 
 /// A message and where it goes.
@@ -75,6 +63,8 @@ struct State {
     pending: PendingRequests<i64, Response, Option<String>>,
     threads: HashMap<String, ThreadRoute>,
     subagents: Subagents,
+    /// How many turns were opened.
+    turns_opened: TurnNumber,
     /// Lines that could not be read while no turn was running.
     unread: UnreadLines,
     drift_logged: bool,
@@ -115,17 +105,18 @@ impl Routes {
     /// Opens the inbox of a turn that is about to be started.
     pub(super) fn open_turn(&self, thread: &str) -> Result<Inbox, ClientError> {
         let mut state = self.state();
-        let State { threads, unread, pending, .. } = &mut *state;
+        let State { threads, unread, pending, turns_opened, .. } = &mut *state;
         let route = threads.entry(thread.to_owned()).or_default();
         if route.turn.is_some() {
             return Err(ClientError::TurnRunning { thread: thread.to_owned() });
         }
         let (sender, inbox) = inbox(route.usage.clone());
         for warning in unread.take() {
-            sender.warn(warning);
+            sender.warn(&warning);
         }
         if !pending.is_closed() {
-            route.turn = Some(TurnRoute::new(sender));
+            *turns_opened += 1;
+            route.turn = Some(TurnRoute::new(*turns_opened, sender));
         }
         Ok(inbox)
     }
@@ -222,10 +213,8 @@ impl Routes {
         let address = address_of(params);
         let mut state = self.state();
         state.learn(&address);
-        if let (Some(thread), Some(turn)) = (address.thread.known(), address.turn.known())
-            && !notification.is_usage()
-        {
-            state.subagents.turn(thread, turn, method);
+        if !notification.is_usage() {
+            state.turn_named(&address, method);
         }
         let target = state.target(method, &address);
         let concerns_parent = method == "serverRequest/resolved"
@@ -239,23 +228,10 @@ impl Routes {
     /// Finds out where a request goes.
     pub(super) fn route_request(&self, request: ServerRequest) -> Routed {
         let target = {
-            let state = self.state();
+            let mut state = self.state();
             let address = request.address();
-            match (state.target(request.method(), &address), address.thread.known()) {
-                (Target::All, _) => Target::Unattributed(None),
-                (Target::Nobody, Some(thread)) => match state.threads.get(thread) {
-                    Some(route) if route.turn.is_some() => {
-                        Target::Unattributed(Some(thread.to_owned()))
-                    }
-                    // Late: its run is over.
-                    Some(route) if !route.ended.is_empty() => Target::Nobody,
-                    // A sub-agent of such a run.
-                    None if state.is_below_an_ended_turn(thread) => Target::Nobody,
-                    // Perhaps a sub-agent that was never reported.
-                    _ => Target::Unattributed(None),
-                },
-                (other, _) => other,
-            }
+            state.turn_named(&address, request.method());
+            state.target_of_request(request.method(), &address)
         };
         let weight = request.weight();
         Routed { message: Message::Request(request), target, weight, concerns_parent: true }
@@ -378,69 +354,41 @@ impl State {
         self.threads.values_mut().filter_map(|route| route.turn.as_mut())
     }
 
-    /// Whether a thread is that of a sub-agent whose run is over.
-    fn is_below_an_ended_turn(&self, thread: &str) -> bool {
-        let has_ended =
-            |above: &str| self.threads.get(above).is_some_and(|route| !route.ended.is_empty());
-        self.subagents.ancestors(thread).any(has_ended)
-    }
-
     /// Learns of sub-agents.
     fn learn(&mut self, address: &Address<'_>) {
         let Some(thread) = address.thread.known() else { return };
         if let Some(parent) = &address.parent {
-            self.subagents.learn(thread, parent);
+            self.subagents.learn(thread, parent, self.turn_above(parent));
         }
         if let Some(item) = &address.item {
             for agent in item.started_agents() {
                 // A thread that runs a turn of ours is no sub-agent.
                 if self.threads.get(agent).is_none_or(|route| route.turn.is_none()) {
-                    self.subagents.learn(agent, item.starter().unwrap_or(thread));
+                    let parent = item.starter().unwrap_or(thread);
+                    self.subagents.learn(agent, parent, self.turn_above(parent));
                 }
             }
         }
     }
 
-    fn target(&self, method: &str, address: &Address<'_>) -> Target {
-        let runs = |thread: &str| self.threads.get(thread).is_some_and(|it| it.turn.is_some());
-        let thread = match &address.thread {
-            Id::Known(thread) => &**thread,
-            Id::Unreadable => return Target::Unattributed(None),
-            Id::Absent => return self.target_by_turn(method, address),
-        };
-        match self.threads.get(thread).filter(|route| route.turn.is_some()) {
-            Some(_) if is_unreadable(method, &address.turn) => {
-                Target::Unattributed(Some(thread.to_owned()))
-            }
-            Some(route) if route.is_of_another_turn(method, address.turn.known()) => Target::Nobody,
-            Some(_) => Target::Turn(thread.to_owned()),
-            None => {
-                let above = self.subagents.ancestors(thread).find(|ancestor| runs(ancestor));
-                above.map_or(Target::Nobody, |above| Target::Above(above.to_owned()))
-            }
+    /// A message names a turn, which may be that of a sub-agent.
+    fn turn_named(&mut self, address: &Address<'_>, method: &str) {
+        if let (Some(thread), Some(turn)) = (address.thread.known(), address.turn.known()) {
+            let during = self.turn_above(thread);
+            self.subagents.turn(thread, turn, method, during);
         }
     }
 
-    /// Without a thread the turn may still be known.
-    fn target_by_turn(&self, method: &str, address: &Address<'_>) -> Target {
-        let own = |turn: &str| {
-            let found = self.threads.iter().find(|(_, route)| {
-                route.turn.as_ref().is_some_and(|running| running.id.as_deref() == Some(turn))
-            });
-            found.map(|(thread, _)| thread.clone())
-        };
-        match &address.turn {
-            Id::Known(turn) => own(turn).map_or(Target::Unattributed(None), Target::Turn),
-            Id::Unreadable => Target::Unattributed(None),
-            Id::Absent if is_of_a_thread(method) => Target::Unattributed(None),
-            Id::Absent => Target::All,
-        }
+    /// The turn of ours that runs on this thread, or above it.
+    fn turn_above(&self, thread: &str) -> Option<TurnNumber> {
+        let number = |thread: &str| Some(self.threads.get(thread)?.turn.as_ref()?.number);
+        number(thread).or_else(|| self.subagents.ancestors(thread).find_map(number))
     }
 
     /// Warns the turns a message may belong to; `false` if none is running.
     fn warn(&mut self, thread: Option<&str>, warning: &str) -> bool {
         let mut warned = false;
-        let warn = |turn: &mut TurnRoute| turn.warn(warning.to_owned());
+        let warn = |turn: &mut TurnRoute| turn.warn(warning);
         match thread {
             Some(thread) => warned = self.turn(thread).map(warn).is_some(),
             None => {
@@ -457,7 +405,7 @@ impl State {
     fn drifted(&mut self, method: &str, thread: Option<&str>) {
         if !std::mem::replace(&mut self.drift_logged, true) {
             tracing::warn!(
-                method = %redacted(method),
+                method = %head(&redact(method)),
                 "a message of the app-server names no thread or turn that can be read"
             );
         }
@@ -466,7 +414,7 @@ impl State {
         );
         let report = |turn: &mut TurnRoute| {
             if !std::mem::replace(&mut turn.drift_reported, true) {
-                turn.warn(warning.clone());
+                turn.warn(&warning);
             }
         };
         match thread {
@@ -481,7 +429,7 @@ impl State {
         for turn in self.turns() {
             shown = true;
             if let Some(warning) = warning(&mut turn.lines) {
-                turn.warn(warning);
+                turn.warn(&warning);
             }
         }
         if !shown {
@@ -490,19 +438,10 @@ impl State {
     }
 }
 
-/// Whether it is unknown which turn of its thread a message is about. The end of a turn must name it.
-fn is_unreadable(method: &str, turn: &Id<'_>) -> bool {
-    match turn {
-        Id::Unreadable => true,
-        Id::Absent => method == "turn/completed",
-        Id::Known(_) => false,
-    }
-}
-
 /// Declines a request that no run here owns. Never accepts: no handler was asked.
 fn decline(request: ServerRequest) {
     tracing::warn!(
-        method = %redacted(request.method()),
+        method = %head(&redact(request.method())),
         "declined: a request of the app-server belongs to no run here"
     );
     request.decline();

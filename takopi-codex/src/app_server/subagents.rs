@@ -2,7 +2,7 @@
 //!
 //! Learnt from what the server reports: `thread/started` with a parent, and items that report
 //! an agent as started. A turn runs from the first message that names it, because codex may start it before it
-//! reports anything, to its end. Bounded: of very many the oldest are forgotten.
+//! reports anything, to its end, and belongs to the run during which it began. Bounded: of very many the oldest are forgotten.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,6 +10,9 @@ use std::collections::{HashMap, VecDeque};
 const REMEMBERED: usize = 1024;
 /// How deep agents may be nested.
 const DEPTH: usize = 32;
+
+/// Distinguishes the turns of ours on one server.
+pub(super) type TurnNumber = u64;
 
 #[derive(Debug, Default)]
 pub(super) struct Subagents {
@@ -23,11 +26,13 @@ struct Agent {
     /// Its last turn, and whether that runs.
     turn: String,
     runs: bool,
+    /// The turn of ours during which that turn began, or the agent was learnt of.
+    during: Option<TurnNumber>,
 }
 
 impl Subagents {
     /// Remembers the parent of a thread; what was learnt first holds.
-    pub(super) fn learn(&mut self, child: &str, parent: &str) {
+    pub(super) fn learn(&mut self, child: &str, parent: &str, during: Option<TurnNumber>) {
         if child == parent || self.agents.contains_key(child) || self.is_above(child, parent) {
             return;
         }
@@ -37,17 +42,25 @@ impl Subagents {
             self.agents.remove(&oldest);
         }
         self.order.push_back(child.to_owned());
-        let agent = Agent { parent: parent.to_owned(), turn: String::new(), runs: false };
+        let parent = parent.to_owned();
+        let agent = Agent { parent, turn: String::new(), runs: false, during };
         self.agents.insert(child.to_owned(), agent);
     }
 
-    /// A notification names a turn of a thread.
-    pub(super) fn turn(&mut self, thread: &str, turn: &str, method: &str) {
+    /// A message names a turn of a thread.
+    pub(super) fn turn(
+        &mut self,
+        thread: &str,
+        turn: &str,
+        method: &str,
+        during: Option<TurnNumber>,
+    ) {
         let Some(agent) = self.agents.get_mut(thread) else { return };
         // What comes late of an earlier turn shows nothing.
         if agent.turn != turn && (!agent.runs || method == "turn/started") {
             turn.clone_into(&mut agent.turn);
             agent.runs = true;
+            agent.during = during;
         }
         if method == "turn/completed" {
             self.turn_ended(thread, turn);
@@ -59,6 +72,13 @@ impl Subagents {
         if let Some(agent) = self.agents.get_mut(thread).filter(|agent| agent.turn == turn) {
             agent.runs = false;
         }
+    }
+
+    /// The turn of ours during which this turn of a thread began, if that is known; without a turn the one that runs.
+    pub(super) fn began_during(&self, thread: &str, turn: Option<&str>) -> Option<TurnNumber> {
+        let agent = self.agents.get(thread)?;
+        let is_known = turn.map_or(agent.runs || agent.turn.is_empty(), |it| it == agent.turn);
+        agent.during.filter(|_| is_known)
     }
 
     /// The threads below this one, each with the turn that it runs.
@@ -85,10 +105,10 @@ mod tests {
     #[test]
     fn ancestors_are_found_and_never_form_a_circle() {
         let mut agents = Subagents::default();
-        agents.learn("child", "root");
-        agents.learn("grandchild", "child");
-        agents.learn("root", "grandchild");
-        agents.learn("child", "other");
+        agents.learn("child", "root", None);
+        agents.learn("grandchild", "child", None);
+        agents.learn("root", "grandchild", None);
+        agents.learn("child", "other", None);
         assert_eq!(agents.ancestors("grandchild").collect::<Vec<_>>(), ["child", "root"]);
         assert_eq!(agents.ancestors("root").count(), 0);
     }
@@ -96,8 +116,8 @@ mod tests {
     #[test]
     fn a_turn_runs_from_the_first_message_that_names_it_to_its_end() {
         let mut agents = Subagents::default();
-        agents.learn("child", "root");
-        agents.learn("grandchild", "child");
+        agents.learn("child", "root", None);
+        agents.learn("grandchild", "child", None);
         let running = |agents: &Subagents, thread: &str| {
             let mut running: Vec<_> = agents
                 .below(thread)
@@ -107,32 +127,49 @@ mod tests {
             running
         };
         assert_eq!(agents.below("root").count(), 2);
-        agents.turn("child", "one", "item/started");
-        agents.turn("grandchild", "deep", "turn/started");
-        agents.turn("unknown", "x", "turn/started");
+        agents.turn("child", "one", "item/started", None);
+        agents.turn("grandchild", "deep", "turn/started", None);
+        agents.turn("unknown", "x", "turn/started", None);
         assert_eq!(running(&agents, "root"), ["child one", "grandchild deep"]);
         assert_eq!(running(&agents, "child"), ["grandchild deep"]);
-        agents.turn("child", "one", "turn/completed");
-        agents.turn("child", "one", "item/completed");
+        agents.turn("child", "one", "turn/completed", None);
+        agents.turn("child", "one", "item/completed", None);
         assert_eq!(
             running(&agents, "root"),
             ["grandchild deep"],
             "what comes late revives no turn"
         );
-        agents.turn("child", "two", "turn/started");
-        agents.turn("child", "one", "item/completed");
-        agents.turn("child", "one", "turn/completed");
+        agents.turn("child", "two", "turn/started", None);
+        agents.turn("child", "one", "item/completed", None);
+        agents.turn("child", "one", "turn/completed", None);
         assert_eq!(running(&agents, "root"), ["child two", "grandchild deep"]);
         agents.turn_ended("child", "two");
-        agents.turn("grandchild", "deep", "turn/completed");
+        agents.turn("grandchild", "deep", "turn/completed", None);
         assert_eq!(running(&agents, "root"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_turn_belongs_to_the_run_during_which_it_began() {
+        let mut agents = Subagents::default();
+        agents.learn("child", "root", Some(1));
+        assert_eq!(agents.began_during("child", None), Some(1));
+        agents.turn("child", "one", "turn/started", Some(1));
+        agents.turn("child", "one", "item/started", Some(2));
+        assert_eq!(agents.began_during("child", Some("one")), Some(1));
+        assert_eq!(agents.began_during("child", None), Some(1));
+        agents.turn("child", "one", "turn/completed", Some(2));
+        assert_eq!(agents.began_during("child", Some("one")), Some(1), "it is late");
+        assert_eq!(agents.began_during("child", None), None);
+        agents.turn("child", "two", "turn/started", Some(2));
+        assert_eq!(agents.began_during("child", Some("two")), Some(2));
+        assert_eq!(agents.began_during("unknown", None), None);
     }
 
     #[test]
     fn of_very_many_the_oldest_are_forgotten() {
         let mut agents = Subagents::default();
         for number in 0..=REMEMBERED {
-            agents.learn(&format!("child-{number}"), "root");
+            agents.learn(&format!("child-{number}"), "root", None);
         }
         assert_eq!(agents.agents.len(), REMEMBERED);
         assert_eq!(agents.ancestors("child-0").count(), 0);

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use takopi_core::jsonl::{Object, value};
 use takopi_core::model::Usage;
+use takopi_core::redact::redact_value;
 
 use super::client::Client;
 use super::error::ClientError;
@@ -55,12 +56,14 @@ pub enum TurnEvent {
 }
 
 impl TurnEvent {
-    /// Whether it shows that something happens in the turn. What is about the server or the thread as a whole
-    /// does not.
-    pub(super) fn is_of_turn(&self) -> bool {
+    /// Whether it shows that the agent does something in the turn. What is about the server or the thread as a
+    /// whole does not, nor does an error: while the connection is down nothing happens.
+    pub(super) fn is_activity(&self) -> bool {
         match self {
             Self::Notification(notification) => {
-                notification.thread().is_some() && !notification.is_of_thread_alone()
+                notification.thread().is_some()
+                    && notification.is_of_a_turn()
+                    && notification.method != "error"
             }
             Self::Request(_) | Self::Subagent(_) => true,
             Self::Warning(_) => false,
@@ -316,7 +319,12 @@ fn turn_end(notification: &Notification) -> (TurnStatus, Option<Value>) {
         },
         None => TurnStatus::Other(turn.raw("status").map_or("", RawValue::get).to_owned()),
     };
-    (status, turn.raw("error").map(value))
+    let error = turn.raw("error").map(|error| {
+        let mut error = value(error);
+        redact_value(&mut error);
+        error
+    });
+    (status, error)
 }
 
 /// Records a message for the answer, if the item is one.

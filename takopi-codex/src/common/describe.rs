@@ -272,7 +272,7 @@ fn arguments(raw: &RawValue) -> Arguments<'_> {
 }
 
 /// The beginning of a text.
-fn head(text: &str) -> Cow<'_, str> {
+pub(crate) fn head(text: &str) -> Cow<'_, str> {
     if text.len() <= OUTPUT_TAIL_BYTES {
         return Cow::Borrowed(text);
     }

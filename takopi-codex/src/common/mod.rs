@@ -26,6 +26,7 @@ mod usage;
 
 pub(crate) use answer::Answer;
 pub(crate) use command::without_shell;
+pub(crate) use describe::head;
 pub(crate) use item::{Body, Item, Step};
 pub(crate) use labels::{MessagePhase, snake_case};
 pub(crate) use translation::Translation;

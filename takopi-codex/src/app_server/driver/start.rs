@@ -249,8 +249,7 @@ impl TurnDriver<'_> {
     fn belongs_to_turn(&self, event: &TurnEvent) -> bool {
         match event {
             TurnEvent::Notification(notification) => {
-                !notification.is_of_thread_alone()
-                    && notification.thread() == Some(self.thread.id())
+                notification.is_of_a_turn() && notification.thread() == Some(self.thread.id())
             }
             // What could not be read may have been of the turn.
             TurnEvent::Warning(_) | TurnEvent::Subagent(_) | TurnEvent::Request(_) => true,

@@ -8,6 +8,7 @@ use takopi_core::jsonl::LineWarnings;
 use crate::app_server::inbox::{Sender, TurnMessage};
 use crate::app_server::notification::Notification;
 use crate::app_server::requests::ServerRequest;
+use crate::app_server::subagents::TurnNumber;
 
 /// Turns that ended lately, whose late messages are known for what they are.
 const ENDED_REMEMBERED: usize = 8;
@@ -23,6 +24,7 @@ pub(super) struct ThreadRoute {
 }
 
 pub(super) struct TurnRoute {
+    pub(super) number: TurnNumber,
     pub(super) id: Option<String>,
     /// Whether the response that names the turn is still to come.
     starting: bool,
@@ -48,16 +50,7 @@ pub(super) enum Begun {
 
 impl Begun {
     fn by(notification: &Notification) -> Self {
-        let of_turns = ["item/", "turn/", "error"];
-        if notification.is_of_thread_alone() {
-            Self::No
-        } else if notification.turn().is_some()
-            || of_turns.iter().any(|prefix| notification.method.starts_with(prefix))
-        {
-            Self::Yes
-        } else {
-            Self::Perhaps
-        }
+        if notification.is_of_a_turn() { Self::Yes } else { Self::No }
     }
 }
 
@@ -164,10 +157,10 @@ impl ThreadRoute {
 }
 
 impl TurnRoute {
-    pub(super) fn new(inbox: Sender) -> Self {
+    pub(super) fn new(number: TurnNumber, inbox: Sender) -> Self {
         let (held, lines) = (VecDeque::new(), LineWarnings::default());
         let begun = Begun::No;
-        Self { id: None, starting: false, begun, held, inbox, lines, drift_reported: false }
+        Self { number, id: None, starting: false, begun, held, inbox, lines, drift_reported: false }
     }
 
     /// Something came that may have been of this turn.
@@ -176,7 +169,7 @@ impl TurnRoute {
     }
 
     /// Warns of something that may have been of this turn.
-    pub(super) fn warn(&mut self, warning: String) {
+    pub(super) fn warn(&mut self, warning: &str) {
         self.received_perhaps();
         self.inbox.warn(warning);
     }
@@ -188,7 +181,7 @@ impl TurnRoute {
         }
         self.received_perhaps();
         if let Some(fault) = request.unreadable() {
-            self.warn(format!("declined: `{}` cannot be read: {fault}", request.method()));
+            self.warn(&format!("declined: `{}` cannot be read: {fault}", request.method()));
             request.decline();
         } else {
             self.inbox.send(TurnMessage::Request(request), weight);
@@ -206,7 +199,7 @@ impl TurnRoute {
     /// Reports how many lines could not be read beside those that were shown.
     fn report_lines(&mut self) {
         for warning in self.lines.rest() {
-            self.inbox.warn(warning);
+            self.inbox.warn(&warning);
         }
     }
 }

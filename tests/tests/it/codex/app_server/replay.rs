@@ -158,7 +158,9 @@ async fn a_turn_that_ends_before_it_is_refused_is_the_end_of_the_run() {
 
 #[tokio::test]
 async fn what_a_thread_reports_of_itself_is_no_turn_that_has_begun() {
-    let steps = [turn::usage(), turn::status("active")].into_iter().chain(overloaded());
+    let starting = json!({"threadId": "$THREAD", "name": "lab", "status": "starting"});
+    let starting = Step::notify("mcpServer/startupStatus/updated", starting);
+    let steps = [turn::usage(), turn::status("active"), starting].into_iter().chain(overloaded());
     let lab = Lab::new(Server::new().once("turn/start", steps).script());
     let seen = run(&lab.app_server(Duration::ZERO), lab.request("hi")).await;
     seen.ok();

@@ -327,11 +327,17 @@ async fn notifications_without_an_owner_do_not_keep_a_hung_turn_alive() {
     let limits = json!({"rateLimits": {"primary": {"usedPercent": "$SEQ"}}});
     let neighbour = json!({"threadId": "elsewhere", "status": {"type": "idle"}});
     let earlier = json!({"threadId": "$THREAD", "turnId": "earlier", "tokenUsage": {}});
+    let starting = json!({"threadId": "$THREAD", "name": "lab", "status": "starting"});
+    let lost = json!({"threadId": "$THREAD", "turnId": "$TURN", "willRetry": true,
+                      "error": {"message": "Reconnecting... 1/5"}});
     let notices = (0..300).flat_map(|_| {
         let notices = [
             Step::notify("account/rateLimits/updated", limits.clone()),
             Step::notify("thread/status/changed", neighbour.clone()),
             Step::notify("thread/tokenUsage/updated", earlier.clone()),
+            Step::notify("mcpServer/startupStatus/updated", starting.clone()),
+            Step::notify("warning", json!({"threadId": "$THREAD", "message": "slow"})),
+            Step::notify("error", lost.clone()),
             Step::line("not JSON"),
             Step::Pause { millis: 100 },
         ];

@@ -1,10 +1,12 @@
 //! Sub-agents of a run that is cut short on a shared app-server: none of them goes on behind its end.
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 use takopi_codex::Codex;
 use takopi_codex::app_server::{CodexAppServer, PoolLimits};
-use takopi_core::{EngineRunner, Host, Runner};
+use takopi_core::approvals::accept_all;
+use takopi_core::{ActionKind, EngineRunner, Host, Runner};
 use takopi_tests::codex::fake::{Sent, Server, Step, turn};
 use takopi_tests::codex::home::TestHome;
 use takopi_tests::codex::lab::Lab;
@@ -146,4 +148,30 @@ async fn a_cancel_on_the_real_codex_leaves_no_sub_agent_of_the_run_working() {
     assert_eq!(home.servers(), servers, "the server is used again");
     runner.shutdown().await;
     home.assert_no_processes().await;
+}
+
+#[tokio::test]
+async fn what_a_sub_agent_asks_in_a_turn_that_an_earlier_run_began_is_declined_visibly() {
+    let ask = |id: &str| turn::ask_command(id, "c", "ls");
+    let mut first = vec![spawned(CHILD, "$THREAD")];
+    first.extend(turn::elsewhere(CHILD, "earlier", [turn::started()]));
+    first.extend(turn::answer("one"));
+    let mut second = turn::elsewhere(CHILD, "earlier", [ask("late"), turn::completed()]);
+    second.extend(turn::elsewhere(CHILD, "later", [ask("own")]));
+    second.extend(turn::answer("two"));
+    let lab = Lab::new(Server::new().turn(first).turn(second).script());
+    let runner = lab.app_server(LONG);
+    let one = run(&runner, lab.request("one")).await;
+    one.ok();
+    let request = lab.request("two").resume(one.session()).approvals(Arc::new(accept_all()));
+    let two = run(&runner, request).await;
+    assert_eq!(two.ok().answer, "two");
+    assert_eq!(lab.control.starts().len(), 1);
+    assert_eq!(lab.control.answer("late").await["result"], json!({"decision": "decline"}));
+    assert_eq!(lab.control.answer("own").await["result"], json!({"decision": "accept"}));
+    let warnings = two.done(&ActionKind::Warning);
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].action.title.starts_with("declined: "), "{warnings:?}");
+    runner.shutdown().await;
+    lab.assert_nothing_left().await;
 }
