@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::redact;
+use super::scan::is_secret;
+use super::{REDACTED, redact};
 use crate::model::{ActionEvent, ActionKind, Level, TakopiEvent};
 
 /// Details that quote an engine's error, in actions of any kind.
@@ -41,18 +42,25 @@ fn redact_action(event: &mut ActionEvent) {
     }
     for (name, value) in action.detail.iter_mut() {
         if warns && action.kind == ActionKind::Warning || ERROR_DETAILS.contains(&name) {
-            redact_value(value);
+            redact_member(name, value);
         }
     }
 }
 
-/// Removes credentials from every text in a JSON value.
+/// Removes credentials from every text in a JSON value; as in JSON that is text, names tell what is one.
 pub fn redact_value(value: &mut Value) {
     match value {
         Value::String(text) => redact_string(text),
         Value::Array(values) => values.iter_mut().for_each(redact_value),
-        Value::Object(map) => map.values_mut().for_each(redact_value),
+        Value::Object(map) => map.iter_mut().for_each(|(name, value)| redact_member(name, value)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+fn redact_member(name: &str, value: &mut Value) {
+    match value {
+        Value::String(text) if is_secret(name, text) => REDACTED.clone_into(text),
+        value => redact_value(value),
     }
 }
 

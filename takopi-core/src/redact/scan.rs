@@ -191,7 +191,7 @@ impl<'a> Scanner<'a> {
     fn named(&self, start: usize, end: usize, word: &str) -> Option<Range<usize>> {
         let name = folded_name(word)?;
         let header = SECRET_HEADERS.contains(&name.as_str());
-        if !header && !SECRET_NAMES.iter().any(|secret| name.ends_with(secret)) {
+        if !header && !names_secret(&name) {
             return None;
         }
         // `"name": ` and `\"name\": `.
@@ -264,10 +264,10 @@ impl<'a> Scanner<'a> {
 
     /// The password in `scheme://user:password@host`, or the token in `scheme://token@host`.
     fn url(&self, end: usize) -> Option<Range<usize>> {
-        if !self.rest(end).starts_with(b"://") {
-            return None;
-        }
-        let start = end + 3;
+        // In JSON the slashes may be escaped.
+        let opening =
+            ["://", r":\/\/"].into_iter().find(|it| self.rest(end).starts_with(it.as_bytes()))?;
+        let start = end + opening.len();
         let authority = start
             ..self.end_of(start, |byte| {
                 !byte.is_ascii_whitespace() && !b"/?#\"'<>\\".contains(&byte)
@@ -343,6 +343,18 @@ fn is_token(byte: u8) -> bool {
 /// What a value without quotes is made of.
 fn is_value(byte: u8) -> bool {
     !byte.is_ascii_whitespace() && !b",;&\"'`)}<>\\".contains(&byte)
+}
+
+/// Whether the value of a member of this name is a secret.
+pub(super) fn is_secret(name: &str, value: &str) -> bool {
+    let is_named = folded_name(name)
+        .is_some_and(|name| names_secret(&name) || SECRET_HEADERS.contains(&name.as_str()));
+    is_named && !is_plain(value)
+}
+
+/// Whether a folded name ends as those of secrets do.
+fn names_secret(name: &str) -> bool {
+    SECRET_NAMES.iter().any(|secret| name.ends_with(secret))
 }
 
 /// Whether a value is no secret, whatever its name.

@@ -28,6 +28,7 @@ const SECRETS: &[(&str, &str, &str)] = &[
     ("codex --api-key a1b2c3d4 run", "a1b2c3d4", " run"),
     ("GET /v1?access_token=xyz&page=2", "xyz", "&page=2"),
     ("postgres://app:hunter@db.lan/main", "hunter", "@db.lan/main"),
+    (r"postgres:\/\/app:hunter@db.lan\/main", "hunter", r"@db.lan\/main"),
     ("https://x0token99@git.lan/a.git", "x0token99", "@git.lan/a.git"),
     ("Cookie: sid=abc; theme=dark\nHost: h", "sid=abc", "\nHost: h"),
     (
@@ -87,6 +88,22 @@ fn credentials_are_removed_and_what_stands_around_them_stays() {
         assert!(clean.contains(stays), "{text:?} became {clean:?}");
         assert_eq!(redact(&clean), clean, "redacted again");
     }
+}
+
+#[test]
+fn values_are_redacted_by_their_names_and_by_what_they_are() {
+    let mut value = serde_json::json!({
+        "password": "hunter2", "apiKey": "plain words", "Set-Cookie": "sid=abc", "token": null,
+        "maxToken": 7, "tokens": ["Bearer sk-SECRET-123"], "inner": [{"client_secret": "a b"}],
+        "secret": "none", "message": "all is well",
+    });
+    redact_value(&mut value);
+    let expected = serde_json::json!({
+        "password": REDACTED, "apiKey": REDACTED, "Set-Cookie": REDACTED, "token": null,
+        "maxToken": 7, "tokens": ["Bearer [redacted]"], "inner": [{"client_secret": REDACTED}],
+        "secret": "none", "message": "all is well",
+    });
+    assert_eq!(value, expected);
 }
 
 #[test]

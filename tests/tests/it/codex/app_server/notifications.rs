@@ -92,6 +92,21 @@ async fn a_usage_limit_before_the_turn_comes_with_the_time_of_its_reset() {
 }
 
 #[tokio::test]
+async fn a_refused_login_before_the_turn_says_how_to_log_in() {
+    for phrase in include_str!("../../../../../takopi-core/src/failure/refused-logins.txt").lines()
+    {
+        for method in ["thread/start", "turn/start"] {
+            let lab = Lab::new(Server::new().once(method, [Step::fail(-32000, phrase)]).script());
+            let runner = lab.app_server(Duration::ZERO);
+            let seen = run(&runner, lab.request("hi")).await;
+            let error = seen.failed("auth").error.as_deref().unwrap_or_default();
+            assert!(error.contains("`codex login`"), "{method}: {phrase}: {error}");
+            runner.shutdown().await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_progress_of_an_mcp_tool_is_an_update_of_its_action() {
     // On the fake: 0.166 does not pass on the progress that an MCP server reports.
     let call = |status: &str| {

@@ -240,6 +240,21 @@ async fn a_turn_report_is_a_success_only_if_the_end_says_so() {
 }
 
 #[tokio::test]
+async fn the_error_of_a_turn_report_has_no_credentials() {
+    let error = json!({"message": "401: Bearer sk-SECRET-123", "additionalDetails": {"password": "hunter2"}});
+    let end =
+        json!({"threadId": "$THREAD", "turn": {"id": "$TURN", "status": "failed", "error": error}});
+    let lab = Lab::new(Server::new().turns([Step::notify("turn/completed", end)]).script());
+    let client = Client::start(&lab.host, &lab.launch()).await.unwrap();
+    let thread = client.start_thread(&ThreadOptions::default()).await.unwrap();
+    let report = thread.run("hi", &TurnOptions::default()).await.unwrap();
+    let error = report.error.unwrap();
+    assert_eq!(error["message"], "401: Bearer [redacted]");
+    assert_eq!(error["additionalDetails"]["password"], "[redacted]");
+    client.close().await;
+}
+
+#[tokio::test]
 async fn hidden_models_are_listed_when_asked_for_and_pages_are_followed() {
     let hidden = json!({"data": [{"id": "a"}], "nextCursor": "page-2"});
     let last = json!({"data": [{"id": "b"}], "nextCursor": null});
