@@ -26,6 +26,7 @@ mod rooms;
 mod starting;
 mod steering;
 mod untrusted;
+mod wait_ends;
 mod waiting;
 mod worktrees;
 

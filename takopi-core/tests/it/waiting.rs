@@ -8,6 +8,7 @@ use crate::common::engines::{lab, lab_elsewhere, lab_with_files, note, started, 
 use crate::common::{
     TestHost, actions, all, end, end_of, is_started, key, settle_tasks, token, until_started,
 };
+use crate::wait_ends::assert_wait_is_closed;
 use futures::{FutureExt, StreamExt};
 use takopi_core::locks::SessionLocks;
 use takopi_core::model::{Level, Phase, Reason, TakopiEvent};
@@ -16,14 +17,14 @@ use takopi_core::{EngineRun, Host, RunRequest, Runner};
 use tokio::sync::Barrier;
 use tokio::time::Instant;
 
-const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 
-fn on(value: &str) -> RunRequest {
+pub(crate) fn on(value: &str) -> RunRequest {
     RunRequest::new("go").resume(token(value))
 }
 
 /// Starts the session of its request, or one named by its prompt, and takes ten seconds over it.
-fn ten_seconds(host: &Host) -> impl Runner + use<> {
+pub(crate) fn ten_seconds(host: &Host) -> impl Runner + use<> {
     lab(host, |run| async move {
         let name = run.resume.as_ref().map_or(&run.request.prompt, |token| &token.value);
         if run.emit(started(name)).await.is_err() {
@@ -292,75 +293,6 @@ async fn no_wait_at_all_fails_at_once() {
 
 /// The action that reports the wait for the session was begun, and was over, without success, before
 /// the end.
-fn assert_wait_is_closed(events: &[TakopiEvent]) {
-    let waits = actions(events).into_iter().filter(|event| event.action.id == WAIT_ACTION);
-    let waits: Vec<_> = waits.map(|event| (event.phase, event.ok)).collect();
-    assert_eq!(waits, [(Phase::Started, None), (Phase::Completed, Some(false))], "{events:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_run_that_is_cancelled_while_it_waits_closes_its_wait() {
-    let test_host = TestHost::on_test_runtime();
-    let runner = ten_seconds(&test_host.host);
-    let mut first = runner.run(on("a"));
-    until_started(&mut first).await;
-    let request = on("a");
-    let cancel = request.cancel.clone();
-    let waiting = all(runner.run(request));
-    let cancelling = async {
-        tokio::time::sleep(2 * SECOND).await;
-        cancel.cancel();
-    };
-    let (events, ()) = tokio::join!(waiting, cancelling);
-    assert_eq!(end_of(&events).reason, Some(Reason::Interrupted));
-    assert_wait_is_closed(&events);
-}
-
-#[test]
-fn a_run_whose_runtime_shuts_down_while_it_waits_closes_its_wait() {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    let runtime = runtime.enable_all().start_paused(true).build().unwrap();
-    let (_test_host, mut events, waiting) = runtime.block_on(async {
-        let test_host = TestHost::on_test_runtime();
-        let runner = ten_seconds(&test_host.host);
-        let mut first = runner.run(on("a"));
-        until_started(&mut first).await;
-        let mut waiting = runner.run(on("a"));
-        let reported = waiting.next().await.unwrap();
-        (test_host, vec![reported], waiting)
-    });
-    drop(runtime);
-    let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    events.extend(other.block_on(all(waiting)));
-    assert_eq!(end_of(&events).reason, Some(Reason::Interrupted));
-    assert_wait_is_closed(&events);
-}
-
-#[tokio::test(start_paused = true)]
-async fn wait_bounds_the_waiting() {
-    let test_host = TestHost::on_test_runtime();
-    let runner = ten_seconds(&test_host.host);
-    for request in [
-        RunRequest::new("go").resume(token("a")).wait(3 * SECOND),
-        RunRequest::new("a").wait(3 * SECOND),
-    ] {
-        let mut first = runner.run(on("a"));
-        until_started(&mut first).await;
-        let begun = Instant::now();
-        let events = all(runner.run(request)).await;
-        assert_eq!(begun.elapsed(), 3 * SECOND);
-        let end = end_of(&events).clone();
-        assert_eq!((end.reason, end.resume), (Some(Reason::SessionBusy), Some(token("a"))));
-        assert_wait_is_closed(&events);
-        drop(first);
-    }
-    // Enough patience is enough.
-    let mut first = runner.run(on("a"));
-    until_started(&mut first).await;
-    let request = RunRequest::new("go").resume(token("a")).wait(11 * SECOND);
-    assert!(end(runner.run(request)).await.ok);
-}
-
 #[tokio::test(start_paused = true)]
 async fn waiting_is_not_counted_by_the_limits() {
     let test_host = TestHost::on_test_runtime();

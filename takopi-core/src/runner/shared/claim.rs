@@ -229,9 +229,12 @@ impl Shared {
     }
 
     pub(in crate::runner) async fn report_wait_over(&self) -> Result<(), StoppedError> {
-        let reported = self.state().wait_reported.take();
+        let reported = self.state().wait_reported;
         let Some(awaited) = reported else { return Ok(()) };
-        self.push(self.wait_succeeded(awaited).into()).await
+        self.push(self.wait_succeeded(awaited).into()).await?;
+        // Only now: a run that is stopped while there is no room closes it at its end.
+        self.state().wait_reported = None;
+        Ok(())
     }
 
     fn wait_succeeded(&self, awaited: Awaited) -> ActionEvent {
