@@ -215,6 +215,10 @@ impl AcpEngine {
     async fn release(&self, run: &EngineRun, opened: OpenSession, end: &RunEnd) {
         let OpenSession { seat, token, before, .. } = opened;
         if end.health == ProcessHealth::Usable {
+            if !seat.server().keeps_mode() {
+                // No other run may use it.
+                return seat.abandon(run.keep_lease());
+            }
             return seat.release(self.session_key(&token), (), run.keep_lease());
         }
         // Agents leave commands behind whatever they are asked: ending the process is the surest way.

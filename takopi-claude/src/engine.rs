@@ -205,6 +205,10 @@ impl ClaudeEngine {
         let OpenSession { seat, before, .. } = opened;
         let client = seat.server().client.clone();
         if end.health == ProcessHealth::Usable {
+            if client.mode_changed() {
+                // No other run may use it.
+                return seat.abandon(run.keep_lease());
+            }
             let kept = Kept { total_cost: end.total_cost };
             return seat.release(SessionKey::new(session), kept, run.keep_lease());
         }

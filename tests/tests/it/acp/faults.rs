@@ -217,7 +217,7 @@ async fn lines_that_cannot_be_read_are_warnings_and_the_turn_goes_on() {
 /// Behind each such line stands a message that takopi answers: it has read the line then.
 #[tokio::test]
 async fn lines_that_cannot_be_read_before_a_run_are_warnings_in_it_and_no_beginning() {
-    let ask = Step::ask("between", "vendor/ask", json!({})).without_waiting();
+    let ask = permission("between", "c", "rm x").without_waiting();
     let between = [Step::gate("between"), Step::line("of the time between"), ask];
     let process = Process { first: vec![Step::line("of the start")], ..Process::new() };
     let one = text("one");
@@ -232,7 +232,9 @@ async fn lines_that_cannot_be_read_before_a_run_are_warnings_in_it_and_no_beginn
     assert_eq!(first.ok().answer, "one");
     assert_eq!(warnings(&first), ["not JSON: of the start"]);
     lab.control.open("between");
-    lab.home.wait_until(|| !lab.control.answers("between").is_empty(), "a refusal").await;
+    lab.home.wait_until(|| !lab.control.answers("between").is_empty(), "an answer").await;
+    let outcome = &lab.control.answers("between")[0]["result"]["outcome"]["outcome"];
+    assert_eq!(outcome, "cancelled");
     // The process dies of the prompt, which is sent again: the line came before it.
     let second = run(&runner, lab.request("y").resume(first.session())).await;
     assert_eq!(second.ok().answer, "two");

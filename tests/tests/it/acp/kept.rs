@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use takopi_core::Runner;
 use takopi_tests::acp::fake::{Lab, Process, Script, Step, answer, end, text, thought, update};
+use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::runs::run;
 
 const WARM: Duration = Duration::from_mins(10);
@@ -91,6 +92,10 @@ async fn a_process_whose_session_left_its_permission_mode_is_not_used_again() {
         let runner = lab.runner(WARM);
         let first = run(&runner, lab.request("x").permission_mode("plan")).await;
         first.ok();
+        if !is_kept {
+            // Nor is it kept, with a lock that nobody can use.
+            within(PATIENCE, "its end", lab.assert_nothing_left()).await;
+        }
         let request = lab.request("y").permission_mode("plan").resume(first.session());
         run(&runner, request).await.ok();
         assert_eq!(lab.control.starts().len(), if is_kept { 1 } else { 2 }, "{reported:?}");

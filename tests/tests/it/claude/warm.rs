@@ -8,6 +8,7 @@ use takopi_core::runner::steer_channel;
 use takopi_core::{Completed, Runner};
 use takopi_tests::claude::fake::{Process, Script, Signal, Step, turn};
 use takopi_tests::claude::lab::Lab;
+use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::runs::run;
 
 use super::LONG;
@@ -23,9 +24,14 @@ fn prompts(lab: &Lab) -> Vec<(usize, String)> {
 
 /// A first run on the first process, and a second on whatever is there then.
 async fn second_run(lab: &Lab) -> Completed {
+    second_run_after(lab, async || {}).await
+}
+
+async fn second_run_after(lab: &Lab, between: impl AsyncFnOnce()) -> Completed {
     let runner = lab.runner(LONG);
     let one = run(&runner, lab.request("one")).await;
     one.ok();
+    between().await;
     let two = run(&runner, lab.request("two").resume(one.session())).await;
     assert_eq!(two.completed().resume, Some(one.session()));
     runner.shutdown().await;
@@ -55,7 +61,14 @@ async fn a_warm_process_that_left_its_permission_mode_is_not_used_again() {
     {
         let steps = modes.iter().copied().map(mode).chain(turn::answer("one"));
         let lab = Lab::new(Process::new().turn(steps).turns(turn::answer("$PROMPT")));
-        assert_eq!(second_run(&lab).await.answer, if second == 0 { "two" } else { "one" });
+        let between = async || {
+            if second == 1 {
+                // Nor is it kept, with a lock that nobody can use.
+                within(PATIENCE, "its end", lab.assert_nothing_left()).await;
+            }
+        };
+        let two = second_run_after(&lab, between).await;
+        assert_eq!(two.answer, if second == 0 { "two" } else { "one" });
         assert_eq!(prompts(&lab), [sent(0, "one"), sent(second, "two")], "{modes:?}");
     }
 }

@@ -146,8 +146,9 @@ async fn lines_that_cannot_be_read_before_a_run_are_warnings_in_it_and_no_beginn
     assert_eq!(one.ok().answer, "one");
     assert_eq!(warnings(&one), ["not JSON: of the start"]);
     lab.control.open("between");
-    let declined = || answered(&lab.control.sent(0), "between").is_some();
-    lab.home.wait_until(declined, "an answer").await;
+    let reply = || answered(&lab.control.sent(0), "between");
+    lab.home.wait_until(|| reply().is_some(), "an answer").await;
+    assert_eq!(reply().unwrap()["cancelled"], true);
     // The process dies of the prompt, which is sent again: the line came before it.
     let two = run(&runner, lab.request("two").resume(one.session())).await;
     assert_eq!(two.ok().answer, "two");
