@@ -27,9 +27,10 @@ impl Answers {
         Ok(Self { directory: directory.to_owned() })
     }
 
-    /// Whether a job has a file.
-    pub(super) fn has(&self, id: &str) -> bool {
-        self.file(id).exists()
+    /// Whether the answer of this result, or a later text, is in its file.
+    pub(super) fn has(&self, result: &JobResult) -> bool {
+        let written = self.file(&result.id).metadata().and_then(|file| file.modified());
+        written.is_ok_and(|written| written >= result.ended.into())
     }
 
     fn file(&self, id: &str) -> PathBuf {

@@ -110,13 +110,13 @@ impl Board {
         self.answers_failed
     }
 
-    /// Writes the answers of earlier runs that have no file: the disk was full, or takopi was killed.
+    /// Writes the answers of earlier runs that have no file or an older one: the disk was full, or takopi was killed.
     pub(super) fn restore_answers(&mut self, out: &Path) -> Result<(), JournalError> {
         if self.answers.is_none() {
             return Ok(());
         }
         JobResult::read_each(out, |result| {
-            if self.answers.as_ref().is_some_and(|answers| !answers.has(&result.id)) {
+            if self.answers.as_ref().is_some_and(|answers| !answers.has(&result)) {
                 self.keep_answer(&result);
             }
         })

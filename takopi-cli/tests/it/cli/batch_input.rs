@@ -1,5 +1,7 @@
 //! What `takopi batch` reads, and where it puts answers, on the demo engine.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::lab::{Lab, Ran};
@@ -71,6 +73,11 @@ fn an_answer_that_could_not_be_written_is_written_by_the_next_run() {
     assert!(again.stderr.contains("nothing to do"), "{}", again.stderr);
     assert!(std::fs::read_to_string(&first).unwrap().ends_with("You said: one\n"));
     assert_eq!(std::fs::read_to_string(&second).unwrap(), "of somebody", "it was there");
+    // The answer of an earlier run, whose later one was lost in a crash.
+    let stale = std::fs::File::options().write(true).open(&second).unwrap();
+    stale.set_modified(std::time::SystemTime::now() - Duration::from_hours(1)).unwrap();
+    assert_eq!(batch(&lab, &args).code, Some(0));
+    assert!(std::fs::read_to_string(&second).unwrap().ends_with("You said: two\n"));
 }
 
 #[test]
