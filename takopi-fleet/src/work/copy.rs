@@ -22,7 +22,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use takopi_core::catalog::PortableSessions;
 use uuid::Uuid;
 
@@ -47,9 +47,9 @@ struct Record {
     /// Whether the session is too large to be stored.
     #[serde(default)]
     too_large: bool,
-    /// The token of the newest result that was to be stored without the files.
-    #[serde(default)]
-    only_here: Option<i64>,
+    /// The tokens of results that are, or may be, stored without the files as they are here.
+    #[serde(default, deserialize_with = "one_or_many")]
+    only_here: Vec<i64>,
     stored: Inventory,
 }
 
@@ -85,7 +85,7 @@ impl LocalCopy {
         let there =
             |name: &String| store.sessions.path(name, store.cwd).is_some_and(|path| path.is_file());
         let stored = self.record.generation == Some(generation) && !self.record.busy;
-        (stored || self.record.only_here == Some(generation))
+        (stored || self.record.only_here.contains(&generation))
             && self.record.stored.keys().all(there)
     }
 
@@ -186,14 +186,18 @@ impl LocalCopy {
     pub(super) fn leave_out(&mut self, token: i64, collected: &mut Collected) -> io::Result<()> {
         collected.pieces.clear();
         collected.stored.clone_from(&self.record.stored);
-        self.record.only_here = Some(token);
+        // The result before stays the newest one if this one is never stored.
+        let before = self.record.generation;
+        self.record.only_here.retain(|left_out| Some(*left_out) == before);
+        self.record.only_here.push(token);
         self.save()
     }
 
     /// The result was stored, and with it what was collected.
     pub(super) fn committed(&mut self, token: i64, collected: Collected) -> io::Result<()> {
         let Collected { stored, too_large, .. } = collected;
-        let only_here = self.record.only_here.filter(|left_out| *left_out == token);
+        let mut only_here = std::mem::take(&mut self.record.only_here);
+        only_here.retain(|left_out| *left_out == token);
         self.record = Record { generation: Some(token), busy: false, too_large, only_here, stored };
         let _guard = RECORDS.lock().unwrap_or_else(PoisonError::into_inner);
         // The next turn of the session may have begun here from what was stored: its record counts.
@@ -218,6 +222,20 @@ impl LocalCopy {
         std::fs::write(&beside, serde_json::to_vec(&self.record)?)?;
         std::fs::rename(beside, &self.path)
     }
+}
+
+/// Records of before had the newest token only.
+fn one_or_many<'de, D: Deserializer<'de>>(record: D) -> Result<Vec<i64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Tokens {
+        Many(Vec<i64>),
+        One(Option<i64>),
+    }
+    Ok(match Tokens::deserialize(record)? {
+        Tokens::Many(tokens) => tokens,
+        Tokens::One(token) => token.into_iter().collect(),
+    })
 }
 
 #[cfg(test)]

@@ -259,6 +259,41 @@ fn a_turn_that_was_neither_stored_nor_completed_is_replaced() {
 }
 
 #[test]
+fn a_turn_that_was_not_stored_is_kept_if_a_later_one_is_left_out_too_and_lost() {
+    let (one, mut board) = (Machine::new(), Board::default());
+    one.turn(&mut board, 0, "a");
+    let mut copy = one.begin(&board, 1);
+    one.append("s1.log", "b");
+    let collected = one.collect_too_much(&mut copy, 2);
+    copy.committed(2, collected).unwrap();
+    for (attempt, left) in [(3, "abc"), (4, "abcc")] {
+        let mut lost = one.begin(&board, 2);
+        one.append("s1.log", "c");
+        let _ = one.collect_too_much(&mut lost, attempt);
+        drop(lost);
+        one.begin(&board, 2);
+        assert_eq!((one.read().as_str(), one.files().len()), (left, 1));
+    }
+    // The last attempt was completed, and nobody here knew of it.
+    one.begin(&board, 4);
+    assert_eq!((one.read().as_str(), one.files().len()), ("abcc", 1));
+}
+
+#[test]
+fn what_an_older_takopi_recorded_as_only_here_is_kept() {
+    for (recorded, current) in [("2", true), ("null", false), ("[1,2]", true)] {
+        let one = Machine::new();
+        one.append("s1.log", "ab");
+        let directory = one.dir.path().join("sessions");
+        fs::create_dir(&directory).unwrap();
+        let record =
+            format!(r#"{{"generation":1,"busy":true,"only_here":{recorded},"stored":{{}}}}"#);
+        fs::write(directory.join(format!("{SID}.json")), record).unwrap();
+        assert_eq!(one.copy().is_current(2, one.store()), current, "{recorded}");
+    }
+}
+
+#[test]
 fn a_name_that_leads_elsewhere_is_refused() {
     let (one, mut board) = (Machine::new(), Board::default());
     one.turn(&mut board, 0, "a");
