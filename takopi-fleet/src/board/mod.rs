@@ -117,8 +117,8 @@ pub trait Board: Send + Sync + 'static {
     /// The requests of submitters for the jobs that the worker holds, unless they are settled.
     fn controls(&self, worker: &str) -> Answer<'_, Vec<PendingControl>>;
 
-    /// Settles a request: it was taken or not.
-    fn settle(&self, worker: &str, control: &str, taken: bool) -> Answer<'_, ()>;
+    /// Settles a request to a job that the worker holds: it was taken or not.
+    fn settle(&self, worker: &str, held: Held, control: &str, taken: bool) -> Answer<'_, ()>;
 
     /// Whether the submitter of a job that the worker runs is gone ([`SUBMITTER_LEASE`]): nobody answers what the job asks.
     fn is_abandoned(&self, worker: &str, job: &str) -> Answer<'_, bool>;

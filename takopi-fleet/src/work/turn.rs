@@ -367,7 +367,7 @@ impl Turn {
     }
 
     async fn settle(&self, control: &str, taken: bool) {
-        if let Err(error) = self.worker.board.settle(&self.id, control, taken).await {
+        if let Err(error) = self.worker.board.settle(&self.id, self.held(), control, taken).await {
             tracing::debug!("cannot settle a request: {error}");
         }
     }

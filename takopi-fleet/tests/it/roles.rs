@@ -83,7 +83,7 @@ async fn nobody_works_in_the_name_of_a_worker_of_another_user() {
     assert!(!trudy.complete("a/1", completion(held.clone(), "a")).await.unwrap());
     assert!(!trudy.hand_back("a/1", held.clone(), true).await.unwrap());
     assert!(trudy.controls("a/1").await.unwrap().is_empty());
-    trudy.settle("a/1", "s", true).await.unwrap();
+    trudy.settle("a/1", held.clone(), "s", true).await.unwrap();
     assert_eq!(lab.board().control(steer).await.unwrap(), ControlState::Waiting);
     assert!(trudy.register(worker("a/2"), LEASE).await.is_err(), "nor takes its place");
     let mut done = completion(held, "a");

@@ -109,7 +109,7 @@ impl Board for Silent {
         fn complete(worker: &str, completion: Completion) -> bool;
         fn hand_back(worker: &str, held: Held, begun: bool) -> bool;
         fn controls(worker: &str) -> Vec<PendingControl>;
-        fn settle(worker: &str, control: &str, taken: bool) -> ();
+        fn settle(worker: &str, held: Held, control: &str, taken: bool) -> ();
         fn is_abandoned(worker: &str, job: &str) -> bool;
         fn files(worker: &str, session: Uuid) -> Vec<Piece>;
         fn reap() -> Reaped;

@@ -307,7 +307,7 @@ async fn a_request_reaches_the_worker_and_ends_with_the_job(lab: &Lab) {
     let kinds: Vec<_> = pending.iter().map(|pending| pending.kind).collect();
     assert_eq!(kinds, [ControlKind::Steer, ControlKind::Cancel]);
     assert_eq!((&pending[0].held, &pending[0].body), (&held, &steer.body));
-    board.settle("a/1", "s", true).await.unwrap();
+    board.settle("a/1", held.clone(), "s", true).await.unwrap();
     assert_eq!(board.control(steer.clone()).await.unwrap(), ControlState::Taken);
     assert_eq!(board.controls("a/1").await.unwrap().len(), 1);
     board.complete("a/1", completion(held, "a")).await.unwrap();
@@ -330,10 +330,19 @@ async fn requests_to_two_jobs_may_have_one_name(lab: &Lab) {
         let cancel = request("x", job, ControlKind::Cancel);
         assert_eq!(board.control(cancel).await.unwrap(), ControlState::Waiting);
     }
-    let mut jobs: Vec<_> =
-        board.controls("a/1").await.unwrap().into_iter().map(|pending| pending.held.job).collect();
-    jobs.sort_unstable();
+    let mut pending = board.controls("a/1").await.unwrap();
+    pending.sort_unstable_by(|one, other| one.held.cmp(&other.held));
+    let jobs: Vec<_> = pending.iter().map(|pending| pending.held.job.as_str()).collect();
     assert_eq!(jobs, ["1", "2"]);
+    // What becomes of the one is nothing to the other.
+    let settled = pending[0].held.clone();
+    board.settle("a/1", settled.clone(), "x", true).await.unwrap();
+    let left = board.controls("a/1").await.unwrap();
+    assert_eq!(left, pending[1..]);
+    let late = Held { token: left[0].held.token - 1, ..left[0].held.clone() };
+    board.settle("a/1", late, "x", true).await.unwrap();
+    assert_eq!(board.controls("a/1").await.unwrap(), left, "it is not held under that token");
+    assert!(board.complete("a/1", completion(settled, "a")).await.unwrap());
 }
 
 async fn only_workers_that_offer_what_is_needed_get_a_job(lab: &Lab) {

@@ -317,21 +317,13 @@ impl Board for MemoryBoard {
         })
     }
 
-    fn settle(&self, worker: &str, control: &str, taken: bool) -> Answer<'_, ()> {
+    fn settle(&self, worker: &str, held: Held, control: &str, taken: bool) -> Answer<'_, ()> {
         at_once!(self, |state| {
-            let running: Vec<i64> = state
-                .sessions
-                .values()
-                .filter(|session| session.worker.as_deref() == Some(worker))
-                .filter_map(|session| session.running)
-                .collect();
-            for pos in running {
-                let Some(job) = state.jobs.get_mut(&pos) else { continue };
-                for found in job.controls.iter_mut().filter(|found| found.request.id == control) {
-                    if found.state == ControlState::Waiting {
-                        found.state =
-                            if taken { ControlState::Taken } else { ControlState::Refused };
-                    }
+            let found = state.held(worker, &held).and_then(|(pos, _)| state.jobs.get_mut(&pos));
+            let controls = found.into_iter().flat_map(|job| &mut job.controls);
+            for found in controls.filter(|found| found.request.id == control) {
+                if found.state == ControlState::Waiting {
+                    found.state = if taken { ControlState::Taken } else { ControlState::Refused };
                 }
             }
         })

@@ -381,12 +381,17 @@ impl Board for PgBoard {
         })
     }
 
-    fn settle(&self, worker: &str, control: &str, taken: bool) -> Answer<'_, ()> {
+    fn settle(&self, worker: &str, held: Held, control: &str, taken: bool) -> Answer<'_, ()> {
         let (worker, control) = (worker.to_owned(), control.to_owned());
         Box::pin(async move {
-            let params: Params<'_> =
-                &[(&worker, Type::TEXT), (&control, Type::TEXT), (&taken, Type::BOOL)];
-            self.query("select takopi.settle($1, $2, $3)", params).await.map(drop)
+            let params: Params<'_> = &[
+                (&worker, Type::TEXT),
+                (&held.job, Type::TEXT),
+                (&held.token, Type::INT8),
+                (&control, Type::TEXT),
+                (&taken, Type::BOOL),
+            ];
+            self.query("select takopi.settle($1, $2, $3, $4, $5)", params).await.map(drop)
         })
     }
 
