@@ -31,6 +31,8 @@ use crate::files::digits;
 
 /// The name under which the newest tree of a session is stored; no engine has files of that name.
 pub(super) const TREE: &str = "takopi:tree";
+/// Makes a mirror.
+const INIT: [&str; 3] = ["init", "--quiet", "--bare"];
 /// How long a call of git may take.
 const LIMIT: Duration = Duration::from_mins(10);
 /// What git prints when this machine is out of something, which is not the repository's fault.
@@ -128,6 +130,15 @@ pub(super) struct Snapshot {
     commit: String,
 }
 
+/// The newest commit of a session, in its mirror.
+struct Fetched {
+    commit: String,
+    /// The name of the stored tree that it is; `None` if none is stored.
+    stored: Option<String>,
+    /// Nobody else works in the mirror.
+    lock: std::fs::File,
+}
+
 /// Which tree is here.
 #[derive(Serialize, Deserialize)]
 struct Record {
@@ -166,6 +177,62 @@ impl Tree {
         stored: Option<&Piece>,
         place: &GitPlace,
     ) -> Result<(), RunError> {
+        let Fetched { commit, stored, lock } = self.fetch_newest(stored, place).await?;
+        if self.git_dir().is_dir() && self.path.is_dir() {
+            self.link().map_err(failed)?;
+            self.in_tree(["checkout", "--quiet", "--detach", "--force", &commit]).await?;
+            self.in_tree(["clean", "--quiet", "-d", "--force"]).await?;
+        } else {
+            for left in [&self.git_dir(), &self.path, &self.own()] {
+                remove(left).map_err(failed)?;
+            }
+            let add = ["worktree", "add", "--quiet", "--force", "--detach"].map(OsStr::new);
+            let rest = [self.path.as_os_str(), OsStr::new(&commit)];
+            self.in_mirror(add.into_iter().chain(rest)).await?;
+        }
+        drop(lock);
+        if let Some(reference) = stored {
+            // What was not committed is not committed here either.
+            self.in_tree(["reset", "--quiet", "--mixed", &format!("{commit}^")]).await?;
+            self.old = Some(reference);
+        }
+        self.save(generation, self.old.clone()).map_err(failed)
+    }
+
+    /// What git keeps of the worktree is gone, by whatever an agent or a person did there: makes it again, with the newest `HEAD` that is
+    /// stored. The tree is not touched: it may be the only copy.
+    pub(super) async fn mend(
+        &self,
+        stored: Option<&Piece>,
+        place: &GitPlace,
+    ) -> Result<(), RunError> {
+        let Fetched { commit, stored, lock } = self.fetch_newest(stored, place).await?;
+        let head = if stored.is_some() { format!("{commit}^") } else { commit };
+        // Git adds no worktree to a directory with something in it, and calls this one by the same name.
+        let beside = self.again();
+        for left in [&self.git_dir(), &beside] {
+            remove(left).map_err(failed)?;
+        }
+        let path = beside.join(self.sid.to_string());
+        let add =
+            ["worktree", "add", "--quiet", "--force", "--no-checkout", "--detach"].map(OsStr::new);
+        let rest = [path.as_os_str(), OsStr::new(&head)];
+        self.in_mirror(add.into_iter().chain(rest)).await?;
+        self.link().map_err(failed)?;
+        let link = format!("{}\n", self.path.join(".git").display());
+        std::fs::write(self.git_dir().join("gitdir"), link).map_err(failed)?;
+        drop(lock);
+        self.in_tree(["reset", "--quiet", "--mixed"]).await?;
+        // Last: as long as it is there, this is not done.
+        remove(&beside).map_err(failed)
+    }
+
+    /// Brings the newest commit into the mirror, which is made if it is not there.
+    async fn fetch_newest(
+        &self,
+        stored: Option<&Piece>,
+        place: &GitPlace,
+    ) -> Result<Fetched, RunError> {
         let stored: Option<Snapshot> = match stored {
             Some(piece) => Some(serde_json::from_slice(&piece.data).map_err(|error| {
                 let error = format!("the record of the session's tree cannot be read: {error}");
@@ -183,7 +250,7 @@ impl Tree {
         let lock = lock.await.map_err(std::io::Error::other).and_then(|lock| lock);
         let lock = lock.map_err(failed)?;
         if !self.mirror.join("HEAD").is_file() {
-            call(&self.mirror, None, ["init", "--quiet", "--bare"], None).await?;
+            call(&self.mirror, None, INIT, None).await?;
             apart::keep(&self.mirror).map_err(failed)?;
         }
         let commit = if let Some(Snapshot { reference, commit }) = &stored {
@@ -194,25 +261,17 @@ impl Tree {
             self.fetch(["fetch", "--quiet", "--tags", "--force", "--", &self.url, heads]).await?;
             self.resolve(&place.reference).await?
         };
-        if self.git_dir().is_dir() && self.path.is_dir() {
-            self.link().map_err(failed)?;
-            self.in_tree(["checkout", "--quiet", "--detach", "--force", &commit]).await?;
-            self.in_tree(["clean", "--quiet", "-d", "--force"]).await?;
-        } else {
-            for left in [&self.git_dir(), &self.path, &self.own()] {
-                remove(left).map_err(failed)?;
-            }
-            let add = ["worktree", "add", "--quiet", "--force", "--detach"].map(OsStr::new);
-            let rest = [self.path.as_os_str(), OsStr::new(&commit)];
-            self.in_mirror(add.into_iter().chain(rest)).await?;
-        }
-        drop(lock);
-        if let Some(Snapshot { reference, .. }) = stored {
-            // What was not committed is not committed here either.
-            self.in_tree(["reset", "--quiet", "--mixed", &format!("{commit}^")]).await?;
-            self.old = Some(reference);
-        }
-        self.save(generation, self.old.clone()).map_err(failed)
+        Ok(Fetched { commit, stored: stored.map(|it| it.reference), lock })
+    }
+
+    /// Whether git has what it keeps of the worktree.
+    pub(super) fn is_whole(&self) -> bool {
+        self.git_dir().join("HEAD").is_file() && !self.again().exists()
+    }
+
+    /// Where a worktree is added while what git keeps of it is made again.
+    fn again(&self) -> PathBuf {
+        self.path.with_added_extension("again")
     }
 
     /// What git keeps of the worktree, in the mirror: it names it by the worktree's directory.
@@ -405,6 +464,8 @@ fn command<A: AsRef<OsStr>>(
     } else {
         command.arg("--git-dir").arg(mirror).current_dir(mirror);
     }
+    // A mirror is stored as every git can read it, whatever this machine's is configured for.
+    command.env("GIT_DEFAULT_REF_FORMAT", "files");
     command.args(SAFE).args(args).env("GIT_TERMINAL_PROMPT", "0");
     // What it prints is read: see `OUT_OF`.
     command.env("LC_ALL", "C");

@@ -87,13 +87,21 @@ impl Turn {
     ) -> Result<PathBuf, RunError> {
         let claimed = &self.claimed;
         let mut tree = Tree::of(&self.worker.options.state, place, claimed.sid);
-        if !tree.is_current(claimed.generation) {
+        let is_current = tree.is_current(claimed.generation);
+        if !is_current || !tree.is_whole() {
             let pieces = self.stored_files().await?;
             let stored = pieces.iter().find(|piece| piece.path == TREE);
+            let placed = async {
+                if is_current {
+                    tree.mend(stored, place).await
+                } else {
+                    tree.place(claimed.generation, stored, place).await
+                }
+            };
             tokio::select! {
                 biased;
                 () = self.cancel.cancelled() => return Err(interrupted()),
-                placed = tree.place(claimed.generation, stored, place) => placed?,
+                placed = placed => placed?,
             }
         }
         tree.set_apart()?;

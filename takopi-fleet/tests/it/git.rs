@@ -233,6 +233,60 @@ async fn an_agent_has_branches_tags_and_worktrees_as_in_any_repository() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_agent_stashed_is_there_after_another_session_stashed_too() {
+    let Some(fleet) = Fleet::new().await else { return };
+    let (session, _) = fleet.on("a", None, "echo 2 >>a; git stash -q").await;
+    fleet.on("a", None, "echo 3 >>a; git stash -q; git stash pop -q").await;
+    let (_, found) = fleet.on("a", Some(&session), "git stash pop -q; cat a").await;
+    assert_eq!(found, "1\n2\n");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_git_directory_is_gone_gets_it_again_and_keeps_its_tree() {
+    let Some(fleet) = Fleet::new().await else { return };
+    let stays = "select count(*) from takopi.session where stays is not null";
+    let gone = "rm -r \"$(git rev-parse --git-dir)\"; echo new >b";
+    let look = "cat a b; git log --format=%s; git status --porcelain";
+    // Before anything of it was stored.
+    let (session, _) = fleet.on("a", None, gone).await;
+    assert_eq!(fleet.lab.sql(stays).await, "1", "nothing can be pushed");
+    let (_, found) = fleet.on("a", Some(&session), look).await;
+    assert_eq!(found, "1\nnew\nfirst\n?? b\n");
+    assert_eq!(fleet.lab.sql(stays).await, "0");
+    // And behind commits of its own, with the worker's whole copy of the repository.
+    fleet.on("a", Some(&session), "echo 2 >>a; git commit -qam second; git config x.y z").await;
+    let gone = "echo 3 >>a; rm -r \"$(realpath $(git rev-parse --git-dir)/../..)\"";
+    fleet.on("a", Some(&session), gone).await;
+    let look = "cat a b; git log --format=%s; git status --porcelain; git config x.y";
+    let (_, found) = fleet.on("a", Some(&session), look).await;
+    assert_eq!(found, "1\n2\n3\nnew\nsecond\nfirst\n M a\n?? b\nz\n");
+    let (_, found) = fleet.on("b", Some(&session), "cat a b").await;
+    assert_eq!(found, "1\n2\n3\nnew\n", "and travels");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_run_on_a_mirror_that_git_stored_in_another_way() {
+    let Some(fleet) = Fleet::new().await else { return };
+    fleet.on("a", None, "true").await;
+    let mirrors = fleet.dir.path().join("a/git/mirrors");
+    let mirror = std::fs::read_dir(mirrors).unwrap().next().unwrap().unwrap().path();
+    // As one of before, in the format that its git was configured for; an older git does not know that one.
+    let again = format!(
+        "rm -r {0}; GIT_DEFAULT_REF_FORMAT=reftable git init -q --bare {0}; git --git-dir {0} config user.name Eve",
+        mirror.display()
+    );
+    sh(fleet.dir.path(), &again);
+    let work = "echo 2 >>a; git commit -qam second; git branch topic; git config user.name || true
+        git for-each-ref --format='%(refname)' refs/heads; git log --format=%s";
+    let (session, found) = fleet.on("a", None, work).await;
+    assert_eq!(found, "refs/heads/topic\nsecond\nfirst\n");
+    let (_, found) = fleet.on("a", Some(&session), "git log --format=%s topic; cat a").await;
+    assert_eq!(found, "second\nfirst\n1\n2\n");
+    let stays = fleet.lab.sql("select count(*) from takopi.session where stays is not null").await;
+    assert_eq!(stays, "0");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_repository_that_cannot_be_fetched_is_the_fault_of_the_job_and_not_of_the_machine() {
     let Some(fleet) = Fleet::new().await else { return };
     // `spawn_failed` would make the worker rest, for twice as long each time.

@@ -20,6 +20,18 @@ fn git_is_told_its_repository_and_no_secrets() {
     }
 }
 
+#[tokio::test]
+async fn a_mirror_is_made_as_every_git_can_read_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut init = command(dir.path(), None, INIT, None);
+    // As somebody may have configured it for all repositories of a machine.
+    init.env("GIT_CONFIG_COUNT", "1");
+    init.env("GIT_CONFIG_KEY_0", "init.defaultRefFormat").env("GIT_CONFIG_VALUE_0", "reftable");
+    assert!(init.output().await.unwrap().status.success());
+    let config = std::fs::read_to_string(dir.path().join("config")).unwrap();
+    assert!(!config.contains("reftable"), "{config}");
+}
+
 #[test]
 fn a_machine_that_is_out_of_space_is_told_from_a_repository_that_cannot_be_read() {
     let full = "fatal: write error: No space left on device\nfatal: fetch-pack: invalid index-pack output\n";
