@@ -15,6 +15,28 @@ use uuid::Uuid;
 
 pub(crate) const LEASE: Duration = Duration::from_mins(10);
 
+/// Runs these functions over each board. In memory on a paused clock, which is tokio's: nothing waits longer than a test wants it to. `runs:`
+/// are on a clock that goes: they have parts on other threads.
+macro_rules! over_every_board {
+    (runs: $($name:ident,)*) => { over_every_board!(#[tokio::test] $($name,)*); };
+    (#[$memory:meta] $($name:ident,)*) => {
+        mod memory {
+            $(#[$memory]
+            async fn $name() {
+                super::$name(&crate::lab::Lab::memory()).await;
+            })*
+        }
+        mod postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                if let Some(lab) = crate::lab::Lab::pg().await { super::$name(&lab).await; }
+            })*
+        }
+    };
+    ($($name:ident,)*) => { over_every_board!(#[tokio::test(start_paused = true)] $($name,)*); };
+}
+pub(crate) use over_every_board;
+
 /// A board, and what only a test may do to it.
 pub(crate) enum Lab {
     Memory(MemoryBoard),

@@ -15,28 +15,12 @@ use takopi_tests::runs::{finish, is_started, until};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::lab::{LEASE, Lab, completion, ids, job, session, worker};
+use crate::lab::{LEASE, Lab, completion, ids, job, over_every_board, session, worker};
 use crate::runs::until_note;
 use crate::suite::{reason, request, workers};
 
-macro_rules! over_every_board {
-    ($($name:ident,)*) => {
-        mod memory {
-            $(#[tokio::test]
-            async fn $name() {
-                super::$name(&crate::lab::Lab::memory()).await;
-            })*
-        }
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                if let Some(lab) = crate::lab::Lab::pg().await { super::$name(&lab).await; }
-            })*
-        }
-    };
-}
-
 over_every_board!(
+    runs:
     a_run_whose_worker_was_lost_behind_its_cancel_ends_without_another_one,
     a_run_whose_worker_was_lost_waits_again_and_reports_it,
     a_run_that_lost_the_last_worker_waits_again_for_as_long_as_it_may,
@@ -160,10 +144,14 @@ async fn a_run_whose_worker_was_lost_waits_again_and_reports_it(lab: &Lab) {
 }
 
 async fn a_run_that_lost_the_last_worker_waits_again_for_as_long_as_it_may(lab: &Lab) {
+    // It runs before the submitter follows it: that is no wait, however long this machine takes.
     workers(lab, &["a/1"]).await;
+    lab.board().enqueue(vec![job("k", session(1))]).await.unwrap();
+    begin(lab, &claim(lab, "a/1").await, "a/1").await;
     let submitter = Submitter::new(lab, FleetOptions::default());
-    let request = RunRequest::new("hello").wait(Duration::from_secs(5));
-    let (stream, seen) = submitter.begun("a/1", request).await;
+    let request = RunRequest::new("hello").key("k".to_owned()).wait(Duration::ZERO);
+    let mut stream = submitter.runner.run(request);
+    let seen = until(&mut stream, "Started", is_started).await;
     lab.expire("a/1").await;
     let seen = finish(stream, seen).await;
     let error = seen.failed("no_worker").error.clone().unwrap();

@@ -15,30 +15,12 @@ use crate::homes::{
     a_worker_prefers_the_sessions_whose_files_it_has, an_imported_session_can_be_resumed,
     files_are_stored_with_the_result_and_only_for_who_holds_the_session,
 };
-use crate::lab::{LEASE, Lab, completion, ids, job, session, worker};
+use crate::lab::{LEASE, Lab, completion, ids, job, over_every_board, session, worker};
 use crate::lost::a_job_whose_worker_is_lost_is_cancelled_without_another_one;
 use crate::submitters::{
     jobs_of_a_submitter_that_could_not_reach_the_board_are_not_cancelled,
     jobs_of_a_submitter_that_is_gone_are_cancelled,
 };
-
-macro_rules! over_every_board {
-    ($($name:ident,)*) => {
-        mod memory {
-            // Its clock is tokio's: nothing waits longer than a test wants it to.
-            $(#[tokio::test(start_paused = true)]
-            async fn $name() {
-                super::$name(&crate::lab::Lab::memory()).await;
-            })*
-        }
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                if let Some(lab) = crate::lab::Lab::pg().await { super::$name(&lab).await; }
-            })*
-        }
-    };
-}
 
 over_every_board!(
     jobs_of_a_session_run_one_at_a_time_in_order,
