@@ -32,6 +32,8 @@ pub use types::{
 
 /// How often a job is tried when workers are lost with it.
 pub const MAX_ATTEMPTS: u32 = 3;
+/// The rows of an attempt have places from its number times this.
+pub(crate) const ATTEMPT: i64 = 1_000_000_000;
 /// How long a session waits for the machine that has its files before any other may take it.
 pub const HOME_PATIENCE: Duration = Duration::from_secs(2);
 /// A submitter is gone when it was silent for so long, and could have been heard: for as long a worker was heard all the time.

@@ -13,6 +13,8 @@ use uuid::Uuid;
 pub enum SessionRef {
     /// A new one, with a name of the submitter's choice that no session had before.
     New(Uuid),
+    /// A new one that was reported under this id of its engine before the board lost it: it is known by that id, too.
+    Reported(Uuid, String),
     /// One that is known by this id of its engine.
     Known(String),
 }
@@ -127,6 +129,9 @@ pub struct Waiting {
     pub state: String,
     /// Its session.
     pub sid: Uuid,
+    /// How often it was begun; `None` from a queue that does not say it.
+    #[serde(default)]
+    pub attempts: Option<u32>,
     /// How many jobs are before it in its session, with the one that is running.
     pub ahead: u64,
     /// The worker that is inside the session.

@@ -14,10 +14,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use super::lines::Place;
+use super::lines::{Lines, Member, Place};
 use crate::board::{
-    Bell, Board, ControlKind, ControlRequest, ControlState, Enqueued, JobRow, NewJob, OnLoss,
-    Waiting,
+    ATTEMPT, Bell, Board, ControlKind, ControlRequest, ControlState, Enqueued, JobRow, NewJob,
+    OnLoss, Waiting,
 };
 use crate::frame::{AnswerBody, Frame, SteerBody};
 
@@ -33,10 +33,13 @@ const CLAIM_TIME: Duration = Duration::from_secs(2);
 const ROWS: u32 = 256;
 
 /// One run that happens elsewhere.
-pub(super) struct Follow {
+pub(super) struct Follow<'a> {
     pub(super) run: EngineRun,
     pub(super) board: Arc<dyn Board>,
-    pub(super) job: NewJob,
+    pub(super) job: Arc<NewJob>,
+    pub(super) lines: &'a Lines,
+    /// Its place among the runs of its session, once that is known.
+    pub(super) member: Option<Member<'a>>,
     /// The session as the consumer knows it.
     pub(super) told: Option<ResumeToken>,
     pub(super) cursor: i64,
@@ -52,17 +55,19 @@ pub(super) struct Follow {
     pub(super) waits_since: Instant,
 }
 
-impl Follow {
+impl Follow<'_> {
     /// Enqueues it from its place in the line of its session, and follows it.
     pub(super) async fn until_the_end(mut self, place: Option<Place<'_>>, rung: &Notify) {
         let run = self.run.clone();
-        let enqueued = self.enqueue().await;
-        drop(place);
-        match enqueued {
+        match self.enqueue(&self.job).await {
             None => return,
             Some(Err(refused)) => return run.fail(refused).await,
-            Some(Ok(())) => {}
+            Some(Ok(_)) => {}
         }
+        if let Some(session) = &self.told {
+            self.member = Some(self.lines.add(&session.value, self.job.clone()));
+        }
+        drop(place);
         if run.stop().is_cancelled() {
             return self.cancelled(rung).await;
         }
@@ -72,6 +77,9 @@ impl Follow {
         self.waits_since = Instant::now();
         let mut look_at_wait = Box::pin(sleep(first_look(&run.request)));
         loop {
+            if self.member.as_ref().is_some_and(Member::was_enqueued_again) {
+                self.begin_again(0).await;
+            }
             match self.read(&mut replies).await {
                 Ok(true) => return,
                 Ok(false) => {}
@@ -97,15 +105,13 @@ impl Follow {
 
     /// Enqueues, as often as it takes to know that it was; `None` if the run was stopped before. A call is never left alone: it
     /// could be done after the job was cancelled, and nobody would follow that job.
-    async fn enqueue(&self) -> Option<Result<(), RunError>> {
+    async fn enqueue(&self, job: &NewJob) -> Option<Result<Enqueued, RunError>> {
         if self.run.stop().is_cancelled() {
             return None;
         }
         loop {
-            match self.board.enqueue(vec![self.job.clone()]).await {
-                Ok(outcomes) => {
-                    return Some(refusal(outcomes.first().copied()).map_or(Ok(()), Err));
-                }
+            match self.board.enqueue(vec![job.clone()]).await {
+                Ok(outcomes) => return Some(accepted(outcomes.first().copied())),
                 Err(error) if error.is_passing() => {
                     self.run.waiting(format!("waiting: {error}"));
                     sleep(LOOK).await;
@@ -199,7 +205,10 @@ impl Follow {
     async fn pass(&mut self, event: TakopiEvent) -> Result<Option<Completed>, StoppedError> {
         match event {
             TakopiEvent::Started(mut started) => {
-                started.resume = self.told.get_or_insert(started.resume).clone();
+                let told = self.told.get_or_insert(started.resume).clone();
+                // Before anybody can continue the session.
+                self.member.get_or_insert_with(|| self.lines.add(&told.value, self.job.clone()));
+                started.resume = told;
                 self.run.emit(started).await?;
             }
             TakopiEvent::Completed(completed) => {
@@ -214,6 +223,11 @@ impl Follow {
     /// The run is stopped: cancels the job and waits for its end.
     async fn cancelled(mut self, rung: &Notify) {
         self.steers.clear();
+        if let Some(member) = self.member.take() {
+            // Not while another run enqueues it again: it would be there behind its cancel.
+            let _front = member.front().await;
+            drop(member);
+        }
         loop {
             // Again at each look: meanwhile its worker may be lost, and nobody else may be there to notice.
             let id = format!("cancel:{}", self.job.id);
@@ -221,7 +235,14 @@ impl Follow {
             if state == Some(ControlState::Unknown) {
                 return;
             }
-            for row in self.rows().await {
+            let rows = self.rows().await;
+            let is_over = matches!(state, Some(ControlState::Taken | ControlState::Refused));
+            if rows.is_empty() && is_over {
+                // The board is one of an earlier time: its result is not behind what was read.
+                self.cursor = 0;
+            }
+            let more = rows.len() >= ROWS as usize;
+            for row in rows {
                 self.cursor = row.seq;
                 if let Some(Frame::Event(event)) = frame(row.body)
                     && let TakopiEvent::Completed(completed) = *event
@@ -230,6 +251,9 @@ impl Follow {
                     let _ = self.run.emit(completed.resume(resume)).await;
                     return;
                 }
+            }
+            if more {
+                continue;
             }
             tokio::select! {
                 () = rung.notified() => {}
@@ -274,16 +298,19 @@ impl Follow {
         }
     }
 
-    /// The board does not know the job any more: its database is one of an earlier time. A job that was not begun, or may run twice,
-    /// is enqueued again; `true` if the run was ended instead.
-    async fn forgotten(&mut self) -> bool {
+    /// The board's database is one of an earlier time: it does not know the job, or not all its attempts. The job is enqueued again,
+    /// unless it may run only once: it may have begun, also if nothing of that was seen. `true` if the run was ended.
+    async fn forgotten(&mut self, known: Option<Waiting>) -> bool {
         let run = self.run.clone();
-        if self.begun && self.job.on_loss == OnLoss::Fail {
-            let error = "the fleet's database lost this job while it ran";
+        let is_done = known.as_ref().is_some_and(|known| known.state == "done");
+        if self.job.on_loss == OnLoss::Fail && !is_done {
+            let id = format!("cancel:{}", self.job.id);
+            self.control(ControlKind::Cancel, id, json!({})).await;
+            let error = "the fleet's database lost this job, which may have begun: it is not enqueued again";
             run.fail(RunError::new(Reason::WorkerLost, error)).await;
             return true;
         }
-        match self.enqueue().await {
+        match self.enqueue_again().await {
             None => return false,
             Some(Err(refused)) => {
                 run.fail(refused).await;
@@ -291,13 +318,50 @@ impl Follow {
             }
             Some(Ok(())) => self.board.ring(Bell::Work),
         }
-        // Nothing of the one before comes any more, and the rows of this one are counted from the beginning.
-        self.cursor = 0;
+        self.begin_again(known.and_then(|known| known.attempts).unwrap_or(0)).await;
+        false
+    }
+
+    /// Enqueues the jobs of the session again, as the first run of it that notices, in the order of all that are followed here. `None` if
+    /// nothing is known of this one's yet.
+    async fn enqueue_again(&self) -> Option<Result<(), RunError>> {
+        let Some(member) = &self.member else {
+            return Some(self.enqueue(&self.job).await?.map(drop));
+        };
+        let _front = tokio::select! {
+            biased;
+            () = self.run.stop().cancelled() => return None,
+            front = member.front() => front,
+        };
+        if member.was_enqueued_again() {
+            return Some(Ok(()));
+        }
+        let mut own = None;
+        for (number, job) in member.jobs() {
+            match self.enqueue(&job).await? {
+                Ok(_) if member.is(number) => own = Some(Ok(())),
+                Ok(Enqueued::New) => member.enqueued_again(number),
+                Ok(_) => {}
+                Err(refused) if member.is(number) => return Some(Err(refused)),
+                // None overtakes it: its own run reports that, and is out of the way then.
+                Err(_) => break,
+            }
+        }
+        own
+    }
+
+    /// Nothing comes any more of what was followed so far. Attempts before this one were read.
+    async fn begin_again(&mut self, attempt: u32) {
+        self.cursor = (i64::from(attempt) * ATTEMPT - 1).max(0);
         self.steers.clear();
         self.asked.drain().for_each(|(_, withdrawn)| withdrawn.notify_one());
         (self.begun, self.waits_since) = (false, Instant::now());
-        let _ = run.note("the fleet's database lost this job: it is enqueued again").await;
-        false
+        let _ = self.run.note("the fleet's database lost this job: it is enqueued again").await;
+    }
+
+    /// Whether more attempts were followed than the board knows of.
+    fn is_ahead_of(&self, known: &Waiting) -> bool {
+        known.attempts.is_some_and(|attempts| i64::from(attempts) < self.cursor / ATTEMPT)
     }
 
     /// Looks whether the job waits, and reports for what; `true` if it waited for too long, and was ended.
@@ -306,8 +370,11 @@ impl Follow {
             return false;
         }
         let waiting = match self.board.waiting(&self.job.id).await {
+            Ok(Some(waiting)) if self.is_ahead_of(&waiting) => {
+                return self.forgotten(Some(waiting)).await;
+            }
             Ok(Some(waiting)) => waiting,
-            Ok(None) => return self.forgotten().await,
+            Ok(None) => return self.forgotten(None).await,
             Err(_) => return false,
         };
         if waiting.state != "queued" {
@@ -338,10 +405,10 @@ impl Follow {
     }
 }
 
-/// Why a job was not enqueued; `None` if it was.
-fn refusal(outcome: Option<Enqueued>) -> Option<RunError> {
+/// What became of a job, or why it was not enqueued.
+fn accepted(outcome: Option<Enqueued>) -> Result<Enqueued, RunError> {
     let (reason, error) = match outcome {
-        Some(Enqueued::New | Enqueued::Known) => return None,
+        Some(outcome @ (Enqueued::New | Enqueued::Known)) => return Ok(outcome),
         Some(Enqueued::NoSession) => (
             Reason::SessionNotFound,
             "the fleet knows no such session: import it from the machine that has it",
@@ -354,7 +421,7 @@ fn refusal(outcome: Option<Enqueued>) -> Option<RunError> {
         }
         None => (Reason::SpawnFailed, "the database did not say what became of the job"),
     };
-    Some(RunError::new(reason, error))
+    Err(RunError::new(reason, error))
 }
 
 /// When a run first looks whether it waits.

@@ -4,10 +4,10 @@
 //! engine enqueues the request, follows its rows and passes them on. The prompt is durable before anything else happens.
 //!
 //! - A database that is away for a while delays a run, and changes nothing else: calls are repeated under their names. One that lost the
-//!   job (it was restored, or failed over) gets it again.
+//!   job (it was restored, or failed over) gets it again, unless it may run only once: it may have begun.
 //! - Dropping the stream, or cancelling, cancels the job; `Completed` comes when the worker has ended it.
 //! - A wait is reported: how many are before it, or what no worker offers. `wait` bounds it. A run whose worker was lost waits again.
-//! - Runs that one process gives to a session are enqueued in the order they began.
+//! - Runs that one process gives to a session are enqueued in the order they began, and again in that order.
 //! - A session keeps the id under which it was first reported, also if a first turn had to be run again.
 
 mod follow;
@@ -260,7 +260,9 @@ impl Engine for FleetEngine {
             let bell = RunBell { rung: bells.of(&job.id), bells, job: job.id.clone() };
             let follow = Follow {
                 board: self.board.clone(),
-                job,
+                job: Arc::new(job),
+                lines: &self.lines,
+                member: None,
                 told: run.resume.clone(),
                 cursor: 0,
                 steers: HashMap::new(),

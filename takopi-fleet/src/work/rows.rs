@@ -10,7 +10,7 @@ use serde_json::Value;
 use takopi_core::model::{Phase, TakopiEvent};
 use tokio::time::{Instant, sleep_until};
 
-use crate::board::JobRow;
+use crate::board::{ATTEMPT, JobRow};
 use crate::frame::Frame;
 
 const GATHER: Duration = Duration::from_millis(50);
@@ -41,7 +41,7 @@ struct Waiting {
 impl Rows {
     /// No rows of an attempt yet.
     pub(super) fn of(job: &str, attempt: u32) -> Self {
-        let next_seq = i64::from(attempt) * 1_000_000_000;
+        let next_seq = i64::from(attempt) * ATTEMPT;
         Self { job: job.to_owned(), waiting: Vec::new(), fresh: 0, total: 0, next_seq, due: None }
     }
 

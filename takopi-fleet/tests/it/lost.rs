@@ -7,7 +7,9 @@ use takopi_core::demo::{DEMO, Demo};
 use takopi_core::model::{ResumeToken, Started};
 use takopi_core::runner::EngineRunner;
 use takopi_core::{EventStream, Host, RunRequest, Runner as _, TakopiEvent};
-use takopi_fleet::board::{Claimed, ControlKind, ControlState, JobRow, OnLoss};
+use takopi_fleet::board::{
+    Claimed, ControlKind, ControlState, Enqueued, JobRow, NewJob, OnLoss, SessionRef,
+};
 use takopi_fleet::frame::Frame;
 use takopi_fleet::submit::{FleetEngine, FleetOptions};
 use takopi_tests::model::{PATIENCE, within};
@@ -26,6 +28,11 @@ over_every_board!(
     a_run_that_lost_the_last_worker_waits_again_for_as_long_as_it_may,
     a_job_that_the_database_lost_is_enqueued_again,
     a_job_that_may_run_once_and_was_lost_by_the_database_is_not_run_again,
+    a_job_that_may_run_once_is_not_run_again_though_nothing_of_its_begin_was_seen,
+    jobs_of_a_session_that_the_database_lost_are_enqueued_again_in_their_order,
+    a_session_is_known_by_the_id_under_which_its_job_is_enqueued_again,
+    a_job_of_which_the_database_lost_an_attempt_is_followed_to_its_end,
+    a_job_of_which_the_database_lost_an_attempt_can_be_cancelled,
 );
 
 /// A part of the suite of all boards.
@@ -188,4 +195,104 @@ async fn a_job_that_may_run_once_and_was_lost_by_the_database_is_not_run_again(l
     lab.forget().await;
     finish(stream, seen).await.failed("worker_lost");
     assert!(lab.board().jobs(9).await.unwrap().is_empty());
+}
+
+async fn a_job_that_may_run_once_is_not_run_again_though_nothing_of_its_begin_was_seen(lab: &Lab) {
+    workers(lab, &["a/1"]).await;
+    let mut once = FleetOptions::default();
+    once.on_loss = OnLoss::Fail;
+    let submitter = Submitter::new(lab, once);
+    let stream = submitter.runner.run(RunRequest::new("hello"));
+    // Its engine starts.
+    claim(lab, "a/1").await;
+    lab.forget().await;
+    finish(stream, Vec::new()).await.failed("worker_lost");
+    assert!(lab.board().jobs(9).await.unwrap().is_empty());
+}
+
+async fn jobs_of_a_session_that_the_database_lost_are_enqueued_again_in_their_order(lab: &Lab) {
+    let board = lab.board();
+    workers(lab, &["a/1"]).await;
+    let submitter = Submitter::new(lab, FleetOptions::default());
+    let request = |key: &str| RunRequest::new("hello").key(key.to_owned());
+    let mut first = submitter.runner.run(request("1"));
+    let claimed = claim(lab, "a/1").await;
+    board.opened("a/1", claimed.held.clone(), "demo-1").await.unwrap();
+    begin(lab, &claimed, "a/1").await;
+    let mut runs = vec![until(&mut first, "Started", is_started).await];
+    let mut streams = vec![first];
+    for (key, waits) in [("2", "1 before this one"), ("3", "2 before this one")] {
+        let resume = ResumeToken::new(DEMO, "demo-1");
+        let mut next = submitter.runner.run(request(key).resume(resume));
+        runs.push(until_note(&mut next, waits).await);
+        streams.push(next);
+    }
+    lab.forget().await;
+    // The first one is still known by its id, whatever its engine calls it now.
+    for (number, (stream, seen)) in streams.into_iter().zip(runs).enumerate() {
+        let claimed = claim(lab, "a/1").await;
+        assert_eq!(claimed.held.job, (number + 1).to_string());
+        board.opened("a/1", claimed.held.clone(), "demo-2").await.unwrap();
+        begin(lab, &claimed, "a/1").await;
+        assert!(board.complete("a/1", completion(claimed.held, "a")).await.unwrap());
+        let resume = finish(stream, seen).await.ok().resume.clone();
+        assert_eq!(resume, Some(ResumeToken::new(DEMO, "demo-1")));
+    }
+}
+
+async fn a_session_is_known_by_the_id_under_which_its_job_is_enqueued_again(lab: &Lab) {
+    let board = lab.board();
+    let outcome = async |job: NewJob| board.enqueue(vec![job]).await.unwrap()[0];
+    let reported =
+        |number| SessionRef::Reported(Uuid::from_u64_pair(0, number), format!("demo-{number}"));
+    let next = |number| SessionRef::Known(format!("demo-{number}"));
+    assert_eq!(outcome(job("1", reported(1))).await, Enqueued::New);
+    assert_eq!(outcome(job("2", next(1))).await, Enqueued::New);
+    // The database knew the job, but not how its engine called the session.
+    assert_eq!(outcome(job("3", session(3))).await, Enqueued::New);
+    assert_eq!(outcome(job("4", next(3))).await, Enqueued::NoSession);
+    assert_eq!(outcome(job("3", reported(3))).await, Enqueued::Known);
+    assert_eq!(outcome(job("4", next(3))).await, Enqueued::New);
+    // It takes no name of another session.
+    let other = SessionRef::Reported(Uuid::from_u64_pair(0, 5), "demo-1".to_owned());
+    assert_eq!(outcome(job("5", other)).await, Enqueued::New);
+    assert_eq!(outcome(job("6", next(1))).await, Enqueued::New);
+    assert_eq!(board.waiting("6").await.unwrap().unwrap().ahead, 2);
+}
+
+/// A run in its second attempt, on a database that is then one of before the first.
+async fn in_its_second_attempt(lab: &Lab, request: RunRequest) -> (EventStream, Vec<TakopiEvent>) {
+    workers(lab, &["a/1"]).await;
+    let submitter = Submitter::new(lab, FleetOptions::default());
+    let (mut stream, mut seen) = submitter.begun("a/1", request.key("k".to_owned())).await;
+    lab.expire("a/1").await;
+    workers(lab, &["b/1"]).await;
+    lab.board().reap().await.unwrap();
+    let second = claim(lab, "b/1").await;
+    assert_eq!(second.attempt, 2);
+    let body = json!(Frame::TakenOver { lost: "a/1".to_owned() });
+    let row = JobRow { job: "k".to_owned(), seq: 2_000_000_000, body };
+    lab.board().events("b/1", vec![second.held], vec![row]).await.unwrap();
+    let is_lost = |event: &TakopiEvent| matches!(event, TakopiEvent::Action(it) if it.action.title.contains("a/1 was lost"));
+    seen.extend(until(&mut stream, "the second attempt", is_lost).await);
+    lab.forget().await;
+    lab.board().enqueue(vec![job("k", session(1))]).await.unwrap();
+    (stream, seen)
+}
+
+async fn a_job_of_which_the_database_lost_an_attempt_is_followed_to_its_end(lab: &Lab) {
+    let (stream, seen) = in_its_second_attempt(lab, RunRequest::new("hello")).await;
+    let claimed = claim(lab, "b/1").await;
+    assert_eq!(claimed.attempt, 1);
+    begin(lab, &claimed, "b/1").await;
+    lab.board().complete("b/1", completion(claimed.held, "b")).await.unwrap();
+    assert_eq!(finish(stream, seen).await.ok().answer, "k");
+}
+
+async fn a_job_of_which_the_database_lost_an_attempt_can_be_cancelled(lab: &Lab) {
+    let cancel = CancellationToken::new();
+    let request = RunRequest::new("hello").cancel(cancel.clone());
+    let (stream, seen) = in_its_second_attempt(lab, request).await;
+    cancel.cancel();
+    finish(stream, seen).await.failed("interrupted");
 }

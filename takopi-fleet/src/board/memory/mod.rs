@@ -130,6 +130,7 @@ impl Board for MemoryBoard {
                     }
                     .to_owned(),
                     sid: job.sid,
+                    attempts: Some(job.attempts),
                     ahead: before + u64::from(running),
                     holder: session.worker.clone(),
                     stranded: session

@@ -9,9 +9,9 @@ use uuid::Uuid;
 
 use crate::board::types::EndedJob;
 use crate::board::{
-    Bell, Claimed, Completion, ControlKind, ControlRequest, ControlState, Enqueued, HOME_PATIENCE,
-    Held, Listener, MAX_ATTEMPTS, NewJob, OnGone, OnLoss, Reaped, Ring, STEADY, SUBMITTER_LEASE,
-    SessionRef, WorkerInfo,
+    ATTEMPT, Bell, Claimed, Completion, ControlKind, ControlRequest, ControlState, Enqueued,
+    HOME_PATIENCE, Held, Listener, MAX_ATTEMPTS, NewJob, OnGone, OnLoss, Reaped, Ring, STEADY,
+    SUBMITTER_LEASE, SessionRef, WorkerInfo,
 };
 
 #[derive(Default)]
@@ -84,7 +84,7 @@ impl Job {
     }
 
     pub(super) fn finish(&mut self, result: Value) {
-        self.result = Some((i64::from(self.attempts) * 1_000_000_000 + 999_999_999, result));
+        self.result = Some(((i64::from(self.attempts) + 1) * ATTEMPT - 1, result));
         self.done = Some(Instant::now());
         self.new.blobs.clear();
         for control in &mut self.controls {
@@ -213,11 +213,14 @@ impl State {
 
     pub(super) fn enqueue(&mut self, job: NewJob, max_queued: usize) -> Enqueued {
         if let Some(known) = self.by_id.get(&job.id).and_then(|pos| self.jobs.get_mut(pos)) {
+            if let SessionRef::Reported(_, value) = job.session {
+                self.names.entry((job.engine, value)).or_insert(known.sid);
+            }
             known.new.submitter = job.submitter;
             return Enqueued::Known;
         }
         let sid = match &job.session {
-            SessionRef::New(sid) => *sid,
+            SessionRef::New(sid) | SessionRef::Reported(sid, _) => *sid,
             SessionRef::Known(value) => {
                 match self.names.get(&(job.engine.clone(), value.clone())) {
                     Some(sid) => *sid,
@@ -227,6 +230,9 @@ impl State {
         };
         if self.sessions.values().map(|session| session.queue.len()).sum::<usize>() >= max_queued {
             return Enqueued::QueueFull;
+        }
+        if let SessionRef::Reported(_, value) = &job.session {
+            self.names.entry((job.engine.clone(), value.clone())).or_insert(sid);
         }
         let now = Instant::now();
         self.next += 1;

@@ -15,6 +15,7 @@ const MIGRATIONS: &[(i32, &str)] = &[
     (8, include_str!("migrations/0008_waits_again.sql")),
     (9, include_str!("migrations/0009_control_of_a_job.sql")),
     (10, include_str!("migrations/0010_settle_in_a_job.sql")),
+    (11, include_str!("migrations/0011_restored.sql")),
 ];
 
 /// Held while migrations run, so that two of them do not meet.

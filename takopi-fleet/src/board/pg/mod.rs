@@ -134,6 +134,10 @@ fn job_json(job: &NewJob) -> Value {
     });
     match &job.session {
         SessionRef::New(sid) => value["sid"] = json!(sid),
+        SessionRef::Reported(sid, id) => {
+            value["sid"] = json!(sid);
+            value["name"] = json!(id);
+        }
         SessionRef::Known(id) => value["resume"] = json!(id),
     }
     value
