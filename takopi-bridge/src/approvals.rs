@@ -4,6 +4,7 @@
 //! that does not fit into it goes into messages before it. Promises:
 //! - the first answer counts, also one that comes before the chat has confirmed the message, and the message is edited
 //!   to show the decision and who made it;
+//! - what belongs to a request, as its diffs, is sent right before it: nothing of another request of its place comes between;
 //! - a request that is not answered in time is declined; one that the agent takes back, or whose run
 //!   ends first, is withdrawn; its message shows both;
 //! - a question that takes a text is answered by replying to its message or, where a place is one
@@ -81,7 +82,12 @@ pub(crate) struct Approvals<T> {
     patience: Duration,
     continuity: Continuity,
     open: Arc<Mutex<Open>>,
+    /// Who sends a request to a place.
+    turns: Arc<Mutex<HashMap<Place, Turn>>>,
 }
+
+/// Held while a request is sent.
+type Turn = Arc<tokio::sync::Mutex<()>>;
 
 /// What waits for an answer.
 #[derive(Debug, Default)]
@@ -102,6 +108,7 @@ impl<T> Clone for Approvals<T> {
             patience: self.patience,
             continuity: self.continuity,
             open: self.open.clone(),
+            turns: self.turns.clone(),
         }
     }
 }
@@ -111,7 +118,7 @@ impl<T: Transport> Approvals<T> {
     /// conversation each, any message answers a question.
     pub(crate) fn new(handler: &Handler<T>, patience: Duration, continuity: Continuity) -> Self {
         let (outbox, chat) = (handler.outbox.clone(), handler.options.chat.clone());
-        Self { outbox, chat, patience, continuity, open: Arc::default() }
+        Self { outbox, chat, patience, continuity, open: Arc::default(), turns: Arc::default() }
     }
 
     /// Decides the request that this message shows. The first answer counts.
@@ -173,6 +180,12 @@ impl<T: Transport> Approvals<T> {
 
     fn open(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self, place: &Place) -> Turn {
+        let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(place.clone()).or_default().clone()
     }
 
     /// Shows the requests of the channel until `over` fires or the channel is closed, and returns when
@@ -245,6 +258,13 @@ impl<T: Transport> Approvals<T> {
             self.outbox.deliver(outgoing(content.clone())).await
         };
         let chat = &target.place.chat;
+        let turn = self.turn(&target.place);
+        let turn = tokio::select! {
+            biased;
+            turn = turn.lock() => turn,
+            // Nothing of it is in the chat.
+            () = withdrawn(&mut pending, over) => return,
+        };
         let sending = Sending::new(self);
         let sent = {
             tokio::pin!(show);
@@ -255,6 +275,7 @@ impl<T: Transport> Approvals<T> {
                 () = withdrawn(&mut pending, over) => timeout(LATE, show).await.ok(),
             }
         };
+        drop(turn);
         let message = match sent {
             Some(Ok(message)) => message.at(chat),
             Some(Err(error)) => {
@@ -364,125 +385,4 @@ fn answered(pending: PendingApproval, reply: Reply) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::future::poll_fn;
-
-    use takopi_core::approvals::channel;
-    use takopi_core::runner::Question;
-    use takopi_core::{ApprovalHandler as _, ApprovalRequest};
-
-    use super::*;
-    use crate::handler::HandlerOptions;
-    use crate::testing::{Room, RoomFault};
-    use crate::transport::MessageId;
-
-    #[tokio::test(start_paused = true)]
-    async fn what_happened_before_a_request_is_shown_before_it() {
-        let room = Room::new();
-        let handler = Handler::new(room.clone(), HandlerOptions::default());
-        let approvals = Approvals::new(&handler, Duration::from_secs(90), Continuity::Reply);
-        let (people, requests) = channel(4);
-        let request = ApprovalRequest::new("lab".into(), Question::command("ls"), "/srv".into());
-        let (target, over) = (ReplyTarget::new(Place::new("general")), CancellationToken::new());
-        let asking = async { people.reply(request).await };
-        tokio::pin!(asking);
-        let (mut arrived, mut shown_after) = (false, None);
-        // A run that emits an event and asks right after its events were looked at.
-        let run = poll_fn(|context| {
-            if arrived && shown_after.is_none() {
-                shown_after = Some(room.calls().len());
-            }
-            arrived = true;
-            asking.as_mut().poll(context).map(drop)
-        });
-        let serve = async {
-            let asked = |message: MessageRef| {
-                approvals.choose(&message, Reply::from(Decision::Decline)).unwrap();
-            };
-            approvals.serve(requests, &target, &over, asked).await;
-        };
-        let ends = async {
-            run.await;
-            over.cancel();
-        };
-        tokio::join!(biased; ends, serve);
-        assert_eq!(shown_after, Some(0), "the event was seen before anything was sent");
-        assert!(!room.calls().is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_request_that_is_withdrawn_while_it_is_sent_keeps_no_buttons() {
-        let room = Room::new();
-        room.set_faults(|call| {
-            (call.number == 1).then_some(RoomFault::RateLimit(Duration::from_secs(1)))
-        });
-        let handler = Handler::new(room.clone(), HandlerOptions::default());
-        let approvals = Approvals::new(&handler, Duration::from_secs(90), Continuity::Reply);
-        let (people, requests) = channel(4);
-        let request = ApprovalRequest::new("lab".into(), Question::command("ls"), "/srv".into());
-        let (target, over) = (ReplyTarget::new(Place::new("general")), CancellationToken::new());
-        let ends = async {
-            while room.calls().is_empty() {
-                yield_now().await;
-            }
-            over.cancel();
-        };
-        let serve = approvals.serve(requests, &target, &over, |_| {});
-        tokio::join!(serve, ends, async { drop(people.reply(request).await) });
-        let message = room.messages().remove(0);
-        assert!(message.text().ends_with(WITHDRAWN), "{message:?}");
-        assert!(message.sent.content.buttons.is_empty(), "{message:?}");
-    }
-
-    #[test]
-    fn an_answer_that_comes_before_the_message_is_confirmed_counts() {
-        let handler = Handler::new(Room::new(), HandlerOptions::default());
-        let approvals = Approvals::new(&handler, Duration::from_secs(90), Continuity::Reply);
-        let message = |id: &str| MessageId::from(id.to_owned()).at("general");
-        let waiting = |reply| Waiting {
-            reply,
-            offered: vec![Decision::Accept],
-            questions: Vec::new(),
-            place: Place::new("general"),
-            since: Instant::now(),
-        };
-        let early = |id: &str, decision: Decision| {
-            approvals.choose_early(&message(id), Reply::from(decision))
-        };
-        assert_eq!(early("1", Decision::Accept), Err(AnswerError::NotPending), "nothing is sent");
-        let sending = Sending::new(&approvals);
-        assert_eq!(early("1", Decision::Accept), Ok(()));
-        assert_eq!(early("1", Decision::Decline), Ok(()));
-        let known = approvals.choose(&message("0"), Decision::Accept);
-        assert_eq!(known, Err(AnswerError::NotPending), "a known message is not on its way");
-        let (reply, mut answer) = oneshot::channel();
-        approvals.open().insert(&message("1"), waiting(reply));
-        assert_eq!(answer.try_recv().unwrap().decision, Decision::Accept, "the first counts");
-        let (reply, mut answer) = oneshot::channel();
-        approvals.open().insert(&message("2"), waiting(reply));
-        assert!(answer.try_recv().is_err(), "it was for another message");
-        drop(sending);
-        assert!(approvals.open().early.is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn requests_are_declined_and_forgotten_when_serve_is_dropped() {
-        let room = Room::new();
-        let handler = Handler::new(room.clone(), HandlerOptions::default());
-        let approvals = Approvals::new(&handler, Duration::from_secs(90), Continuity::Reply);
-        let (people, requests) = channel(4);
-        let request = ApprovalRequest::new("lab".into(), Question::command("ls"), "/srv".into());
-        let asked = tokio::spawn(async move { people.reply(request).await });
-        let served = approvals.clone();
-        let serve = tokio::spawn(async move {
-            let target = ReplyTarget::new(Place::new("general"));
-            served.serve(requests, &target, &CancellationToken::new(), |_| {}).await;
-        });
-        let question = room.question().await;
-        serve.abort();
-        assert!(!asked.await.unwrap().decision.is_yes());
-        assert!(approvals.open().waiting.is_empty(), "no entry is left");
-        let chosen = approvals.choose(&question, Reply::from(Decision::Accept));
-        assert_eq!(chosen, Err(AnswerError::NotPending));
-    }
-}
+mod tests;
