@@ -4,6 +4,8 @@
 use takopi_core::ApprovalRequest;
 use takopi_core::runner::{Excerpt, FileChange, Form, FormField, Patch, Question, UserQuestion};
 
+use super::text::one_line;
+
 /// What is shown, in this order.
 #[derive(Debug)]
 pub(super) struct Sheet {
@@ -40,6 +42,12 @@ pub(super) enum BlockKind {
     Diff,
     Code,
     Prose,
+}
+
+/// The directory of a request: in quotes and escaped if something of it would not be seen otherwise, as a line end behind it.
+pub(super) fn directory(request: &ApprovalRequest) -> String {
+    let directory = request.cwd.display().to_string();
+    if one_line(&directory, usize::MAX) == directory { directory } else { format!("{directory:?}") }
 }
 
 impl Sheet {

@@ -2,7 +2,7 @@
 
 use takopi_core::ApprovalRequest;
 
-use super::super::question::{Block, BlockKind, Entry, Sheet};
+use super::super::question::{Block, BlockKind, Entry, Sheet, directory};
 use super::text::one_line;
 use super::{BLANK_LINE, Chat, fits_shown, inline, shown_whole, split};
 
@@ -45,7 +45,7 @@ impl Chat {
     /// The message that shows an approval request, with its outcome once that is known.
     ///
     /// Texts of the agent are escaped: they open no code, no emphasis, no heading, list or table, and a
-    /// command keeps its lines, and so does a directory. If the message is too long, the reason and the outcome are
+    /// command keeps its lines. If the message is too long, the reason and the outcome are
     /// truncated first, then diffs go into messages of their own; if more must be truncated, the message states it.
     pub fn question(&self, request: &ApprovalRequest, outcome: Option<&str>) -> String {
         self.ask(request, outcome).text
@@ -54,7 +54,7 @@ impl Chat {
     /// The same, with the messages before it, and whether the request is shown completely.
     pub(crate) fn ask(&self, request: &ApprovalRequest, outcome: Option<&str>) -> ShownRequest {
         let sheet = Sheet::of(request);
-        let directory = request.cwd.display().to_string();
+        let directory = directory(request);
         let is_whole = request.is_whole();
         let partial = (!is_whole).then(|| noted(outcome, PARTIAL));
         let outcome = partial.as_deref().or(outcome);
@@ -282,18 +282,23 @@ mod tests {
     fn a_directory_is_shown_with_its_lines_and_spaces() {
         let mut request = request("ls");
         request.cwd = "/srv/a  b\nin /tmp".into();
-        insta::assert_snapshot!(Chat::default().question(&request, None), @r"
+        insta::assert_snapshot!(Chat::default().question(&request, None), @r#"
         **codex wants to run a command**  
         `ls`  
         in
 
         ```
-        /srv/a  b
-        in /tmp
+        "/srv/a  b\nin /tmp"
         ```
 
         because: it needs the \*network\*
-        ");
+        "#);
+        for end in ["\n", "\n\n", "\r\n", "\r", "\t", " ", "\u{1b}", "\u{202e}", "\u{2028}"] {
+            request.cwd = format!("/srv/a{end}").into();
+            let shown = Chat::default().question(&request, None);
+            let escaped = format!("in `\"/srv/a{}\"`", end.escape_debug());
+            assert!(shown.contains(&escaped), "{end:?}: {shown}");
+        }
     }
 
     #[test]

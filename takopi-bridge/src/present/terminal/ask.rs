@@ -8,7 +8,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use crate::answers;
 
 use super::super::line::{Line, Style};
-use super::super::question::{Block, BlockKind, Entry, Sheet};
+use super::super::question::{Block, BlockKind, Entry, Sheet, directory};
 use super::super::text::{elapsed, width as columns, wrap};
 
 /// How many lines of its blocks (diffs, inputs, plans) a folded request shows, and how many of each
@@ -80,7 +80,7 @@ fn lines(request: &ApprovalRequest, width: usize, room: usize) -> Vec<Line> {
             }
         }
     }
-    for text in wrapped(&format!("in {}", request.cwd.display()), 2) {
+    for text in wrapped(&format!("in {}", directory(request)), 2) {
         add("  ", Style::Dim, &text);
     }
     for text in wrapped(request.reason.as_deref().unwrap_or_default(), 2) {
