@@ -27,18 +27,23 @@ async function call(path, body, silent) {
   }
 }
 
-// Unsent text belongs to its conversation.
+// Unsent text belongs to its conversation. All open pages of a browser share it.
 const draftKey = (chat = current) => 'draft.' + (chat ?? 'new');
 const joined = (...texts) => texts.filter(Boolean).join('\n');
 function addToDraft(chat, text) {
   store.set(draftKey(chat), joined(store.get(draftKey(chat)), text));
   if (chat === current) restoreDraft();
 }
+// Unless another page did it already.
+function addOnce(chat, text) {
+  const isThere = `\n${store.get(draftKey(chat)) ?? ''}\n`.includes(`\n${text}\n`);
+  if (text && !isThere) addToDraft(chat, text);
+}
 // The draft of a conversation goes to the one that takes its place.
 function moveDraft(from, to) {
   const text = store.get(draftKey(from));
   store.set(draftKey(from), '');
-  if (text) addToDraft(to, text);
+  addOnce(to, text);
 }
 function keepDraft() { store.set(draftKey(), field.value); }
 function restoreDraft() { field.value = store.get(draftKey()) ?? ''; grow(); }
@@ -66,8 +71,10 @@ async function send(text) {
   follows = true;
   const sent = await call('send', chat ? { chat, text } : { chat, text, choice: choice() });
   if (sent && current === chat && chat !== sent.chat) {
-    // What was written meanwhile goes on there.
-    moveDraft(chat, sent.chat);
+    // What was written meanwhile goes on there. What another page writes in its new conversation stays there.
+    const text = field.value;
+    if (store.get(draftKey(chat)) === text) store.set(draftKey(chat), '');
+    addToDraft(sent.chat, text);
     show(sent.chat);
   }
   return Boolean(sent);

@@ -120,8 +120,10 @@ const handlers = {
   closed({ chat }) {
     chats.delete(chat);
     seen.delete(chat);
-    // What is being written is not lost.
-    if (chat === current) moveDraft(chat, null); else store.set(draftKey(chat), '');
+    // What is being written is not lost, nor what could not be sent, whichever page shows the conversation.
+    const written = chat === current || !current ? field.value : '';
+    moveDraft(chat, null);
+    addOnce(null, written);
     if (chat === current) show(null); else drawListSoon();
   },
 };
