@@ -91,7 +91,7 @@ impl<T: Transport> Core<T> {
     }
 
     /// Answers a question that takes a text, and returns its job: the one that the message replies to or,
-    /// where a place is one conversation, the oldest one of that conversation.
+    /// where a place is one conversation, the oldest one of that conversation that it may answer.
     fn answer(&self, incoming: &Incoming) -> Option<JobId> {
         let chat = &incoming.place.chat;
         let replied = incoming.reply_to.as_ref().map(|it| &it.message);
@@ -102,7 +102,10 @@ impl<T: Transport> Core<T> {
                 (question, asked)
             }
             None if self.settings.continuity == Continuity::Place => {
-                let questions = self.approvals.questions_in(&incoming.place);
+                let mut questions = self.approvals.questions_in(&incoming.place);
+                if let Some(only) = &incoming.may_answer {
+                    questions.retain(|question| question.message == *only);
+                }
                 let memory = self.memory();
                 let current = memory.of_place(&incoming.place)?;
                 questions.into_iter().find_map(|question| {

@@ -32,6 +32,9 @@ pub struct Incoming {
     pub resume: Option<ResumeToken>,
     /// The engine of a session that it starts, unless its text names one; else the router's default.
     pub engine: Option<EngineId>,
+    /// The message of the only question that it may answer without being a reply to it; else, where a place is one
+    /// conversation, it answers the oldest one of that.
+    pub may_answer: Option<MessageId>,
     /// What happens to it while its session is busy; overrides the settings.
     pub while_busy: Option<WhileBusy>,
     /// Where it runs. A message that resumes the session of an earlier one runs where that did.
@@ -93,6 +96,7 @@ impl Incoming {
             reply_to: None,
             resume: None,
             engine: None,
+            may_answer: None,
             while_busy: None,
             context: None,
         }
@@ -140,6 +144,13 @@ impl Incoming {
     /// Sets the engine of a session that it starts.
     pub fn engine(mut self, engine: impl Into<EngineId>) -> Self {
         self.engine = Some(engine.into());
+        self
+    }
+
+    /// Sets the message of the only request that it may answer without being a reply to it: for chats where a place is one
+    /// conversation and that show one request at a time. If that takes no text, it answers nothing.
+    pub fn may_answer(mut self, request: impl Into<MessageId>) -> Self {
+        self.may_answer = Some(request.into());
         self
     }
 

@@ -366,6 +366,22 @@ async fn where_a_place_is_one_conversation_the_next_message_answers_a_question()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_answers_only_the_question_that_it_may_answer() {
+    let stage = stage(settings().continuity(Continuity::Place)).await;
+    let _command = ask(&stage.run, asks("ls"));
+    let shown = stage.room.question().await;
+    let asked = ask(&stage.run, asks_for_text(Vec::new()));
+    let question = stage.room.shows(Kind::Question, "answer with your next message").await;
+    settle().await;
+    let prompt = message("u2", "main").may_answer(shown.message);
+    let _job = stage.bridge.receive(prompt).unwrap();
+    settle().await;
+    assert!(!asked.is_finished(), "it is a prompt");
+    stage.bridge.receive(message("u3", "next").may_answer(question.id)).unwrap();
+    assert_eq!(asked.await.unwrap().content["q1"].as_str(), Some("next"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_answer_that_is_delivered_twice_answers_one_question() {
     let stage = stage(settings().continuity(Continuity::Place)).await;
     let first = ask(&stage.run, asks_for_text(Vec::new()));

@@ -90,11 +90,6 @@ impl Asked {
         Some((&first.message, first.shown?))
     }
 
-    /// Whether others wait behind the one of a chat that is shown.
-    pub(super) fn holds_back(&self, chat: &str) -> bool {
-        self.entries.get(chat).is_some_and(|entries| entries.len() > 1)
-    }
-
     /// All requests, those that are not shown yet too.
     pub(super) fn all(&self) -> impl Iterator<Item = &MessageRef> {
         let entries = self.entries.values().flatten();
@@ -132,11 +127,10 @@ mod tests {
         assert_eq!(texts(asked.change(at("2", "c"), says("rm", ACCEPT))), ["rm"]);
         assert_eq!(asked.of("1"), Some((&at("1", "a"), 0)));
         assert_eq!(asked.of("2"), Some((&at("2", "c"), 1)));
-        assert!(asked.holds_back("1") && !asked.holds_back("2"));
         assert_eq!(asked.all().count(), 3);
         assert_eq!(texts(asked.change(at("1", "a"), says("curl: accepted", &[]))), ["ls"]);
         assert_eq!(asked.of("1"), Some((&at("1", "b"), 2)));
-        assert_eq!((asked.shown(), asked.holds_back("1")), (3, false));
+        assert_eq!(asked.shown(), 3);
         assert_eq!(asked.remove(&at("1", "b")), []);
         assert_eq!(asked.of("1"), None);
     }

@@ -173,12 +173,8 @@ impl Chat {
         let title = one_line(&text, TITLE);
         let mut incoming = Incoming::new(place, number.to_string(), text).by("you");
         // It would be the answer to any question of the conversation, and only one is shown.
-        let requests = &self.view.requests;
-        if let Some((shown, _)) = requests.of(&incoming.place.chat)
-            && requests.holds_back(&incoming.place.chat)
-            && context.is_none()
-        {
-            incoming = incoming.replying_to(shown.message.clone());
+        if let Some((shown, _)) = self.view.requests.of(&incoming.place.chat) {
+            incoming = incoming.may_answer(shown.message.clone());
         }
         incoming.context = context;
         // The bridge reports why it refuses a message.

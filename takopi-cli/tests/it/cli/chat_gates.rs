@@ -91,6 +91,9 @@ fn a_decision_is_for_the_request_that_is_shown() {
     assert_eq!(shown.matches("then Enter").count(), 1, "{shown}");
     let is_first = shown.contains("\ntouch one\n");
     let (yes, no) = if is_first { ("q1", "q2") } else { ("q2", "q1") };
+    // A message that names another engine begins a session of that.
+    screen.press("/demo explain\r");
+    screen.wait_for("[1] › /demo explain");
     screen.press("y\r");
     let shown = screen.wait_for_times("then Enter", 2);
     assert!(shown.contains("\ntouch one\n") && shown.contains("\ntouch two\n"), "{shown}");
@@ -98,6 +101,10 @@ fn a_decision_is_for_the_request_that_is_shown() {
     screen.wait_for("[1] done");
     let decided = decisions(&lab);
     assert_eq!(decided, format!("{yes} yes\n{no} no\n"));
+    screen.wait_for("[1] demo wants to change files");
+    screen.press("y\r");
+    let shown = screen.wait_for("You said: explain");
+    assert!(!shown.contains("error: "), "{shown}");
     screen.press("/quit\r");
     assert_eq!(screen.end().0, Some(0));
 }
