@@ -2,7 +2,8 @@
 //!
 //! One that names a project may wait for git, which has to write the files of a branch. Promises:
 //! - nothing else waits meanwhile, but the later messages of its conversation;
-//! - it can be cancelled: git works on, since half a worktree is of no use, but nothing is sent.
+//! - it can be cancelled: git works on, since half a worktree is of no use, but nothing is sent;
+//! - if it cannot begin its conversation, the messages behind it are not sent either: they would run elsewhere.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -103,7 +104,8 @@ impl Chat {
             projects::names_project(&message.text, &self.projects)
         };
         if named != Ok(true) {
-            return self.send(&message, named.map(|_| None), ended);
+            self.send(&message, named.map(|_| None), ended);
+            return;
         }
         let waiting = Waiting { first: Some(message.text.clone()), ..Waiting::default() };
         self.placing.waiting.insert(message.conversation, waiting);
@@ -122,8 +124,16 @@ impl Chat {
     ) {
         let conversation = message.conversation;
         let Some(mut waiting) = self.placing.waiting.remove(&conversation) else { return };
-        if waiting.first.is_some() {
-            self.send(&message, found, ended);
+        let place = Place::new(conversation.to_string());
+        if waiting.first.is_some()
+            && !self.send(&message, found, ended)
+            && self.bridge.context_in(&place).is_none()
+        {
+            for Message { text, .. } in waiting.behind {
+                let text = one_line(&text, TITLE);
+                self.error(&format!("not sent, as the message before it was not: {text}"));
+            }
+            return;
         }
         while let Some(next) = waiting.behind.pop_front() {
             self.place_message(next, ended);
@@ -159,7 +169,8 @@ impl Chat {
         !cancelled.is_empty()
     }
 
-    fn send(&mut self, message: &Message, found: Found, ended: &mpsc::Sender<Ended>) {
+    /// Whether the bridge took it; else it is reported why not.
+    fn send(&mut self, message: &Message, found: Found, ended: &mpsc::Sender<Ended>) -> bool {
         let Message { conversation, number, text } = message;
         let (conversation, place) = (*conversation, Place::new(conversation.to_string()));
         let (text, context) = match found {
@@ -167,7 +178,8 @@ impl Chat {
             Ok(None) => (text.clone(), None),
             Err(error) => {
                 self.result = Outcome::Failed;
-                return self.error(&error);
+                self.error(&error);
+                return false;
             }
         };
         let title = one_line(&text, TITLE);
@@ -180,7 +192,7 @@ impl Chat {
         // The bridge reports why it refuses a message.
         let Ok(job) = self.bridge.receive(incoming) else {
             self.result = Outcome::Failed;
-            return;
+            return false;
         };
         // An answer to a question belongs to the job that asked.
         self.prompts.entry(job.id).or_insert((conversation, title));
@@ -189,5 +201,6 @@ impl Chat {
             let report = job.report().await;
             ended.send(Ended { conversation, report }).await
         });
+        true
     }
 }

@@ -134,23 +134,30 @@ fn a_decision_that_was_typed_before_its_request_was_shown_does_not_count() {
 const GIT: &str =
     "#!/bin/sh\nPATH=/usr/local/bin:/usr/bin:/bin\ncat \"$HOME/gate\"\nexec git \"$@\"\n";
 
-#[test]
-fn while_git_makes_a_worktree_only_the_messages_of_that_conversation_wait() {
-    let lab = Lab::new();
+/// A chat in a repository that is a project, with this git.
+fn start_with(lab: &Lab, git: &str) -> Screen {
     let work = lab.path("work");
     for args in [&["init", "--quiet"][..], &["commit", "--quiet", "--allow-empty", "-m", "first"]] {
         let identity = ["-c", "user.name=T", "-c", "user.email=t@example.org"];
         let mut git = std::process::Command::new("git");
         assert!(git.current_dir(&work).args(identity).args(args).status().unwrap().success());
     }
-    lab.write("home/.config/takopi/config.toml", &format!("[projects.web]\npath = {work:?}\n"));
-    let git = lab.write_executable("bin/git", GIT);
-    let gate = Gate::new(&lab);
+    let config = format!("[projects.web]\npath = '{}'\n", work.display());
+    lab.write("home/.config/takopi/config.toml", &config);
+    let git = lab.write_executable("bin/git", git);
     let mut command = Command::new(env!("CARGO_BIN_EXE_takopi"));
     command = command.args(["chat", "--engine", "demo"]).current_dir(&work).env_clear();
     command = command.envs(lab.env()).env("PATH", git.parent().unwrap());
     let screen = Screen::start(command, (120, 100));
     screen.wait_for("[1] ›");
+    screen
+}
+
+#[test]
+fn while_git_makes_a_worktree_only_the_messages_of_that_conversation_wait() {
+    let lab = Lab::new();
+    let gate = Gate::new(&lab);
+    let screen = start_with(&lab, GIT);
     screen.press("first\r");
     screen.wait_for("then Enter");
     screen.press("/new\r/web @topic second\r");
@@ -173,7 +180,28 @@ fn while_git_makes_a_worktree_only_the_messages_of_that_conversation_wait() {
     screen.press("n\r");
     let shown = screen.wait_for("You said: third");
     assert!(!shown.contains("error: ") && !shown.contains("[3] done"), "{shown}");
-    assert!(work.join(".worktrees/topic").is_dir());
+    assert!(lab.path("work/.worktrees/topic").is_dir());
+    screen.press("/quit\r");
+    assert_eq!(screen.end().0, Some(0));
+}
+
+#[test]
+fn messages_behind_one_that_git_has_no_place_for_are_not_sent() {
+    let lab = Lab::new();
+    let gate = Gate::new(&lab);
+    let git = "#!/bin/sh\nPATH=/usr/bin:/bin\ncat \"$HOME/gate\"\necho no room >&2\nexit 128\n";
+    let screen = start_with(&lab, git);
+    screen.press("/web @topic first\r");
+    let waits = gate.reached();
+    screen.press("second\r/queue\r");
+    screen.wait_for("[1] waiting for git  second");
+    gate.remove();
+    drop(waits);
+    screen.wait_for("so it has no branches");
+    screen.wait_for("error: not sent, as the message before it was not: second");
+    screen.press("/queue\r");
+    let shown = screen.wait_for("nothing is waiting or running");
+    assert!(!shown.contains("demo wants"), "{shown}");
     screen.press("/quit\r");
     assert_eq!(screen.end().0, Some(0));
 }
