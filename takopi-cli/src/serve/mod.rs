@@ -183,11 +183,10 @@ mod tests {
 
     use super::*;
 
-    /// The status of the response to a request.
-    async fn post(token: Option<&str>, path: &str, body: Body) -> StatusCode {
+    fn served() -> Arc<Served> {
         let room = Room::new(None);
         let router = takopi_bridge::Router::new(Arc::new(Demo::new().runner()));
-        let served = Served {
+        Arc::new(Served {
             bridge: Bridge::new(room.clone(), router, Settings::default()),
             room,
             runners: Vec::new(),
@@ -195,15 +194,24 @@ mod tests {
             projects: Projects::default(),
             searches: Semaphore::new(1),
             closing: CancellationToken::new(),
-        };
+        })
+    }
+
+    /// The status of the response to a request.
+    async fn post(
+        served: Arc<Served>,
+        token: Option<&str>,
+        path: &str,
+        body: impl Into<Body>,
+    ) -> StatusCode {
         let address: SocketAddr = "127.0.0.1:8730".parse().unwrap();
         let guard = Guard::new(address, token.map(str::to_owned));
-        let service = service(Arc::new(served), guard, axum::Router::new());
+        let service = service(served, guard, axum::Router::new());
         let request = Request::post(path)
             .header("host", address.to_string())
             .header("content-type", "application/json")
             .extension(ConnectInfo(address))
-            .body(body)
+            .body(body.into())
             .unwrap();
         TowerToHyperService::new(service).call(request).await.unwrap().status()
     }
@@ -217,7 +225,7 @@ mod tests {
             let (release, held) = std::sync::mpsc::channel::<()>();
             let thread = spawn_blocking(move || held.recv());
             let message = r#"{"chat":"closed","text":"hello"}"#;
-            let mut sent = std::pin::pin!(post(None, "/send", Body::from(message)));
+            let mut sent = std::pin::pin!(post(served(), None, "/send", message));
             let later = async {
                 advance(2 * listen::REQUEST).await;
                 for _ in 0..10 {
@@ -235,12 +243,41 @@ mod tests {
         });
     }
 
+    #[test]
+    fn a_message_is_taken_though_its_page_is_gone_before_git_has_written_its_files() {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().max_blocking_threads(1).build();
+        runtime.unwrap().block_on(async {
+            let (release, held) = std::sync::mpsc::channel::<()>();
+            let thread = spawn_blocking(move || held.recv());
+            let served = served();
+            let mut changes = served.room.watch(CancellationToken::new()).changes;
+            let sent = post(served.clone(), None, "/send", r#"{"text":"hello"}"#);
+            let read = async {
+                for _ in 0..100 {
+                    yield_now().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                status = sent => panic!("{status}"),
+                () = read => {}
+            }
+            release.send(()).unwrap();
+            thread.await.unwrap().unwrap();
+            // What the server does next comes behind what was waiting for the thread.
+            spawn_blocking(|| ()).await.unwrap();
+            let change = timeout(listen::REQUEST, changes.next()).await.unwrap().unwrap();
+            assert!(change.contains("hello"), "{change}");
+        });
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_come_is_not_waited_for() {
         let token = "0123456789abcdef";
         for (token, path) in [(None, "/send"), (None, "/rename"), (Some(token), "/token")] {
             let never = Body::from_stream(stream::pending::<Result<Bytes, Infallible>>());
-            let status = timeout(2 * listen::REQUEST, post(token, path, never)).await;
+            let status = timeout(2 * listen::REQUEST, post(served(), token, path, never)).await;
             assert_eq!(status, Ok(StatusCode::REQUEST_TIMEOUT), "{path}");
         }
     }

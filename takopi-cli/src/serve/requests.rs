@@ -143,6 +143,12 @@ pub(super) async fn send(
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
     Body(sent): Body<Sent>,
 ) -> Reply {
+    // A page that is reloaded or closed drops its request, and has no message any more that it could send again.
+    let taken = tokio::spawn(take(served, peer, sent)).await;
+    taken.unwrap_or_else(|error| Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())))
+}
+
+async fn take(served: Arc<Served>, peer: SocketAddr, sent: Sent) -> Reply {
     if sent.text.trim().is_empty() {
         return Err(bad("the message is empty"));
     }
