@@ -106,13 +106,21 @@ impl RunOptions {
         engine.filter(|_| !self.flags.is_typed("engine")).or(self.engine.as_deref())
     }
 
-    /// Chooses the project and branch of a run that is resumed, as the lines under its answer name them.
-    pub(crate) fn return_to(&mut self, lines: &str) {
-        let chosen = self.project.is_some() || self.branch.is_some() || self.flags.is_typed("cd");
-        if let Some(context) = Context::find(lines).filter(|_| !chosen) {
+    /// Chooses the project and branch of a run that is resumed, as the lines under its answer name them: the last resume
+    /// line, and the one directly above it. The same anywhere else is part of the answer.
+    pub(crate) fn return_to(&mut self, text: &str) -> Result<(), Usage> {
+        if self.project.is_some() || self.branch.is_some() || self.flags.is_typed("cd") {
+            return Ok(());
+        }
+        let runners = engines::readers(&engines::named(self.usual_engine())?.id())?;
+        let resumes = |line: &str| runners.iter().any(|it| it.extract_resume(line).is_some());
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines.iter().rposition(|line| resumes(line)).map_or(0, |at| at + 1);
+        if let Some(context) = Context::at_end(&lines[..last].join("\n"), resumes) {
             self.project = Some(context.project);
             self.branch = context.branch;
         }
+        Ok(())
     }
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn main(mut args: RunArgs, terminal: Terminal) -> anyhow::Result<u8> 
         args.options.run.choose_engine(&owner);
     }
     match &args.resume {
-        Some(text) => args.options.run.return_to(text),
+        Some(text) => args.options.run.return_to(text)?,
         None if args.last => {}
         None => projects::take_directives(&mut args.prompt, &mut args.options.run)?,
     }

@@ -214,6 +214,12 @@ fn the_last_lines_of_a_run_name_where_it_ran_and_are_read_back() {
     );
     let next = run(&lab, &["--resume", &lines, "/wbe is text in a session"]);
     assert_eq!((next.code, last(&next)), (Some(0), lines.clone()), "{next:?}");
+    // What stands elsewhere in a pasted text is part of an answer, and what is behind the lines does not matter.
+    let line = lines.lines().last().unwrap();
+    let answer = run(&lab, &["--resume", &format!("done\n`ctx: web @no`\n\n{line}"), "hello"]);
+    assert!(answer.code == Some(0) && !answer.stderr.contains("ctx:"), "{answer:?}");
+    let pasted = run(&lab, &["--resume", &format!("ctx: web @no\n\n{lines}\n$ "), "hello"]);
+    assert_eq!((pasted.code, last(&pasted)), (Some(0), lines.clone()), "{pasted:?}");
     // A place on the command line wins.
     let other = run(&lab, &["--project", "web", "--resume", &lines, "hello"]);
     assert!(other.stderr.contains("\nctx: web\n"), "{other:?}");
