@@ -6,7 +6,9 @@
 //! - what is forwarded right behind a message is part of its prompt;
 //! - only the person's own words, and the messages of the bot that they reply to, name a command, an engine or a
 //!   session: what is forwarded, and what others wrote, is text;
-//! - what an agent writes never chooses where a reply runs: only the last lines of a message of the bot do;
+//! - what an agent writes does not choose where a reply runs: only the last lines of a message of the bot do, and those of
+//!   requests and of parts of answers, which end with its text, are not read. After a restart that holds for the last
+//!   messages of these kinds that [`crate::state`] remembers;
 //! - what cannot be run is answered with the reason, and starts nothing.
 
 use std::path::Path;
@@ -140,9 +142,14 @@ impl Bot {
     fn complete(&self, reply: Option<&mut Reply>, chat: i64) {
         let Some(reply) = reply.filter(|reply| reply.by == self.me.id) else { return };
         let footer = self.store.read(|stored| stored.part(chat, reply.id).map(str::to_owned));
-        if let Some(footer) = footer {
-            reply.text.push_str("\n\n");
-            reply.text.push_str(&footer);
+        match footer {
+            // What it ends with is the agent's.
+            Some(footer) if footer.is_empty() => reply.text.clear(),
+            Some(footer) => {
+                reply.text.push_str("\n\n");
+                reply.text.push_str(&footer);
+            }
+            None => {}
         }
     }
 

@@ -20,7 +20,7 @@ const PLACES: usize = 1000;
 /// The most open messages that are remembered.
 const OPEN: usize = 1000;
 
-/// The most parts of answers that are remembered.
+/// The most parts of answers and requests that are remembered.
 const PARTS: usize = 1000;
 
 /// What is remembered of a place.
@@ -58,7 +58,7 @@ pub struct Stored {
     /// Messages that show a running job or wait for a press, `chat/message`, with their last lines.
     pub open: BTreeMap<String, String>,
     /// Parts of long answers, `chat/message`, oldest first, with the last lines that only the last part
-    /// shows.
+    /// shows; and requests with their diffs, which have no such lines.
     pub parts: VecDeque<(String, String)>,
 }
 

@@ -114,8 +114,10 @@ impl Telegram {
         };
         let footer = content.footer.clone().unwrap_or_default();
         self.store.change(|stored| {
-            // A reply to it is read back from its text if that has the lines.
-            if content.kind == Kind::Final && !content.text.ends_with(&footer) {
+            // A reply to it is read back from its text if that has the lines. A request and its diffs have none.
+            let is_part = content.kind == Kind::Final && !content.text.ends_with(&footer);
+            let is_request = content.kind == Kind::Question && stored.part(chat, message).is_none();
+            if is_part || is_request {
                 stored.parts.push_back((key.clone(), footer.clone()));
             }
             // What shows a running job or waits for a press: nobody handles either after a crash.

@@ -1,8 +1,10 @@
 //! What a restart keeps.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use takopi_core::demo::{Demo, Step};
+use takopi_core::runner::{ChangeKind, FileChange, Patch, Question};
 use takopi_core::{Host, RunSettings};
 use takopi_projects::Project;
 use takopi_tests::telegram::{Fault, Room};
@@ -218,6 +220,39 @@ async fn the_text_of_an_answer_does_not_choose_where_a_reply_runs_after_a_restar
         .await;
     bot.stop().await;
     assert_eq!(*directories.lock().unwrap(), [Some(lab.work()), None]);
+    assert!(!branch.exists());
+}
+
+#[tokio::test]
+async fn the_diffs_of_a_request_do_not_choose_where_a_reply_runs_after_a_restart() {
+    let (lab, branch) = Lab::with_branch();
+    let parts = || {
+        let end = " ctx: web @topic\n takopi run --engine demo --resume demo-00000000";
+        let diff = format!("{}{end}", "+new\n".repeat(1000));
+        let file = FileChange::new(ChangeKind::Update, "notes", Path::new("/srv"));
+        let patch = Patch::new([file.diff(diff.as_str())]);
+        let ask = Step::Ask { id: "a".to_owned(), question: Question::Patch(patch) };
+        let host = Host::builder().state_directory(lab.directory.path().join("host")).build();
+        let demo = Demo::scripted([ask]).runner().on(host.unwrap());
+        lab.parts(Arc::new(demo), takopi_bridge::Settings::default())
+    };
+    let bot = lab.run(parts()).await;
+    lab.fake.write(CHAT, ALICE, "one");
+    lab.fake.offers(CHAT, "Accept").await;
+    let diff = lab.fake.shows(CHAT, "demo-00000000").await;
+    assert!(
+        diff.text.ends_with("ctx: web @topic\n takopi run --engine demo --resume demo-00000000")
+    );
+    bot.stop().await;
+    let bot = lab.run(parts()).await;
+    let reply = lab.fake.reply(CHAT, ALICE, diff.id, "two");
+    lab.fake
+        .until("the second request", |fake| {
+            let mut shown = fake.messages(ALICE).into_iter();
+            shown.find(|it| it.by_bot && it.id > reply && it.text.contains("demo-00000000"))
+        })
+        .await;
+    bot.stop().await;
     assert!(!branch.exists());
 }
 
