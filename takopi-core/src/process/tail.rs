@@ -98,6 +98,13 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_is_too_long_for_what_is_shown_is_shown_from_a_word_on() {
+        let mut tail = Tail::new("ome words\n".len());
+        tail.push(b"dropped some words\n");
+        assert_eq!(tail.text(), "words\n");
+    }
+
+    #[test]
     fn a_long_word_is_shown_in_part() {
         for (length, shown) in [(LONG_WORD - 1, 0), (LONG_WORD, LONG_WORD)] {
             let mut tail = Tail::new(length + " rest".len());
