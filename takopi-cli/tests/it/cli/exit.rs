@@ -233,7 +233,7 @@ fn a_limit_that_is_reached_is_124_and_named() {
 fn signals_stop_the_run_in_order_with_their_code() {
     for (signal, code) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143), (Signal::SIGHUP, 129)] {
         let lab = Lab::new();
-        let args = ["run", "--engine", "demo", "-c", "pace=300ms", "hello"];
+        let args = ["run", "--engine", "demo", "-c", "pace=1s", "hello"];
         let mut running = Running::start(lab.takopi(&args));
         running.wait_for("todo 0/2");
         running.signal(signal);
@@ -389,7 +389,7 @@ fn help_that_cannot_be_written_fails() {
 #[test]
 fn signals_that_come_together_are_one_and_the_report_is_still_written() {
     let lab = Lab::new();
-    let args = ["run", "--engine", "demo", "-c", "pace=300ms", "hello"];
+    let args = ["run", "--engine", "demo", "-c", "pace=1s", "hello"];
     let mut running = Running::start(lab.takopi(&args));
     running.wait_for("todo 0/2");
     for _ in 0..3 {

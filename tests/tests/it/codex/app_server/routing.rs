@@ -13,6 +13,7 @@ use takopi_core::{
 };
 use takopi_tests::codex::fake::{Server, Step, turn};
 use takopi_tests::codex::lab::Lab;
+use takopi_tests::limits::with_enough_time;
 use takopi_tests::model::{PATIENCE, within};
 use takopi_tests::runs::{Seen, run};
 
@@ -330,28 +331,33 @@ async fn notifications_without_an_owner_do_not_keep_a_hung_turn_alive() {
     let starting = json!({"threadId": "$THREAD", "name": "lab", "status": "starting"});
     let lost = json!({"threadId": "$THREAD", "turnId": "$TURN", "willRetry": true,
                       "error": {"message": "Reconnecting... 1/5"}});
-    let notices = (0..300).flat_map(|_| {
-        let notices = [
-            Step::notify("account/rateLimits/updated", limits.clone()),
-            Step::notify("thread/status/changed", neighbour.clone()),
-            Step::notify("thread/tokenUsage/updated", earlier.clone()),
-            Step::notify("mcpServer/startupStatus/updated", starting.clone()),
-            Step::notify("warning", json!({"threadId": "$THREAD", "message": "slow"})),
-            Step::notify("error", lost.clone()),
-            Step::line("not JSON"),
-            Step::Pause { millis: 100 },
-        ];
-        // Declined, each with a warning.
-        let ask = turn::elsewhere("nowhere", "never", [turn::ask_command("q", "c", "ls")]);
-        notices.into_iter().chain(ask)
-    });
-    let lab = Lab::new(Server::new().turns(notices.chain(turn::answer("too late"))).script());
-    let runner = lab.app_server(Duration::ZERO);
-    let limit = Duration::from_millis(900);
-    let seen = run(&runner, lab.request("hi").idle_timeout(limit)).await;
-    seen.failed("timeout_idle");
-    runner.shutdown().await;
-    lab.assert_nothing_left().await;
+    with_enough_time(async |limit| {
+        // For four times as long as the limit.
+        let notices = (0..limit.as_millis() / 25).flat_map(|_| {
+            let notices = [
+                Step::notify("account/rateLimits/updated", limits.clone()),
+                Step::notify("thread/status/changed", neighbour.clone()),
+                Step::notify("thread/tokenUsage/updated", earlier.clone()),
+                Step::notify("mcpServer/startupStatus/updated", starting.clone()),
+                Step::notify("warning", json!({"threadId": "$THREAD", "message": "slow"})),
+                Step::notify("error", lost.clone()),
+                Step::line("not JSON"),
+                Step::Pause { millis: 100 },
+            ];
+            // Declined, each with a warning.
+            let ask = turn::elsewhere("nowhere", "never", [turn::ask_command("q", "c", "ls")]);
+            notices.into_iter().chain(ask)
+        });
+        let lab = Lab::new(Server::new().turns(notices.chain(turn::answer("too late"))).script());
+        let runner = lab.app_server(Duration::ZERO);
+        let seen = run(&runner, lab.request("hi").idle_timeout(limit)).await;
+        runner.shutdown().await;
+        lab.assert_nothing_left().await;
+        seen.failed("timeout_idle");
+        // Else the limit was reached before the server had printed anything of that.
+        !warnings(&seen).is_empty()
+    })
+    .await;
 }
 
 /// Messages whose address cannot be read, or is another turn's.

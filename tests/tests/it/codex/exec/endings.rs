@@ -238,20 +238,27 @@ async fn silence_after_turn_started_is_ended_by_the_idle_limit_which_is_named() 
 
 #[tokio::test]
 async fn notices_and_lines_that_are_not_json_do_not_keep_a_hung_turn_alive() {
-    let notices = (0..300).flat_map(|n| {
-        [
-            Step::line("not JSON"),
-            Step::line(r#"{"type":"account.rate_limits","used":7}"#),
-            Step::line("7"),
-            exec::reconnecting(n % 5 + 1, 5, None),
-            Step::Pause { millis: 100 },
-        ]
-    });
-    let late = [exec::message("too late"), exec::turn_completed()];
-    let lab = Lab::new(opened(notices.chain(late)));
-    let request = lab.request("hi").idle_timeout(Duration::from_millis(900));
-    run(&lab.exec(), request).await.failed("timeout_idle");
-    lab.assert_nothing_left().await;
+    with_enough_time(async |limit| {
+        // For four times as long as the limit.
+        let count = u32::try_from(limit.as_millis() / 25).unwrap();
+        let notices = (0..count).flat_map(|n| {
+            [
+                Step::line("not JSON"),
+                Step::line(r#"{"type":"account.rate_limits","used":7}"#),
+                Step::line("7"),
+                exec::reconnecting(n % 5 + 1, 5, None),
+                Step::Pause { millis: 100 },
+            ]
+        });
+        let late = [exec::message("too late"), exec::turn_completed()];
+        let lab = Lab::new(opened(notices.chain(late)));
+        let seen = run(&lab.exec(), lab.request("hi").idle_timeout(limit)).await;
+        lab.assert_nothing_left().await;
+        seen.failed("timeout_idle");
+        // Else the limit was reached before the engine had printed anything.
+        seen.actions(&ActionKind::Note).len() > 1
+    })
+    .await;
 }
 
 /// Whether a run reached its idle limit with no command running: the machine was too slow for the limit.
