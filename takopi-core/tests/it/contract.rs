@@ -1,7 +1,7 @@
 //! The runner's contract, held against engines that break it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use crate::common::engines::{action, codec, lab, note, started, success};
 use crate::common::{
@@ -463,4 +463,27 @@ async fn a_runner_is_an_object_and_knows_its_resume_lines() {
     let text = format!("lab resume old\ndone\n{line}\n");
     assert_eq!(runner.extract_resume(&text), Some(token("abc")));
     runner.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_can_see_the_session_of_its_run_and_whether_it_has_its_lock() {
+    let test_host = TestHost::on_test_runtime();
+    let looks = Arc::new(Mutex::new(Vec::new()));
+    let looked = looks.clone();
+    let runner = lab(&test_host.host, move |run| {
+        let looked = looked.clone();
+        async move {
+            let look = || (run.session(), run.has_lock());
+            let before = look();
+            run.emit(started("a")).await.unwrap();
+            looked.lock().unwrap().extend([before, look()]);
+            run.emit(success("")).await.unwrap();
+        }
+    });
+    for request in [RunRequest::new("go"), RunRequest::new("go").resume(token("a"))] {
+        assert!(end(runner.run(request)).await.ok);
+    }
+    let known = (Some(token("a")), true);
+    let expected = [(None, false), known.clone(), known.clone(), known];
+    assert_eq!(*looks.lock().unwrap(), expected);
 }
