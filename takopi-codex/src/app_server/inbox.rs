@@ -272,6 +272,7 @@ impl Room {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::app_server::logs::logged;
 
     fn message(method: &str) -> TurnMessage {
         let params = RawValue::NULL.to_owned();
@@ -377,16 +378,12 @@ mod tests {
 
     #[test]
     fn a_warning_that_has_no_room_is_logged_without_credentials() {
-        let logged = tempfile::NamedTempFile::new().unwrap();
-        let writer = Mutex::new(logged.reopen().unwrap());
-        let logs = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-        tracing::subscriber::with_default(logs, || {
+        let logged = logged(|| {
             let (sender, _inbox) = inbox(None);
             for _ in 0..=WARNINGS {
                 sender.warn("not JSON: Bearer sk-SECRET-123");
             }
         });
-        let logged = std::fs::read_to_string(logged.path()).unwrap();
         assert!(logged.contains("not JSON: Bearer [redacted]"), "{logged}");
         assert!(!logged.contains("SECRET"), "{logged}");
     }

@@ -31,6 +31,8 @@ mod engine;
 mod error;
 mod inbox;
 mod limits;
+#[cfg(test)]
+mod logs;
 mod message;
 mod notification;
 mod reader;

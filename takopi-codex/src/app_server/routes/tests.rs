@@ -2,6 +2,7 @@ use serde_json::json;
 use serde_json::value::to_raw_value;
 
 use super::*;
+use crate::app_server::logs::logged;
 
 fn notification(method: &str, params: &serde_json::Value) -> Notification {
     Notification::new(method.to_owned(), to_raw_value(params).unwrap())
@@ -82,16 +83,12 @@ fn usage_of_ever_new_threads_does_not_grow_without_bound() {
 
 #[test]
 fn messages_whose_address_cannot_be_read_are_logged_once() {
-    let logged = tempfile::NamedTempFile::new().unwrap();
-    let writer = Mutex::new(logged.reopen().unwrap());
-    let logs = tracing_subscriber::fmt().with_ansi(false).with_writer(writer).finish();
-    tracing::subscriber::with_default(logs, || {
+    let logged = logged(|| {
         let routes = Routes::default();
         for _ in 0..3 {
             let message = notification("item/completed", &json!({ "threadId": 7 }));
             routes.deliver(routes.route_notification(message));
         }
     });
-    let logged = std::fs::read_to_string(logged.path()).unwrap();
     assert_eq!(logged.matches("names no thread or turn").count(), 1, "{logged}");
 }
