@@ -74,11 +74,16 @@ impl Subagents {
         }
     }
 
-    /// The turn of ours during which this turn of a thread began, if that is known; without a turn the one that runs.
-    pub(super) fn began_during(&self, thread: &str, turn: Option<&str>) -> Option<TurnNumber> {
-        let agent = self.agents.get(thread)?;
+    /// Whether this turn of a thread (without one: the turn that runs) began during this turn of ours, as far as is known.
+    pub(super) fn may_have_begun_during(
+        &self,
+        thread: &str,
+        turn: Option<&str>,
+        during: Option<TurnNumber>,
+    ) -> bool {
+        let Some(agent) = self.agents.get(thread) else { return true };
         let is_known = turn.map_or(agent.runs || agent.turn.is_empty(), |it| it == agent.turn);
-        agent.during.filter(|_| is_known)
+        !is_known || agent.during == during
     }
 
     /// The threads below this one, each with the turn that it runs.
@@ -151,18 +156,25 @@ mod tests {
     #[test]
     fn a_turn_belongs_to_the_run_during_which_it_began() {
         let mut agents = Subagents::default();
+        // Of two runs, those that it may have begun during.
+        let of = |agents: &Subagents, turn: Option<&str>| {
+            [1, 2].map(|run| agents.may_have_begun_during("child", turn, Some(run)))
+        };
+        assert_eq!(of(&agents, None), [true, true], "it is not known");
         agents.learn("child", "root", Some(1));
-        assert_eq!(agents.began_during("child", None), Some(1));
+        assert_eq!(of(&agents, None), [true, false]);
         agents.turn("child", "one", "turn/started", Some(1));
         agents.turn("child", "one", "item/started", Some(2));
-        assert_eq!(agents.began_during("child", Some("one")), Some(1));
-        assert_eq!(agents.began_during("child", None), Some(1));
+        assert_eq!(of(&agents, Some("one")), [true, false]);
+        assert_eq!(of(&agents, None), [true, false]);
         agents.turn("child", "one", "turn/completed", Some(2));
-        assert_eq!(agents.began_during("child", Some("one")), Some(1), "it is late");
-        assert_eq!(agents.began_during("child", None), None);
+        assert_eq!(of(&agents, Some("one")), [true, false], "it is late");
+        assert_eq!(of(&agents, None), [true, true], "none runs");
         agents.turn("child", "two", "turn/started", Some(2));
-        assert_eq!(agents.began_during("child", Some("two")), Some(2));
-        assert_eq!(agents.began_during("unknown", None), None);
+        assert_eq!(of(&agents, Some("two")), [false, true]);
+        agents.turn("child", "two", "turn/completed", None);
+        agents.turn("child", "three", "turn/started", None);
+        assert_eq!(of(&agents, Some("three")), [false, false], "it began between two runs");
     }
 
     #[test]

@@ -36,12 +36,12 @@ impl State {
             },
             (Target::Above(above), Some(thread)) => {
                 let turn = address.turn.known();
-                let during = self.subagents.began_during(thread, turn);
-                // An agent that an earlier run started works on: this run's handler does not speak for that one.
-                if during.is_some() && during != self.turn_above(&above) {
-                    Target::Unattributed(Some(above))
-                } else {
+                let now = self.turn_above(&above);
+                if self.subagents.may_have_begun_during(thread, turn, now) {
                     Target::Above(above)
+                } else {
+                    // An agent of an earlier run works on: this run's handler does not speak for that one.
+                    Target::Unattributed(Some(above))
                 }
             }
             (other, _) => other,
